@@ -4,7 +4,8 @@
 PYTHON ?= python3
 # How many test processes run side by side. A suite's own order does not matter: every test makes what it needs.
 WORKERS ?= 2
-# Whole runs of Airflow wait more than they compute.
+# What waits for something in between: programs that are killed, whole runs of Airflow.
+WORKERS_core ?= 3
 WORKERS_airflow ?= 4
 PYTEST_ARGS = -n $(or $(WORKERS_$*),$(WORKERS)) --dist worksteal
 ENVIRONMENTS := core argo airflow airflow-oldest kubeflow kubeflow-backend runtime frameworks demo release
@@ -36,7 +37,7 @@ PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 .PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-clouds test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills prove-artifacts prove-artifacts-engines \
         prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers \
-        prove-kubeflow prove-airflow prove-airflow-older test-airflow-oldest
+        prove-kubeflow prove-gangs prove-gang-faults prove-shards prove-airflow prove-airflow-older test-airflow-oldest
 
 help:
 	@echo "make env           gpuflow in .venvs/demo, to compile for three engines"
@@ -60,6 +61,9 @@ help:
 	@echo "make prove-retries           retry budgets on a real cluster, each row and COUNT (200) random faults from SEED (1), on ENGINE (argo, airflow; both)"
 	@echo "make prove-readers           the corpus and COUNT (100) random workflows from SEED (1) on a real Argo controller, against what the reader says; goes on where it was stopped (needs Go and root)"
 	@echo "make prove-kubeflow          examples, constructs, COUNT (0) more interruptions from SEED (1) on a real Kubeflow Pipelines; goes on where it was stopped (needs Go, root, KFP's source)"
+	@echo "make prove-gangs             QUEUED (5000) gangs and as many topologies asked of Kueue's code, COUNT (30) kills of single ranks from SEED (1), as many of ranks with parts of checkpoints, the launcher's verdicts on a control plane, gangs on Argo (needs Go and root)"
+	@echo "make prove-gang-faults       COUNT (30) faults from SEED (1) in a running gang on Argo, and as many on Airflow (needs Go and root)"
+	@echo "make prove-shards            COUNT (10) kills of a sharded PyTorch training from SEED (1), in four processes and over four pods on Argo (needs Go, root; downloads about 3 GB)"
 	@echo "make prove-spec              dates, patches of the pod and alerts on a whole Airflow and on Argo (needs Go and root)"
 	@echo "make prove-airflow           three DAGs on a real Airflow and a private cluster, one of them beside its KubernetesPodOperator original; goes on where it was stopped (needs Go and root)"
 	@echo "make test-airflow-oldest     what can differ between Airflows, on the oldest that is allowed"
@@ -73,7 +77,8 @@ help:
 # An environment is ready when its stamp is newer than what it was made from.
 # Packages come with the hashes of the lock, then gpuflow itself, whose build fetches nothing. UNLOCKED=1 is for platforms
 # that a lock does not cover: its versions are kept where it has one, without hashes.
-PIP_INSTALL = .venvs/$*/bin/python -m pip install --quiet --disable-pip-version-check
+# Python compiles a module when it is first imported; pip would compile all of them, one after the other.
+PIP_INSTALL = .venvs/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 .venvs/%/.ready: locks/%.txt locks/build.txt pyproject.toml
 	@echo "== setting up .venvs/$* (once): $(EXTRAS_$*)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpuflow needs Python 3.11 or newer; say which with PYTHON=python3.12"; exit 1; }
@@ -106,7 +111,7 @@ lint: .venvs/core/.ready
 # The core without the suites that start processes or wait: the rest is in make test.
 quick: lint
 	@echo "== unit tests of the core"
-	@.venvs/core/bin/python -m pytest tests $(PYTEST_ARGS) -m "not slow and not go and not control_plane and not cluster and not s3" \
+	@.venvs/core/bin/python -m pytest tests $(PYTEST_ARGS) -m "not slow and not go and not control_plane and not cluster and not s3 and not clouds" \
 	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow --ignore tests/gitops \
 	  --ignore tests/runtime --ignore tests/cluster --ignore tests/engines \
 	  --ignore tests/differential --ignore tests/cluster_model/test_client.py
@@ -119,7 +124,7 @@ TESTS_argo := tests/gitops
 TESTS_airflow := tests/cluster_model/test_client.py tests/test_printable.py
 test-core: .venvs/core/.ready
 	@echo "== core"
-	@.venvs/core/bin/python -m pytest tests $(PYTEST_ARGS) -m "not go and not control_plane and not cluster and not s3" \
+	@.venvs/core/bin/python -m pytest tests -n $(WORKERS_core) --dist worksteal -m "not go and not control_plane and not cluster and not s3 and not clouds" \
 	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow --ignore tests/gitops \
 	  --ignore tests/cluster_model/test_client.py
 
@@ -141,46 +146,55 @@ test-airflow-oldest: .venvs/airflow-oldest/.ready
 
 test-runtime: .venvs/runtime/.ready
 	@echo "== runtime with object storage"
-	@.venvs/runtime/bin/python -m pytest tests/runtime -m s3
+	@.venvs/runtime/bin/python -m pytest tests/runtime -m s3 -n $(WORKERS_core) --dist worksteal
 
 # Not part of make test: it needs Go and npm, for the emulators of Google Cloud Storage and Azure Blob, and gcsfs and adlfs
-# in an environment of their own.
-CLOUDS := .venvs/clouds
-test-clouds: .venvs/core/.ready
-	@echo "== runtime with gs:// and az://"
+# in an environment of their own. What is in CLOUDS already is used; nothing of the other environments is.
+CLOUDS ?= .venvs/clouds
+GCS_EMULATOR := $(CLOUDS)/bin/fake-gcs-server
+AZURE_EMULATOR := $(CLOUDS)/node_modules/.bin/azurite
+CLOUDS_LACK = { echo "make test-clouds needs $(1), to install $(2): https://$(3)"; exit 1; }
+test-clouds:
+	@echo "== setting up $(CLOUDS) (once): gcsfs, adlfs, fake-gcs-server, Azurite"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpuflow needs Python 3.11 or newer; say which with PYTHON=python3.12"; exit 1; }
+	@test -x $(GCS_EMULATOR) || command -v go >/dev/null || $(call CLOUDS_LACK,Go,fake-gcs-server,go.dev/dl)
+	@test -x $(AZURE_EMULATOR) || command -v npm >/dev/null || $(call CLOUDS_LACK,npm,Azurite,nodejs.org)
 	@test -x $(CLOUDS)/bin/python || $(PYTHON) -m venv $(CLOUDS)
 	@$(CLOUDS)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[runtime,dev]' gcsfs==2026.10.1 adlfs==2026.8.0
-	@test -x $(CLOUDS)/bin/fake-gcs-server || GOBIN=$(CURDIR)/$(CLOUDS)/bin go install github.com/fsouza/fake-gcs-server@v1.56.1
-	@test -x $(CLOUDS)/node_modules/.bin/azurite || npm install --silent --prefix $(CLOUDS) azurite@3.35.0
-	@$(CLOUDS)/bin/python -m pytest tests/runtime/test_clouds.py -m clouds -rs
+	@test -x $(GCS_EMULATOR) || GOBIN=$(abspath $(CLOUDS))/bin go install github.com/fsouza/fake-gcs-server@v1.56.1
+	@test -x $(AZURE_EMULATOR) || npm install --silent --prefix $(CLOUDS) azurite@3.35.0
+	@echo "== runtime with gs:// and az://"
+	@CI=1 $(CLOUDS)/bin/python -m pytest tests/runtime/test_clouds.py -m clouds -rs
 
 # Not part of make test: the packages take about 6 GB of disk.
 test-frameworks: .venvs/frameworks/.ready
 	@echo "== frameworks"
 	@CUDA_VISIBLE_DEVICES= .venvs/frameworks/bin/python -m pytest tests/runtime/test_pytorch.py tests/runtime/test_frameworks.py \
-	  tests/runtime/test_ranks.py
+	  tests/runtime/test_ranks.py tests/runtime/test_dcp.py tests/runtime/test_rendezvous.py
+
+# New random cases, so many of each kind. Python and Go take turns, so kinds are asked side by side.
+ASKED := admission/20000 quantity/50000 kueue/5000 nodefit/5000 claims/5000 merge/3000 dra-pod/1000 gangs/1000 topology/1000
+ASKED_OF_ARGO := argo/2000
+ORACLES := $(ASKED:%=oracle/core/%) $(ASKED_OF_ARGO:%=oracle/argo/%)
+.PHONY: $(ORACLES) oracle-claims
+$(ORACLES): oracle/%:
+	@.venvs/$(word 1,$(subst /, ,$*))/bin/python -m tests.differential --kind $(word 2,$(subst /, ,$*)) --cases $(notdir $@) --seed 2026
+oracle-claims:
+	@.venvs/core/bin/python -m tests.differential.dra_proof --count 5000 --seed 2026
 
 test-oracles: .venvs/core/.ready .venvs/argo/.ready
 	@echo "== oracles: the engines' own code"
 	@.venvs/core/bin/python -m pytest tests/engines tests/differential tests/simulator -m go
 	@echo "== new random cases, both sides"
-	@.venvs/core/bin/python -m tests.differential --kind quantity --cases 50000 --seed 2026
-	@.venvs/core/bin/python -m tests.differential --kind admission --cases 20000 --seed 2026
-	@.venvs/core/bin/python -m tests.differential --kind nodefit --cases 5000 --seed 2026
-	@.venvs/core/bin/python -m tests.differential --kind claims --cases 5000 --seed 2026
-	@.venvs/core/bin/python -m tests.differential --kind kueue --cases 5000 --seed 2026
-	@.venvs/core/bin/python -m tests.differential.dra_proof --count 5000 --seed 2026
-	@.venvs/core/bin/python -m tests.differential --kind dra-pod --cases 1000 --seed 2026
-	@.venvs/core/bin/python -m tests.differential --kind merge --cases 3000 --seed 2026
-	@.venvs/argo/bin/python -m tests.differential --kind argo --cases 2000 --seed 2026
+	@$(MAKE) --no-print-directory -j $(WORKERS) -O $(ORACLES) oracle-claims
 	@echo "== whole runs in every order"
 	@.venvs/core/bin/python -m tests.simulator --count 3000 --seed 2026 --workers $(WORKERS)
 	@echo "== what is compiled for Argo, asked of Argo's own code"
-	@.venvs/argo/bin/python -m pytest tests/targets/argo tests/gitops -m go
+	@.venvs/argo/bin/python -m pytest tests/targets/argo tests/gitops -m go $(PYTEST_ARGS)
 
 test-control-plane: .venvs/core/.ready .venvs/airflow/.ready
 	@echo "== control plane: etcd, API server, controllers, scheduler"
-	@.venvs/core/bin/python -m pytest tests/cluster tests/retries tests/readers/live -m control_plane
+	@.venvs/core/bin/python -m pytest tests/cluster tests/retries tests/readers/live -m control_plane $(addprefix --ignore ,$(GANGS))
 
 # The supervisor's own code under the explorer, and under kill -9; docs/design/supervisor.md says what is shown.
 DEPTH ?= 2
@@ -246,6 +260,31 @@ prove-spec: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready
 	@.venvs/core/bin/python -m pytest tests/cluster/test_argo_dates.py tests/cluster/test_merge.py tests/cluster/test_pod_fields.py \
 	  tests/targets/argo/test_argo_cluster_alerts.py tests/gitops/test_argo_cluster.py::test_what_init_writes_runs_once_its_account_is_applied \
 	  -m "control_plane or cluster" -rs
+
+# Kueue's own decision on random gangs and topologies, ranks that are killed at random, the launcher on a control plane,
+# and gangs on a cluster with Argo and Airflow (needs Go and root).
+QUEUED ?= 5000
+GANGS := $(patsubst %,tests/cluster/test_%.py,gang_launcher gang_operator jobset pytorchjob_gangs pytorchjob_operator)
+prove-gangs: COUNT ?= 30
+prove-gangs: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
+	@.venvs/core/bin/python -m tests.differential --kind gangs --cases $(QUEUED) --seed $(SEED)
+	@.venvs/core/bin/python -m tests.differential --kind topology --cases $(QUEUED) --seed $(SEED)
+	@GANG_KILLS=$(COUNT) GANG_SEED=$(SEED) .venvs/core/bin/python -m pytest tests/runtime/test_gang_killing.py
+	@.venvs/core/bin/python -m tests.runtime.shard_killing --kills $(COUNT) --seed $(SEED)
+	@.venvs/core/bin/python -m pytest $(GANGS) tests/cluster/test_gangs.py tests/cluster/test_argo_gangs.py \
+	  tests/cluster/test_airflow_gangs.py tests/cluster/test_kubeflow_gangs.py \
+	  -m "control_plane or cluster" -rs
+
+# One gang on Argo and one on Airflow, each hurt COUNT times in turn; every fault must cost what the spec says.
+prove-gang-faults: COUNT ?= 30
+prove-gang-faults: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready
+	@GANG_FAULTS=$(COUNT) GANG_SEED=$(SEED) .venvs/core/bin/python -m pytest tests/cluster/test_gang_faults.py -m cluster -s -rs
+
+# Real trainings with PyTorch: four processes, and torchrun over four pods on Argo.
+prove-shards: COUNT ?= 10
+prove-shards: .venvs/core/.ready .venvs/argo/.ready .venvs/frameworks/.ready
+	@.venvs/frameworks/bin/python -m tests.runtime.shard_killing --kills $(COUNT) --seed $(SEED) --training fsdp
+	@TORCHRUN_KILLS=$(COUNT) TORCHRUN_SEED=$(SEED) .venvs/core/bin/python -m pytest tests/cluster/test_torchrun_gang.py -m cluster -rs
 
 # docs/design/airflow-proof.md says what is shown.
 prove-airflow: .venvs/core/.ready .venvs/airflow/.ready

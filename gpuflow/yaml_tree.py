@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import yaml
@@ -61,7 +61,6 @@ class Map(dict[str, Any]):
     __slots__ = ("file", "file_at", "key_at", "spot", "value_at")
 
     def __init__(self, spot: Spot) -> None:
-        super().__init__()
         self.spot = spot
         self.file: str | None = None  # set on the root of a document: an included sub-pipeline is another file
         self.file_at: dict[str, str] = {}  # keys that came from yet another file, as a site's from what it extends
@@ -75,7 +74,6 @@ class Seq(list[Any]):
     __slots__ = ("item_at", "spot")
 
     def __init__(self, spot: Spot) -> None:
-        super().__init__()
         self.spot = spot
         self.item_at: list[Spot] = []
 
@@ -92,7 +90,7 @@ class _Open:
     key_spot: Spot | None = None
     merging: bool = False
     """The key is a plain `<<`; in quotes it is a key like any other."""
-    merges: list[Map] = field(default_factory=list)
+    merges: tuple[Map, ...] = ()
 
 
 def parse(text: str | bytes, file: str) -> Any:
@@ -128,9 +126,12 @@ def parse_all(
 def _feed(builder: _Builder, text: str) -> None:
     """Hand the parser's events to the builder, by one call for each where `yaml.parse` and a generator make three."""
     loader = Loader(text)
-    next_event, takes = loader.get_event, builder.takes()
+    next_event, scalar, value, takes = loader.get_event, yaml.ScalarEvent, builder.value, builder.takes()
     try:
         while (event := next_event()) is not None:
+            if type(event) is scalar:  # most are
+                value(event)
+                continue
             take = takes.get(type(event))
             if take is not None:
                 take(event)
@@ -228,16 +229,17 @@ class _Builder:
         self.documents: list[Any] = []
         self.document_spot = Spot(1, 1)
         self._stack: list[_Open] = []
+        self._top: _Open | None = None
+        """The last of them."""
         self._anchors: dict[str, Any] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
         self._aliased = 0
         self._plain = False
 
     def takes(self) -> dict[type[yaml.Event], Callable[[Any], None]]:
-        """What is done with each event. Not kept: a builder that held its own methods would outlive its use, and so
-        would all that it has built, until the collector finds it."""
+        """What is done with each event but a scalar. Not kept: a builder that held its own methods would outlive its
+        use, and so would all that it has built, until the collector finds it."""
         return {
-            yaml.ScalarEvent: self._value,
             yaml.MappingStartEvent: lambda event: self._open(Map(_spot(event)), event),
             yaml.SequenceStartEvent: lambda event: self._open(Seq(_spot(event)), event),
             yaml.MappingEndEvent: self._close,
@@ -254,41 +256,50 @@ class _Builder:
         self._anchors.clear()
         self._sizes.clear()
 
-    def _value(self, event: Any) -> None:
-        """A scalar. There are more of them than of all else, so that the usual case makes few calls."""
-        is_plain = self._plain = event.implicit[0]
-        if event.tag is None and self._read is None:  # as `value_of` says
-            value = event.value
-            if is_plain and (value in _WORDS or value[0] in _NUMBERS_BEGIN):
-                value = plain(value)
-        else:
+    def value(self, event: Any) -> None:
+        """A scalar. There are more of them than of all else, so that the usual case makes no calls."""
+        value, is_plain = event.value, event.implicit[0]
+        if event.tag is not None or self._read is not None:
             value = self._scalar(event)
+        elif is_plain and (value in _WORDS or value[0] in _NUMBERS_BEGIN):  # as `value_of` says
+            value = plain(value)
         mark = event.start_mark
         spot = _new_tuple(Spot, (mark.line + 1, mark.column + 1))  # as Spot(…), without a call in Python
         if event.anchor is not None:
             self._name(event.anchor, value)
-        self._put(value, spot)
+        self._plain, top = is_plain, self._top
+        if top is None or not top.is_map or top.merging:
+            self._put(value, spot)
+        elif top.key is not None:  # as `_entry` says
+            entries, key, top.key = top.value, top.key, None
+            entries.key_at[key] = top.key_spot
+            entries.value_at[key] = spot
+            entries[key] = value
+        elif type(value) is str and value != "<<" and value not in top.value.key_at:  # as `_key` says
+            top.key, top.key_spot = value, spot
+        else:
+            self._key(top, value, spot)
 
     def _open(self, value: Map | Seq, event: Any) -> None:
+        top, is_map = self._top, type(value) is Map
         if len(self._stack) >= MAX_DEPTH:
-            self.refuse("GF105", f"nested deeper than {MAX_DEPTH} levels", _spot(event), "flatten the document")
-        kind = "map" if isinstance(value, Map) else "seq"
-        if event.tag not in (None, "!", _CORE + kind):
-            self.refuse("GF106", f"the tag {event.tag} is not supported", _spot(event), "remove the tag")
-        top = self._stack[-1] if self._stack else None
+            self.refuse("GF105", f"nested deeper than {MAX_DEPTH} levels", value.spot, "flatten the document")
+        if event.tag is not None and event.tag not in ("!", _CORE + ("map" if is_map else "seq")):
+            self.refuse("GF106", f"the tag {event.tag} is not supported", value.spot, "remove the tag")
         if top is not None and top.is_map and top.key is None:
-            self.refuse("GF107", "a key must be plain text", _spot(event), "write the key as a word")
-        self._stack.append(_Open(value, event.anchor, kind == "map"))
+            self.refuse("GF107", "a key must be plain text", value.spot, "write the key as a word")
+        self._top = _Open(value, event.anchor, is_map)
+        self._stack.append(self._top)
 
     def _close(self, _: yaml.Event) -> None:
         done = self._stack.pop()
-        if isinstance(done.value, Map):
-            for merged in done.merges:
-                for key, item in merged.items():
-                    if key not in done.value:
-                        done.value[key] = item
-                        done.value.key_at[key] = merged.key_at[key]
-                        done.value.value_at[key] = merged.value_at[key]
+        self._top = self._stack[-1] if self._stack else None
+        for merged in done.merges:
+            for key, item in merged.items():
+                if key not in done.value:
+                    done.value[key] = item
+                    done.value.key_at[key] = merged.key_at[key]
+                    done.value.value_at[key] = merged.value_at[key]
         if done.anchor is not None:
             self._name(done.anchor, done.value)
         self._put(done.value, done.value.spot)
@@ -299,11 +310,10 @@ class _Builder:
 
     def _put(self, value: Any, spot: Spot) -> None:
         """A value in its place: a document, an item, a key, or what stands behind one."""
-        if not self._stack:
+        top = self._top
+        if top is None:
             self._document(value)
-            return
-        top = self._stack[-1]
-        if not top.is_map:
+        elif not top.is_map:
             top.value.append(value)
             top.value.item_at.append(spot)
         elif top.key is None:
@@ -337,10 +347,11 @@ class _Builder:
     def _entry(self, top: _Open, value: Any, spot: Spot) -> None:
         key, top.key = top.key, None
         if top.merging:
+            top.merging = False
             merged = value if isinstance(value, Seq) else [value]
             if not all(isinstance(part, Map) for part in merged):
                 self.refuse("GF107", "`<<` merges mappings only", spot, "give it an alias of a mapping")
-            top.merges.extend(merged)
+            top.merges = (*top.merges, *merged)
             return
         entries = top.value
         entries.key_at[key] = top.key_spot
@@ -425,7 +436,7 @@ def plain(text: str) -> Any:
 
 def _spot(event: Any) -> Spot:
     mark = event.start_mark
-    return Spot(mark.line + 1, mark.column + 1)
+    return _new_tuple(Spot, (mark.line + 1, mark.column + 1))
 
 
 _new_tuple = tuple.__new__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,20 @@ def test_a_changed_dependency_or_linker_value_is_another_program(
     with (engines / PROJECT.folder / "go.sum").open("a") as file:
         file.write("example.com/other v1.0.0 h1:abc=\n")
     assert PROJECT.digest != before
+
+
+def test_a_changed_main_of_ours_is_another_program(
+    empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = build.BY_PROGRAM["coredns"]
+    before = project.digest
+    engines = tmp_path / "engines-source"
+    shutil.copytree(build.ENGINES / project.folder, engines / project.folder)
+    monkeypatch.setattr(build, "ENGINES", engines)
+    assert project.digest == before
+    with (engines / project.folder / "server" / "main.go").open("a") as file:
+        file.write("// one more plugin\n")
+    assert project.digest != before
 
 
 def test_projects_are_built_side_by_side_and_the_programs_of_one_after_another(

@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "collector",
         "by_type",
+        "same",
         "content",
         "quantity",
         "secret_text",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpuflow.airflow.dags import to_dag
     from gpuflow.airflow.deadlines import deadline
     from gpuflow.airflow.functions import gpu_task
+    from gpuflow.airflow.gang_operator import GpuGangOperator
     from gpuflow.airflow.limits import at_most
     from gpuflow.airflow.operator import GpuPodOperator
     from gpuflow.airflow.pods import Pod
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Approve": "approvals",
     "DeleteClaim": "tasks",
+    "GpuGangOperator": "gang_operator",
     "GpuPodOperator": "operator",
     "LOST_WORKERS": "budgets",
     "ListItems": "tasks",
@@ -83,6 +85,7 @@ __all__ = [
     "LOST_WORKERS",
     "Approve",
     "DeleteClaim",
+    "GpuGangOperator",
     "GpuPodOperator",
     "ListItems",
     "MakeClaim",

@@ -29,6 +29,7 @@ from gpuflow.spec.text import Literally, OutputRef, ParamRef, RunRef
 from gpuflow.targets.airflow.capabilities import CAPABILITIES
 from gpuflow.targets.airflow.facts import FACTS
 from gpuflow.targets.airflow.flow import Task
+from gpuflow.targets.airflow.gangs import gang_refusals
 from gpuflow.targets.airflow.operators import fixed_items
 from gpuflow.targets.airflow.operators import operator as operator_call
 from gpuflow.targets.airflow.python import Call, Method
@@ -154,6 +155,9 @@ def operator_of(this: StepTask, bound: Mapping[str, Any], items: Any = None, map
     if lost:
         raise GpuflowError(loss.refusal_by_hand(caller()) for loss in lost)
     _refuse_interval(step)
+    unlike = [Finding("GF378", problem, caller(), hint) for _, problem, hint in gang_refusals(step, site.gangs.kind)]
+    if unlike:
+        raise GpuflowError(unlike)
     around = more.get("task_group") or _current_group(more.get("dag"))
     scope = _Alone(alone, bound=bound, around=around, mapped=mapped)
     request = Request(alone, site, this.namespace or site.namespace, this.pipeline)
@@ -226,7 +230,11 @@ def _refuse(step: Step) -> None:
     refuse_nothing(step)
     is_mapped = isinstance(step, Step) and step.for_each
     # A mapped step has items; what it says of them is refused by the step itself.
-    refuse_flow(step.model_copy(update={"command": (), "args": (), "env": {}}) if is_mapped else step, FLOW, "a claim")
+    refuse_flow(
+        step.model_copy(update={"command": (), "args": (), "env": {}, "gang": None}) if is_mapped else step,
+        FLOW,
+        "a claim",
+    )
 
 
 def _refuse_interval(step: Step) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from gpuflow.runtime.later_attempts import Before
+
 PREFIX = "gpuflow.dev/"
 KEY = "gpuflow_ledger"
 COUNTS = ("epoch", "failures", "interruptions", "out_of_memory", "pods", "judged", "queued_for", "queued_at")
@@ -53,6 +55,10 @@ class Ledger:
     def is_new(self) -> bool:
         """Whether nothing has happened yet: the task is at its beginning, or was cleared."""
         return not self.ends and self.judged == self.pods
+
+    def before(self) -> Before:
+        """What the next attempt may be different by."""
+        return Before(self.out_of_memory, self.interruptions, self.failed_nodes)
 
     def document(self) -> dict[str, Any]:
         """As a trigger carries it."""

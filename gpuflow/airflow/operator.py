@@ -21,14 +21,16 @@ from gpuflow.airflow import deadlines as times
 from gpuflow.airflow import ledger as books
 from gpuflow.airflow.budgets import Budgets
 from gpuflow.airflow.conditions import skip_unless_due
+from gpuflow.airflow.ends import End
 from gpuflow.airflow.limits import at_most
 from gpuflow.airflow.links import links_of
 from gpuflow.airflow.operator_arguments import left_out, refuse_arguments
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, Value, as_text
-from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, read_refusal, way_out
+from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, way_out
 from gpuflow.airflow.step_pods import CHECKED, WHOLE
 from gpuflow.airflow.waiting import WaitingPod
+from gpuflow.runtime import outcomes
 
 
 class GpuPodOperator(WaitingPod):
@@ -172,8 +174,8 @@ class GpuPodOperator(WaitingPod):
         if not left:
             return self._start(context, ledger)
         pod = self._the_only(left)
-        self._seen = pod["metadata"]["name"]
-        self.log.info("continuing with pod %s: %s", pod["metadata"]["name"], watching.describe(pod))
+        self._see(pod["metadata"]["name"])
+        self.log.info("continuing with %s %s: %s", self.what, pod["metadata"]["name"], self._described(pod))
         if watching.has_ended(pod):
             return self._settle(context, ledger, pod)
         return self._wait(context, ledger, pod["metadata"]["name"], "end")
@@ -223,18 +225,18 @@ class GpuPodOperator(WaitingPod):
         self._own(name)
         self._asking = True
         try:
-            self.client.create_namespaced_pod(self._namespace(manifest), manifest)
+            self._create(manifest)
         except ApiException as answer:
-            refusal = read_refusal(answer.status, answer.body)
+            refusal = self._meant(answer)
             if refusal.then == NEVER:
                 self._refuse(refusal.because, refusal.words, refusal.code)
             if refusal.then != EXISTS:
-                self.log.info("pod %s: %s", name, refusal.words)
+                self.log.info("%s %s: %s", self.what, name, refusal.words)
                 delay = 5.0 if refusal.then == AGAIN else 0.0
                 return self._wait(context, ledger, name, "room", manifest=manifest, not_before=time.time() + delay)
-            self.log.info("pod %s already exists: an earlier answer from the API server was lost", name)
+            self.log.info("%s %s already exists: an earlier answer from the API server was lost", self.what, name)
         except (OSError, HTTPError) as trouble:
-            self.log.info("pod %s: the API server does not answer: %s", name, trouble)
+            self.log.info("%s %s: the API server does not answer: %s", self.what, name, trouble)
             return self._wait(context, ledger, name, "room", manifest=manifest)
         finally:
             self._asking = False
@@ -245,7 +247,7 @@ class GpuPodOperator(WaitingPod):
             books.save(context, ledger)
             return self._wait(context, ledger, name, "room", manifest=self._manifest(context, ledger))
         self._push(context, name, self._namespace(manifest))
-        self.log.info("created pod %s%s", name, self.budgets.spent(ledger))
+        self.log.info("created %s %s%s", self.what, name, self.budgets.spent(ledger))
         return self._wait(context, ledger, name, "end")
 
     def _settle(
@@ -275,34 +277,56 @@ class GpuPodOperator(WaitingPod):
                 outcome, because = evidence.INTERRUPTED, "it succeeded, but was gone before its outputs could be read"
             elif missing := [name for name in self.outputs if name not in values]:
                 outcome, because = evidence.RETRYABLE, f"it succeeded, but wrote no output {', '.join(missing)}"
-        self.log.info("pod %s: %s: %s", name, outcome, because)
-        if self._killed:
-            raise AirflowException(f"the task was told to stop; pod {name} was {outcome}")
-        if outcome == evidence.SUCCEEDED:
-            ledger = ledger.succeeding(context, values or {}, self.kept)
-            books.save(context, ledger)
-            self._clean_up(pod, ledger, succeeded=True)
-            return self._handed_over(context, values or {})
-        was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
-        told = last_pod.account(ledger.pods, seen, pod or last)
         interrupted = outcome in (evidence.INTERRUPTED, evidence.NEVER_STARTED) or _spent_by_interruption(seen)
-        self.cause = causes.INTERRUPTION if interrupted else causes.OF_OUTCOMES.get(outcome, causes.FAILURE)
+        end = End(
+            f"pod {name}",
+            outcome,
+            because,
+            interrupted,
+            values or {},
+            watching.last_words(pod or last or {}),
+            last_pod.account(ledger.pods, seen, pod or last),
+            ((pod or last or {}).get("spec") or {}).get("nodeName"),
+        )
+        return self._follow_up(context, ledger, end, pod, last)
+
+    def _follow_up(
+        self,
+        context: Context,
+        ledger: books.Ledger,
+        end: End,
+        there: dict[str, Any] | None,
+        last: dict[str, Any] | None = None,
+    ) -> Any:
+        """Count an end, and do what follows from it. `there`: the object, while it still is; `last`: as last seen."""
+        self.log.info("%s: %s: %s", end.what, end.outcome, end.because)
+        if self._killed:
+            raise AirflowException(f"the task was told to stop; {end.what} was {end.outcome}")
+        if end.outcome == outcomes.SUCCEEDED:
+            ledger = ledger.succeeding(context, end.values, self.kept)
+            books.save(context, ledger)
+            self._clean_up(there, ledger, succeeded=True)
+            return self._handed_over(context, dict(end.values))
+        was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
+        interrupted = end.interrupted
+        self.cause = causes.INTERRUPTION if interrupted else causes.OF_OUTCOMES.get(end.outcome, causes.FAILURE)
         if interrupted:
-            ledger = ledger.judging(told, interruptions=1)
+            ledger = ledger.judging(end.told, interruptions=1)
         else:
-            ledger = ledger.judging(told, failures=1, out_of_memory=1 if outcome == evidence.OUT_OF_MEMORY else 0)
+            out_of_memory = 1 if end.outcome == outcomes.OUT_OF_MEMORY else 0
+            ledger = ledger.judging(end.told, failures=1, out_of_memory=out_of_memory)
             if self.other_node:
-                ledger = ledger.without(((pod or last or {}).get("spec") or {}).get("nodeName"))
-        sentence = f"pod {name} failed: {because}{watching.last_words(pod or last or {})}"
-        no_more = "it is not retried" if outcome == evidence.FINAL else None
+                ledger = ledger.without(end.node)
+        sentence = f"{end.what} failed: {end.because}{end.last_words}"
+        no_more = "it is not retried" if end.outcome == outcomes.FINAL else None
         if interrupted and no_more is None:
-            sentence = f"interrupted: {because}"
+            sentence = f"interrupted: {end.because}"
         no_more = no_more or self.budgets.used_up(ledger, interrupted=interrupted)
         if no_more:
             ledger = ledger.failing(context, f"{sentence}; {no_more}")
         books.save(context, ledger)
-        self._log_events(pod or last)
-        self._clean_up(pod, ledger)
+        self._log_events(there or last)
+        self._clean_up(there, ledger)
         if no_more:
             raise AirflowFailException(f"{sentence}; {no_more}")
         counted = self.budgets.counted(ledger, interrupted=interrupted)
@@ -334,7 +358,7 @@ class GpuPodOperator(WaitingPod):
     def _again(self, context: Context, ledger: books.Ledger, counted: str) -> Any:
         """After an interruption: another pod in the same try."""
         delay = self._delay(ledger.interruptions)
-        self.log.info("%s: creating another pod%s", counted, f" in {delay:.0f} s" if delay else "")
+        self.log.info("%s: creating another %s%s", counted, self.what, f" in {delay:.0f} s" if delay else "")
         if not delay:
             return self._start(context, ledger)
         return self._wait(context, ledger, "-", "time", not_before=time.time() + delay)

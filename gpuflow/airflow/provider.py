@@ -7,6 +7,8 @@ from typing import Any
 from gpuflow.version import __version__
 
 NAME = "gpuflow"
+OPERATORS = ("operator", "gang_operator", "tasks", "approvals")
+TRIGGERS = ("trigger", "gang_trigger")
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -20,10 +22,14 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": NAME,
-                "python-modules": [f"gpuflow.airflow.{name}" for name in ("operator", "tasks", "approvals")],
+                "python-modules": [
+                    f"gpuflow.airflow.{name}" for name in ("operator", "gang_operator", "tasks", "approvals")
+                ],
             }
         ],
-        "triggers": [{"integration-name": NAME, "python-modules": ["gpuflow.airflow.trigger"]}],
+        "triggers": [
+            {"integration-name": NAME, "python-modules": ["gpuflow.airflow.trigger", "gpuflow.airflow.gang_trigger"]}
+        ],
         "extra-links": ["gpuflow.airflow.links.SourceLink"],
         "config": {
             NAME: {

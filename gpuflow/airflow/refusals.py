@@ -7,6 +7,7 @@ import re
 from typing import Literal, NamedTuple
 
 from gpuflow.quantity import Quantity
+from gpuflow.runtime.gang_kinds import KINDS
 
 WAIT: Literal["wait"] = "wait"
 AGAIN: Literal["again"] = "again"
@@ -29,12 +30,21 @@ _CODES = (
 )
 
 
+NOT_INSTALLED = "the API server knows no "
 _FORBIDDEN = "cannot create resource"
 """In what the API server says to an account without the permission; the pod is not the reason."""
 
 
 def way_out(words: str) -> str:
     """What helps against a refusal for good."""
+    is_gang = any(kind.plural in words.lower() for kind in KINDS.values())
+    if is_gang and (_FORBIDDEN in words or "cannot list resource" in words):
+        return "apply what gpuflow site gang --engine airflow prints, with the accounts of this Airflow"
+    if words.startswith(NOT_INSTALLED):
+        from gpuflow.pod.gang_kinds import SPELLINGS
+
+        needs = next((each.needs for each in SPELLINGS.values() if each.kind.api_version in words), "it")
+        return f"install {needs} in the cluster, or name a namespace that is there"
     if _FORBIDDEN in words:
         return "give the account that Airflow uses there a Role that may create, get, list, patch and delete pods"
     return "gpuflow check reports this before the run; ask for less, or get the limit raised"

@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT
@@ -22,9 +22,12 @@ from gpuflow.airflow import ledger as books
 from gpuflow.airflow.limits import ACTIVE, at_most, is_beyond, is_full
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, short_run_id, typed
-from gpuflow.airflow.refusals import AGAIN, read_refusal
+from gpuflow.airflow.refusals import AGAIN, Refusal, read_refusal
 from gpuflow.airflow.run_facts import ATTEMPT
 from gpuflow.quantity import Quantity
+
+if TYPE_CHECKING:
+    from gpuflow.pod.later_attempts import Changes
 
 CHECKED = "already_checked"
 """The stock operator's mark on a pod that it has dealt with: no later try takes it for its own."""
@@ -38,6 +41,8 @@ RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"
 class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not installed where types are checked
     """Everything `GpuPodOperator` does with the API server."""
 
+    what = "pod"
+    """What one attempt of the step is."""
     template: Pod | Mapping[str, Any]
     supervised: bool
     outputs: Mapping[str, str]
@@ -67,11 +72,19 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
 
     def _filled(self, context: Context, ledger: books.Ledger) -> Mapping[str, Any]:
         """The step's pod with the values of this run, and where it asks for that, with the number of this pod."""
-        template = getattr(self.template, "again", None) or self.template
+        return self._with_values(self.template, context, ledger)
+
+    def _with_values(
+        self, template: Pod | Mapping[str, Any], context: Context, ledger: books.Ledger
+    ) -> Mapping[str, Any]:
+        template = getattr(template, "again", None) or template
         return template.resolve({**context, ATTEMPT: ledger.pods + 1}) if isinstance(template, Pod) else template
 
-    def _adjusted(self, manifest: Mapping[str, Any], ledger: books.Ledger) -> dict[str, Any]:
-        """The step's pod after spot losses, after running out of memory, and after failing on a node.
+    def _adjusted(
+        self, manifest: Mapping[str, Any], ledger: books.Ledger, changes: Changes | None = None
+    ) -> dict[str, Any]:
+        """The step's pod after spot losses, after running out of memory, and after failing on a node. `changes`: where
+        a pod's are not those of the step.
 
         A supervisor in it is told what was seen of the pod before.
         """
@@ -81,12 +94,15 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": dict(manifest["metadata"]), "spec": spec}
         if not (ledger.interruptions or ledger.out_of_memory or ledger.failed_nodes):
             return pod
-        from gpuflow.pod.later_attempts import Before, Changes, MoreMemory
+        return (changes or self._changes()).pod(pod, ledger.before())
+
+    def _changes(self) -> Changes:
+        """What the step's policies change in later attempts."""
+        from gpuflow.pod.later_attempts import Changes, MoreMemory
 
         policy = self.more_memory
         more = MoreMemory(float(policy["factor"]), Quantity(policy["max"])) if policy else None
-        changes = Changes(more, self.fallback_after, self.on_demand, self.other_node)
-        return changes.pod(pod, Before(ledger.out_of_memory, ledger.interruptions, ledger.failed_nodes))
+        return Changes(more, self.fallback_after, self.on_demand, self.other_node)
 
     def _pod_name(self, context: Context, ledger: books.Ledger) -> str:
         """The same name when the same pod is asked for twice, so that a lost answer never makes two pods."""
@@ -116,6 +132,20 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         found = self._asked(lambda: self.client.list_namespaced_pod(self._namespace(), label_selector=selector))
         return [dict(self.client.api_client.sanitize_for_serialization(pod)) for pod in found.items]
 
+    def _create(self, manifest: dict[str, Any]) -> None:
+        self.client.create_namespaced_pod(self._namespace(manifest), manifest)
+
+    def _meant(self, answer: ApiException) -> Refusal:
+        """What a refusal to create it means."""
+        return read_refusal(answer.status, answer.body)
+
+    def _described(self, made: Mapping[str, Any]) -> str:
+        return watching.describe(made)
+
+    def _delete(self, name: str) -> Any:
+        """Delete one that this task made; None when it is gone already."""
+        return self._asked(lambda: self.client.delete_namespaced_pod(name, self._namespace()))
+
     def _there(self, question: Mapping[str, Any]) -> list[tuple[str, Mapping[str, str]]]:
         """The pods that count for a limit, oldest first."""
         found = self._asked(
@@ -137,7 +167,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             return False
         self.log.info("pod %s was over the limit; it waits for its turn", name)
         # Not by force: it may have begun by now, and the next one waits until it is gone.
-        self._asked(lambda: self.client.delete_namespaced_pod(name, self._namespace()))
+        self._delete(name)
         return True
 
     def _the_only(self, pods: list[dict[str, Any]]) -> dict[str, Any]:
@@ -146,15 +176,15 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         for pod in older:
             if not watching.has_ended(pod):
                 name = pod["metadata"]["name"]
-                self.log.warning("pod %s is an older one of this task and still there: it is deleted", name)
-                self._asked(lambda name=name: self.client.delete_namespaced_pod(name, self._namespace()))
+                self.log.warning("%s %s is an older one of this task and still there: it is deleted", self.what, name)
+                self._delete(name)
         return newest
 
     def _delete_when_made(self, name: str) -> None:
         """Delete a pod whose creation was under way when the task was told to stop, and may arrive later."""
         for wait in (1, 2, 4):
             time.sleep(wait)
-            if self._asked(lambda: self.client.delete_namespaced_pod(name, self._namespace())) is not None:
+            if self._delete(name) is not None:
                 return
 
     def _read_outputs(self, pod: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str | None]:

@@ -38,6 +38,12 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
     `wait_for`: `time` (until `not_before`), `room` (until the API server would take `manifest`) or `end`.
     """
 
+    what = "pod"
+    container = "main"
+    """The one that the program runs in."""
+    meaning_of = staticmethod(read_refusal)
+    """What a refusal to create it means."""
+
     def __init__(
         self,
         *,
@@ -80,7 +86,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Everything needed to go on in another triggerer, the counts so far included."""
         return (
-            "gpuflow.airflow.trigger.GpuPodTrigger",
+            f"{type(self).__module__}.{type(self).__name__}",
             {
                 "pod_name": self.pod_name,
                 "pod_namespace": self.pod_namespace,
@@ -122,8 +128,8 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                 return told
             if told is not None:
                 await self._say(told)
-            if _past(self.deadline) or _past(self.queue_deadline):
-                return {"what": "timeout" if _past(self.deadline) else "late", "words": self._said}
+            if is_past(self.deadline) or is_past(self.queue_deadline):
+                return {"what": "timeout" if is_past(self.deadline) else "late", "words": self._said}
             if told is None:
                 return {"what": "room"}
             await asyncio.sleep(self.poll_interval)
@@ -149,9 +155,9 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
     async def _refused(self) -> str | dict[str, Any] | None:
         try:
             async with self._api() as (api, _):
-                await api.create_namespaced_pod(self.pod_namespace, self.manifest, dry_run="All")
+                await self._try_to_create(api)
         except ApiException as answer:
-            refusal = read_refusal(answer.status, answer.body)
+            refusal = self.meaning_of(answer.status, answer.body)
             if refusal.then == NEVER:
                 return {"what": "never", "words": refusal.words, "because": refusal.because, "code": refusal.code}
             if refusal.then == EXISTS:
@@ -161,6 +167,9 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         except LOST_CONNECTION as trouble:
             return f"the API server does not answer: {_short(trouble)}"
         return None
+
+    async def _try_to_create(self, api: Any) -> None:
+        await api.create_namespaced_pod(self.pod_namespace, self.manifest, dry_run="All")
 
     async def _end(self) -> dict[str, Any]:
         """Watch the pod until its main container has ended or it is gone; the last sight of it goes with the event."""
@@ -200,19 +209,24 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             return {"what": "lost"}
         if never:
             return {"what": "never", "words": never, "because": "its queue can never admit it", "code": "GF501"}
-        if _past(self.deadline):
+        if is_past(self.deadline):
             return {"what": "timeout"}
-        if watching.is_queued(pod) and _past(self.queue_deadline):
+        if watching.is_queued(pod) and is_past(self.queue_deadline):
             return {"what": "late"}
-        reason = watching.waiting_reason(pod)
-        if reason in watching.HOPELESS_REASONS:
-            return {"what": "stuck", "words": reason}
-        if reason not in watching.STUCK_REASONS:
+        return self._stuck([watching.waiting_reason(pod)])
+
+    def _stuck(self, reasons: list[str]) -> dict[str, Any] | None:
+        """An event when a container that waits for one of these will not start, or has not for too long."""
+        hopeless = [reason for reason in reasons if reason in watching.HOPELESS_REASONS]
+        waiting = [reason for reason in reasons if reason in watching.STUCK_REASONS]
+        if hopeless:
+            return {"what": "stuck", "words": hopeless[0]}
+        if not waiting:
             self._stuck_since = None
         elif self._stuck_since is None:
             self._stuck_since = time.time()
         elif time.time() - self._stuck_since > self.startup_timeout:
-            return {"what": "stuck", "words": reason}
+            return {"what": "stuck", "words": waiting[0]}
         return None
 
     @property
@@ -226,13 +240,14 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         for name, last in self.other_logs.items():
             self.other_logs[name] = await self._copy_log(api, name, last)
 
-    async def _copy_log(self, api: Any, container: str, before: str) -> str:
+    async def _copy_log(self, api: Any, container: str, before: str, pod: str | None = None) -> str:
         """New lines of one container; the time of the last one."""
+        pod = pod or self.pod_name
         # A node's clock may be ahead of ours: ask for at least two rounds, and leave out what was copied already.
         since = None if not before else max(_seconds_since(before), 2 * int(self.logging_seconds)) + 1
         try:
             answer = await api.read_namespaced_pod_log(
-                self.pod_name,
+                pod,
                 self.pod_namespace,
                 container=container,
                 timestamps=True,
@@ -243,7 +258,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             if answer.status != 200:
                 raise ApiException(status=answer.status, reason=text[:200])
         except (ApiException, *LOST_CONNECTION) as trouble:
-            whose = f"pod {self.pod_name}" if container == "main" else f"container {container} of pod {self.pod_name}"
+            whose = f"pod {pod}" if container == self.container else f"container {container} of pod {pod}"
             self.log.warning("logs of %s could not be read: %s", whose, _short(trouble))
             return before
         last, is_new = before, False
@@ -268,7 +283,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         """Into the task's log and onto its page, when it is news."""
         if sentence != self._said:
             self._said = sentence
-            self.log.info("pod %s: %s", self.pod_name, sentence)
+            self.log.info("%s %s: %s", self.what, self.pod_name, sentence)
             await self._notes.tell(sentence)
 
     @asynccontextmanager
@@ -277,7 +292,8 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             yield async_client.CoreV1Api(connection), connection
 
 
-def _past(moment: float | None) -> bool:
+def is_past(moment: float | None) -> bool:
+    """Whether a moment, if there is one, is over."""
     return moment is not None and time.time() > moment
 
 

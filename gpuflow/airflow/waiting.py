@@ -52,16 +52,14 @@ class WaitingPod(RenderedPod):
         not_before: float = 0,
     ) -> Any:
         """Leave the worker until there is something to decide. Not deferrable: wait here, in the same way."""
-        from gpuflow.airflow.trigger import GpuPodTrigger
-
         if wait_for == "end":
             self._own(name)
-            self._seen = name
+            self._see(name)
         extras = self._connection_extras()
         if self.config_file or not extras:
             # KUBECONFIG of the worker beside a connection that names a cluster would be two answers to one question.
             self.convert_config_file_to_dict()
-        trigger = GpuPodTrigger(
+        trigger = self._trigger(
             pod_name=name,
             pod_namespace=self._namespace(manifest),
             wait_for=wait_for,
@@ -93,6 +91,16 @@ class WaitingPod(RenderedPod):
             # Airflow's own alarm, a moment before the trigger's: the pod was not taken away, the task was too slow.
             event = {"what": "timeout", "name": name, "ledger": ledger.document()}
         return self.resume(context, event)
+
+    def _trigger(self, **arguments: Any) -> Any:
+        """What waits."""
+        from gpuflow.airflow.trigger import GpuPodTrigger
+
+        return GpuPodTrigger(**arguments)
+
+    def _see(self, name: str) -> None:
+        """The pod that links lead to."""
+        self._seen = name
 
     def _own(self, name: str) -> None:
         """What `on_kill` of the stock operator deletes, from before the pod is made until its end is decided."""
@@ -137,9 +145,12 @@ class WaitingPod(RenderedPod):
         if self._deciding:
             self._killed = True
             return
-        super().on_kill()
+        self._kill()
         if self._asking and self.pod is not None and self.on_kill_action.value != "keep_pod":
             self._delete_when_made(self.pod.metadata.name)
+
+    def _kill(self) -> None:
+        super().on_kill()
 
 
 async def _first_event(trigger: Any) -> Mapping[str, Any]:

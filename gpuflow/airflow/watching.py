@@ -35,9 +35,9 @@ def has_ended(pod: Body) -> bool:
     return phase in ("Succeeded", "Failed") or "terminated" in container_state(pod)
 
 
-def waiting_reason(pod: Body) -> str:
+def waiting_reason(pod: Body, name: str = "main") -> str:
     """Why the main container waits, as the kubelet calls it."""
-    waiting = container_state(pod).get("waiting") or {}
+    waiting = container_state(pod, name).get("waiting") or {}
     return str(waiting.get("reason") or "")
 
 

@@ -26,6 +26,7 @@ from gpuflow.checker.quota.volume_claims import pending_claims
 from gpuflow.checker.report import Report, Verdict, worst
 from gpuflow.checker.rules.active_deadline import with_deadline
 from gpuflow.checker.rules.every_rule import rule_findings
+from gpuflow.checker.rules.gang_scheduling import with_gang_warnings
 from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
 from gpuflow.checker.rules.mig_nodes import mig_nodes
@@ -77,7 +78,7 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
     ready = prepared(cluster, namespace)
     nodes = len(ready.cluster.of("Node"))
     trials = Trials(lambda changed: _judged(changed, ready, runs), len(demand.steps), nodes)
-    whole = _read_and_judged(demand, ready, runs, trials)
+    whole = with_gang_warnings(_read_and_judged(demand, ready, runs, trials), demand, ready.cluster, namespace)
     findings = sorted(with_parallel(whole, demand, trials), key=lambda finding: SEVERITIES.index(finding.severity))
     if demand.source is not None:
         findings = demand.source.heard(findings)

@@ -8,7 +8,7 @@ from gpuflow.cli.inputs import add_common, add_engine, read_site, show_remarks
 from gpuflow.cli.progress import progress
 from gpuflow.cli.sources import read_sources
 from gpuflow.cli.terminal import paint, say, show_findings, show_json, table
-from gpuflow.demands import Bound, Demand
+from gpuflow.demands import Bound, Demand, StepDemand
 from gpuflow.errors import Finding
 from gpuflow.printable import line
 
@@ -68,12 +68,20 @@ def text(demand: Demand) -> str:
         (
             step.name,
             "?" if step.copies is None else str(step.copies),
-            ", ".join(f"{k} {v}" for k, v in sorted(step.requests.items())),
+            _each_pod(step),
         )
         for step in demand.steps
     ]
     lines.append(table(steps, ("step", "copies", "one pod requests"), right=(1,)))
     return "\n".join(lines) + "\n"
+
+
+def _each_pod(step: StepDemand) -> str:
+    """What one pod requests. The pods of a gang are not all alike: each set by its name."""
+    sets = [(each, ", ".join(f"{k} {v}" for k, v in sorted(each.amounts.requests.items()))) for each in step.pod_sets]
+    if step.pods == 1:
+        return sets[0][1]
+    return "; ".join(f"{each.name}{f' × {each.count}' if each.count > 1 else ''}: {asks}" for each, asks in sets)
 
 
 def _amount(bound: Bound | None) -> str:

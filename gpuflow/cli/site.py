@@ -1,4 +1,4 @@
-"""`gpuflow site show|presets|runtime|executor|kubeflow`."""
+"""`gpuflow site show|presets|runtime|executor|gang|kubeflow`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gpuflow.spec.canonical import to_document
 EXAMPLE = """gpuflow site presets
 gpuflow site show gke
 gpuflow site show site.yaml --format json
-gpuflow site runtime site.yaml | kubectl apply -f -
+gpuflow site runtime site.yaml | kubectl apply --server-side -f -
 gpuflow site executor site.yaml | kubectl apply -f -
 gpuflow site kubeflow site.yaml                       # what the KFP installation must be told, ready to paste"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="show|presets|runtime|executor|kubeflow")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="show|presets|runtime|executor|gang|kubeflow")
     show = actions.add_parser("show", help="print a site with everything it extends")
     show.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
     show.add_argument("--format", choices=("yaml", "json"), default="yaml")
@@ -33,6 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     executor.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
     add_namespace(executor)
+    gang = actions.add_parser("gang", help="print the account of the pods that look after gangs, and its Role")
+    gang.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
+    add_namespace(gang)
+    gang.add_argument(
+        "--engine",
+        choices=("argo", "airflow", "kubeflow"),
+        default="argo",
+        help="airflow: a Role for the accounts of its workers and its triggerer; kubeflow: a Role for the account of "
+        "its runs, which all pods of a run have; default: argo",
+    )
+    gang.add_argument(
+        "--account",
+        action="append",
+        metavar="NS/NAME",
+        help="with --engine airflow: an account of its; default: airflow/airflow-worker and airflow/airflow-triggerer",
+    )
     kubeflow = actions.add_parser(
         "kubeflow", help="print the setting of KFP's API server that the site needs (COMPILED_PIPELINE_SPEC_PATCH)"
     )
@@ -68,6 +84,29 @@ def run(args: argparse.Namespace) -> int:
             )
         put("---\n".join(map(emit, account_manifests(named, namespace_of(args, site)))))
         return 0
+    if args.action == "gang":
+        from gpuflow.pod.gang_account import gang_account, gang_role
+
+        if args.engine == "kubeflow":
+            from gpuflow.targets.kubeflow.gangs import ACCOUNT
+
+            runs = site.engine("kubeflow").service_account or ACCOUNT
+            put("---\n".join(map(emit, gang_role(runs, namespace_of(args, site), site.gangs.kind))))
+            return 0
+        if args.engine == "airflow":
+            return _airflow_gang(args, site)
+        if site.gangs.service_account is None:
+            raise fail(
+                "GF379",
+                f'site "{site.name}" names no account for the pods that look after gangs',
+                where=Where(site.source.file),
+                hint="set gangs: {service_account: gpuflow-gang}",
+            )
+        reports = site.engine("argo").executor is None
+        name, kind = site.gangs.service_account, site.gangs.kind
+        account = gang_account(name, namespace_of(args, site), reports=reports, kind=kind)
+        put("---\n".join(map(emit, account)))
+        return 0
     if args.action == "kubeflow":
         return _kubeflow(args, site)
     document = to_document(site)
@@ -75,6 +114,23 @@ def run(args: argparse.Namespace) -> int:
         show_json(document)
     else:
         put(emit(document))
+    return 0
+
+
+def _airflow_gang(args: argparse.Namespace, site: Site) -> int:
+    """What Airflow's own accounts must be allowed where gangs run."""
+    from gpuflow.pod.gang_account import AIRFLOW_ACCOUNTS, airflow_role
+
+    given = [account.partition("/") for account in args.account or AIRFLOW_ACCOUNTS]
+    for namespace, _, name in given:
+        if not namespace or not name:
+            raise fail(
+                "GF388",
+                f"--account {namespace}{name}: an account is written NAMESPACE/NAME",
+                hint="write it like airflow/airflow-worker",
+            )
+    accounts = [(namespace, name) for namespace, _, name in given]
+    put("---\n".join(map(emit, airflow_role(accounts, namespace_of(args, site), site.gangs.kind))))
     return 0
 
 

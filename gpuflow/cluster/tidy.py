@@ -149,6 +149,19 @@ TOPOLOGY: Final = _fields(
     "required preferred unconstrained podIndexLabel subGroupIndexLabel subGroupCount podSetGroupName "
     "podSetSliceRequiredTopology podSetSliceSize"
 )
+PLACES: Final = _fields(
+    "",
+    levels=TEXTS,
+    domains=[_fields("count", values=TEXTS)],
+    slices=[
+        _fields(
+            "domainCount",
+            valuesPerLevel=[_fields("universal", individual=_fields("prefix suffix", roots=TEXTS))],
+            podCounts=_fields("universal", individual=TEXTS),
+        )
+    ],
+)
+"""Where the pods of an admitted workload are."""
 USAGE: Final = [_fields("name", resources=[_fields("name total borrowed")])]
 
 SHAPES: Final[dict[str, dict[str, Shape]]] = {
@@ -288,7 +301,7 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
             **CONDITIONS,
             "admission": _fields(
                 "clusterQueue",
-                podSetAssignments=[_fields("name count", flavors=MAP, resourceUsage=MAP)],
+                podSetAssignments=[_fields("name count", flavors=MAP, resourceUsage=MAP, topologyAssignment=PLACES)],
             ),
             "reclaimablePods": [_fields("name count")],
             "requeueState": _fields("count requeueAt"),
@@ -345,6 +358,11 @@ ANNOTATIONS: Final = (
     "gpuflow.dev/node-group-max",
     "gpuflow.dev/node-group-min",
     "kueue.x-k8s.io/admission-gated-by",
+    "kueue.x-k8s.io/podset-preferred-topology",
+    "kueue.x-k8s.io/podset-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+    "kueue.x-k8s.io/podset-unconstrained-topology",
     "kueue.x-k8s.io/workload-slice-replacement-for",
     "openshift.io/node-selector",
     "scheduler.alpha.kubernetes.io/node-selector",

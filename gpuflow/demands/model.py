@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from gpuflow.catalog import Offer
 from gpuflow.demands.amounts import Amounts, amounts_of
@@ -53,6 +53,10 @@ class PodSet:
     def amounts(self) -> Amounts:
         """What one pod requests, its limits, and what it costs by quota key."""
         return amounts_of(self.pod)
+
+
+LAUNCHER: Final = "launcher"
+"""The pod set of the one pod that looks after a gang."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,11 @@ class StepDemand:
     def pods(self) -> int:
         """The pods of one copy: more than one for a gang."""
         return sum(each.count for each in self.pod_sets)
+
+    @property
+    def is_launcher(self) -> bool:
+        """Whether it is the pod that looks after a gang, taken apart from it."""
+        return self.part_of is not None and self.pod_sets[0].name == LAUNCHER
 
     @property
     def pod(self) -> Pod:

@@ -8,24 +8,38 @@ from functools import partial
 from typing import Any
 
 from gpuflow.demands import own_words as own
-from gpuflow.demands.model import ClaimDemand, Deadline, Demand, LaterAttempts, Overlap, PodSet, StepDemand, largest
+from gpuflow.demands.model import (
+    LAUNCHER,
+    ClaimDemand,
+    Deadline,
+    Demand,
+    LaterAttempts,
+    Overlap,
+    PodSet,
+    StepDemand,
+    largest,
+)
 from gpuflow.demands.own_pipeline import PlannedPipeline
 from gpuflow.demands.stored_pods import driver_pods, sure_steps
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree
+from gpuflow.kubernetes.labels import LEADER, WORKERS
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import Engine as PodEngine
 from gpuflow.pod import pod_for
+from gpuflow.pod.build import leader_pod
+from gpuflow.pod.gang import as_queued
 from gpuflow.pod.injected import driver_pod, engine_of, with_engine
 from gpuflow.pod.later_attempts import Before, attempts, changes_of, falls_back
+from gpuflow.pod.launcher import launcher_for
 from gpuflow.pod.restarts import Restarts, pods_again, seen_by
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.quantity import Quantity
 from gpuflow.site.model import Engine, Site
 from gpuflow.spec.expression import references
+from gpuflow.spec.gang import Gang
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.policies import Gang
 from gpuflow.spec.text import ItemRef
 
 
@@ -98,37 +112,57 @@ def _step(
     gang, retry = planned.step.gang, planned.step.retry
     engine = PodEngine(restarts=restarts, mounts_host_paths=facts.mounts_host_paths, requests_disk=facts.requests_disk)
     bare = pod_for(planned.pipeline, planned.own_name, site, None, engine)
-    pod = with_engine(bare, parts, has_outputs=bool(planned.step.outputs))
-    if parts.service_account is not None:
+    first = leader_pod(planned.pipeline, planned.own_name, site, None, engine)
+
+    def whole(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+        # The ranks of a gang are no pods of the engine's: it runs the pod that looks after them.
+        outputs = bool(planned.step.outputs)
+        made = as_queued(pod, site.gangs.kind) if gang is not None else with_engine(pod, parts, has_outputs=outputs)
+        if parts.service_account is None:
+            return made
         # A run has one account, for the steps that name none.
-        pod = {**pod, "spec": {"serviceAccountName": parts.service_account, **pod["spec"]}}
+        return {**made, "spec": {"serviceAccountName": parts.service_account, **made["spec"]}}
+
+    pod = whole(bare)
     avoided = 0
     if retry is not None and retry.other_node:
-        avoided = attempts(retry) if facts.avoids_nodes_of == "attempts" else retry.after_failures
+        # Whatever the engine does: of a gang the node of one failed rank is avoided after each failure.
+        by_attempt = facts.avoids_nodes_of == "attempts" and gang is None
+        avoided = attempts(retry) if by_attempt else retry.after_failures
     demand = StepDemand(
         planned.name,
-        _pod_sets(gang, pod),
+        _pod_sets(gang, pod, None if first is None else whole(first)),
         planned.copies_in_run,
         tries=1 + pods_again(planned.step, site, restarts),
         nodes_avoided=avoided,
         is_exit=planned.section == "exit",
         waits_at_most=None if planned.step.queue_timeout is None else str(planned.step.queue_timeout),
     )
+    if gang is not None and facts.name != NO_ENGINE and facts.launches_gangs:
+        launcher = _launcher(planned, site, parts)
+        return replace(demand, pod_sets=(*demand.pod_sets, launcher), overhead=launcher.amounts.usage)
     if pod is bare and driver is None:
         return demand
-    own = StepDemand(planned.name, _pod_sets(gang, bare)).usage
+    own = StepDemand(planned.name, _pod_sets(gang, bare, first)).usage
     # The driver ends before the step's own pods start: the larger of the two counts.
     usage = demand.usage if driver is None else largest((demand.usage, driver.amounts.usage))
     added = {key: amount - own.get(key, Quantity.zero) for key, amount in usage.items()}
     return replace(demand, overhead={key: amount for key, amount in added.items() if amount > Quantity.zero})
 
 
-def _pod_sets(gang: Gang | None, pod: Mapping[str, Any]) -> tuple[PodSet, ...]:
+def _launcher(planned: PlannedStep, site: Site, parts: Engine) -> PodSet:
+    """The pod that looks after a gang, and lives as long as it."""
+    bare = launcher_for(planned.pipeline, planned.own_name, site)
+    pod = with_engine(bare, parts, has_outputs=bool(planned.step.outputs))
+    return PodSet(LAUNCHER, 1, pod)
+
+
+def _pod_sets(gang: Gang | None, pod: Mapping[str, Any], leader: Mapping[str, Any] | None) -> tuple[PodSet, ...]:
     """The pods of one copy of a step."""
     if gang is None:
         return (PodSet("main", 1, pod),)
-    workers = PodSet("workers", gang.workers, pod)
-    return (PodSet("leader", 1, pod), workers) if gang.leader else (workers,)
+    workers = PodSet(WORKERS, gang.workers, pod)
+    return (workers,) if leader is None else (PodSet(LEADER, 1, leader), workers)
 
 
 def _alert(plan: Plan, engine: str) -> tuple[StepDemand, ...]:
@@ -226,11 +260,20 @@ def _later(plan: Plan, steps: Sequence[StepDemand]) -> Iterator[LaterAttempts]:
         grows = retry is not None and retry.more_memory is not None and retry.after_failures > 0
         if not grows and not falls_back(planned.step):
             continue
-        changes = changes_of(planned.pipeline, planned.own_name, plan.site)
+        gang, own = planned.step.gang, planned.own_name
+        changes = changes_of(planned.pipeline, own, plan.site)
+        leads = gang is not None and gang.leader is not None
+        of_leader = changes_of(planned.pipeline, own, plan.site, leads=True) if leads else changes
         out_of_memory = Before(out_of_memory=retry.after_failures if retry is not None and grows else 0)
         interrupted = Before(interruptions=(spot.fallback_after if spot is not None else None) or 0)
         for found, before in ((grown, out_of_memory), (moved, interrupted)):
-            pod_sets = tuple(replace(each, pod=changes.pod(each.pod, before)) for each in demand.pod_sets)
+            # Whoever looks after a gang is as it was.
+            pod_sets = tuple(
+                each
+                if each.name == LAUNCHER
+                else replace(each, pod=(of_leader if each.name == LEADER else changes).pod(each.pod, before))
+                for each in demand.pod_sets
+            )
             if pod_sets != demand.pod_sets:
                 found[planned.name] = pod_sets
     for when, pods in (("after running out of memory", grown), ("after losing spot nodes", moved)):

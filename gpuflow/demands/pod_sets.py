@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuflow.demands.model import Demand, StepDemand
+from gpuflow.demands.model import Demand, Pod, StepDemand
 from gpuflow.graph import Dag, Leaf, Loop, Tree
+from gpuflow.kubernetes.labels import QUEUE_LABEL
 
+PROGRAM = ("command", "args", "env")
+"""What a container runs."""
 PART = "/"
 """Stands between the name of a step and that of its pod set."""
 
@@ -25,7 +28,19 @@ def one_pod_each(demand: Demand) -> Demand:
 
 
 def _differ(step: StepDemand) -> bool:
-    return any(each.pod is not step.pod and each.pod != step.pod for each in step.pod_sets[1:])
+    """Whether its pods differ; in a queue, whether it has several pod sets: each may get another flavor."""
+    if len(step.pod_sets) > 1 and step.pod["metadata"].get("labels", {}).get(QUEUE_LABEL):
+        return True
+    return any(each.pod is not step.pod and _judged(each.pod) != _judged(step.pod) for each in step.pod_sets[1:])
+
+
+def _judged(pod: Pod) -> Pod:
+    """The pod without what nobody looks at who places or counts it: a leader may have only another command."""
+    spec = dict(pod["spec"])
+    for field in ("containers", "initContainers"):
+        containers = spec.get(field) or ()
+        spec[field] = [{key: each[key] for key in each if key not in PROGRAM} for each in containers]
+    return {**pod, "spec": spec}
 
 
 def parts_of(step: StepDemand) -> tuple[StepDemand, ...]:

@@ -20,6 +20,8 @@ def escaped(text: str, *, glued: bool = False) -> str:
     """`text` such that Kubernetes' expansion gives back exactly `text`. `glued`: something unknown follows."""
     if "$" not in text:
         return text
+    if "$$" not in text and "$(" not in text and text.isascii() and not (glued and text.endswith("$")):
+        return text  # each stands alone
 
     def double(match: re.Match[str]) -> str:
         run, follows = match[0], text[match.end() : match.end() + 1]

@@ -123,3 +123,7 @@ def read_selector(value: object, where: str) -> Selector | None:
         if each.fault:
             raise BadField(where, each.fault)
     return Selector(equal + expressions)
+
+
+WORKERS, LEADER = "worker", "leader"
+"""What the replicated jobs of a gang's JobSet are called, and so the pod sets of its Kueue workload."""

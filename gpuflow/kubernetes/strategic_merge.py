@@ -14,6 +14,8 @@ DIRECTIVE: Final = "$patch"
 RETAIN_KEYS: Final = "$retainKeys"
 ELEMENT_ORDER: Final = "$setElementOrder/"
 DELETE_FROM: Final = "$deleteFromPrimitiveList/"
+DIRECTIVES: Final = (DIRECTIVE, RETAIN_KEYS, ELEMENT_ORDER, DELETE_FROM)
+"""How the keys of all of them begin."""
 Map = dict[str, Any]
 Path = tuple[str | int, ...]
 

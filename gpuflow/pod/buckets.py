@@ -11,13 +11,15 @@ from gpuflow.site import Site
 from gpuflow.spec.inputs import place_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import parts_of
+from gpuflow.spec.text import ParamRef, join, parts_of
 from gpuflow.spec.types import declared_output
 
 
 def credentials(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[str, Any]:
     """The variables for all buckets of a step. Refused: a bucket that the site does not know, no place at all, and two
     buckets that ask for different values of one variable."""
+    if not (step.checkpoint or step.outputs or step.inputs or site.runtime.state):
+        return {}  # it uses none
     known = site.runtime.buckets
     found: dict[str, Any] = {}
     origin: dict[str, str] = {}
@@ -53,37 +55,39 @@ def _places(pipeline: Pipeline, step: Step, site: Site) -> Iterator[tuple[str | 
     runtime, checkpoint = site.runtime, step.checkpoint
     store = None if checkpoint is None else checkpoint.store
     if store is not None:
-        yield place_of(store) or "", "checkpoint.store"
+        yield _place(pipeline, store), "checkpoint.store"
     elif runtime.state is not None and counts_budgets(step, site):
-        yield place_of(runtime.state) or "", "runtime.state of the site"
+        yield _place(pipeline, runtime.state), "runtime.state of the site"
     for name, output in step.outputs.items():
         if output.is_artifact:
-            yield _kept_in(output.uri, store, site), f"the output {name}"
+            # At its uri, where the site says, or beside the checkpoints of its step.
+            kept = next((place for place in (output.uri, runtime.artifacts, store) if place is not None), None)
+            yield None if kept is None else _place(pipeline, kept), f"the output {name}"
     for mount, given in step.inputs.items():
         if given.uri is not None:
-            # What only the run knows is most likely what an earlier step has kept where the site says.
-            yield (
-                place_of(given.uri) or (place_of(runtime.artifacts) or "" if _is_late(given.uri) else ""),
-                f"the input {mount}",
-            )
+            found = _place(pipeline, given.uri)
+            if not found and not isinstance(parts_of(given.uri)[0], str):
+                # What only the run knows is most likely what an earlier step has kept where the site says.
+                found = _place(pipeline, runtime.artifacts)
+            yield found, f"the input {mount}"
         declared = declared_output(pipeline, given.output) if given.output is not None else None
         if declared is not None and declared[0].uri is not None:
-            yield place_of(declared[0].uri) or "", f"the input {mount}"
+            yield _place(pipeline, declared[0].uri), f"the input {mount}"
         elif given.output is not None:
             # Also of a step on its own, which does not know who gives it the output.
-            yield place_of(runtime.artifacts) or "", f"the input {mount}"
+            yield _place(pipeline, runtime.artifacts), f"the input {mount}"
 
 
-def _kept_in(uri: Any, store: Any, site: Site) -> str | None:
-    """Where an artifact is kept: at its uri, where the site says, or beside the checkpoints of its step."""
-    for place in (uri, site.runtime.artifacts, store):
-        if place is not None:
-            return place_of(place) or ""
-    return None
-
-
-def _is_late(uri: Any) -> bool:
-    return not isinstance(parts_of(uri)[0], str)
+def _place(pipeline: Pipeline, uri: Any) -> str:
+    """The bucket; where a parameter begins the uri, that of its default."""
+    if uri is None:
+        return ""
+    first, *rest = parts_of(uri)
+    if isinstance(first, ParamRef):
+        param = pipeline.params.get(first.name)
+        if param is not None and isinstance(param.default, str):
+            return place_of(join(param.default, *rest)) or ""
+    return place_of(uri) or ""
 
 
 def _listed(known: dict[str, Any]) -> str:

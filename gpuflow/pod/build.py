@@ -20,6 +20,7 @@ from gpuflow.pod.containers import (
     resources,
     rewritten,
 )
+from gpuflow.pod.gang import gang_environment
 from gpuflow.pod.inputs import input_mounts, room_on_node
 from gpuflow.pod.merging import merged_pod
 from gpuflow.pod.network import network
@@ -35,17 +36,20 @@ from gpuflow.pod.supervision import (
     supervisor_environment,
     termination_grace,
 )
+from gpuflow.pod.topology import topology_annotations
 from gpuflow.pod.volumes import Volumes
 from gpuflow.site import Site
 from gpuflow.spec.container import Security
 from gpuflow.spec.names import OURS
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.resources import Amount
-from gpuflow.spec.step import Step
+from gpuflow.spec.step import Step, leading
 
 LABEL = OURS
 SHM = "/dev/shm"
 TMP = "/tmp"
+NOTHING: tuple[Any, ...] = (None, [], {})
+"""What is not written; 0 and False are."""
 UNSAID = Security()
 """What a step that says nothing about security has: one value for all of them."""
 
@@ -54,13 +58,24 @@ def pod_for(
     pipeline: Pipeline, name: str, site: Site, spelling: Spelling | None = None, engine: Engine | None = None
 ) -> dict[str, Any]:
     """The pod of one step as a manifest (`metadata` and `spec`). Without a spelling, references are shown readably."""
-    step, spelling = pipeline.effective(name), spelling or Readable()
+    step, spelling, engine = pipeline.effective(name), spelling or Readable(), engine or Engine()
     try:
-        pod = _pod(pipeline, name, step, site, spelling, engine or Engine())
+        step = leading(step) if engine.leads else step
+        pod = _pod(pipeline, name, step, site, spelling, engine)
         patch = step.kubernetes.merge if step.kubernetes is not None else None
         return pod if patch is None else merged_pod(pod, patch, spelling, site.runtime.mount)
     except GpuflowError as refusal:
         raise GpuflowError(_placed(finding, pipeline, name) for finding in refusal.findings) from None
+
+
+def leader_pod(
+    pipeline: Pipeline, name: str, site: Site, spelling: Spelling | None = None, engine: Engine | None = None
+) -> dict[str, Any] | None:
+    """The pod of the leader of a gang, rank 0; None where its ranks are all alike."""
+    gang = pipeline.effective(name).gang
+    if gang is None or gang.leader is None:
+        return None
+    return pod_for(pipeline, name, site, spelling, replace(engine or Engine(), leads=True))
 
 
 def _placed(finding: Finding, pipeline: Pipeline, name: str) -> Finding:
@@ -102,10 +117,11 @@ def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelli
         "containers": [main],
         "volumes": volumes.manifests(),
     }
-    metadata = {"labels": _labels(pipeline, name, step, site), "annotations": dict(step.annotations)}
+    annotations = {**topology_annotations(step, site), **step.annotations}
+    metadata = {"labels": _labels(pipeline, name, step, site), "annotations": annotations}
     return {
         "metadata": {key: value for key, value in metadata.items() if value},
-        "spec": {key: value for key, value in spec.items() if value not in (None, [], {})},
+        "spec": {key: value for key, value in spec.items() if value or value not in NOTHING},
     }
 
 
@@ -125,13 +141,15 @@ def _main(
         mounts.append(volumes.scratch(SHM, memory=True, size=step.shm))
     if step.script is not None and (step.security or UNSAID).read_only_root and TMP not in step.volumes:
         mounts.append(volumes.scratch(TMP))  # the script is written there before it runs
-    mounts += input_mounts(pipeline, step, volumes)
+    if step.inputs:
+        mounts += input_mounts(pipeline, step, volumes)
     command = command_of(step, spelling)
     variables = environment({**credentials(pipeline, name, step, site), **step.env}, spelling)
     if is_supervised(step, site, engine.restarts):
         command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command)
         mounts += more
         variables += supervisor_environment(engine)
+    variables += gang_environment(step, sum(device_resources.values()), site.gangs.kind)
     amounts = {
         "cpu": step.cpu,
         "memory": step.memory,
@@ -162,7 +180,7 @@ def _main(
         "lifecycle": lifecycle_of(step.lifecycle, spelling),
         "securityContext": container_security(step.security or UNSAID),
     }
-    return {key: value for key, value in container.items() if value not in (None, [], {})}
+    return {key: value for key, value in container.items() if value or value not in NOTHING}
 
 
 def _disk(pipeline: Pipeline, step: Step) -> Amount | None:

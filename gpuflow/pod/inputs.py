@@ -21,7 +21,7 @@ from gpuflow.spec.volumes import Volume
 
 def fetches(step: Step) -> bool:
     """Whether the supervisor brings something before the command starts."""
-    return any(given.is_fetched for given in step.inputs.values())
+    return bool(step.inputs) and any(given.is_fetched for given in step.inputs.values())
 
 
 def keeps_artifacts(step: Step) -> bool:

@@ -1,18 +1,19 @@
 """The pod of a later attempt: more memory after running out of it, off spot after losing nodes, on another node.
 
-The only place where such a pod is made. Airflow's operator asks for it when it starts the next pod; Argo's expressions
-are written from the same amounts and fields, because Argo makes the pod itself; a demand holds the pods of the last
-attempts, which the checker counts.
+What such a pod is, `gpuflow.runtime.later_attempts` says, which the launcher of a gang uses in the cluster. Airflow's
+operator asks here when it starts the next pod; Argo's expressions are written from the same amounts and fields, because
+Argo makes the pod itself; a demand holds the pods of the last attempts, which the checker counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from gpuflow.quantity import Quantity
+from gpuflow.runtime import later_attempts as runtime
+from gpuflow.runtime.later_attempts import Before
 
 if TYPE_CHECKING:
     from gpuflow.site import Site
@@ -20,20 +21,22 @@ if TYPE_CHECKING:
     from gpuflow.spec.policies import Retry
     from gpuflow.spec.step import Step
 
+__all__ = [
+    "Before",
+    "Changes",
+    "MoreMemory",
+    "attempts",
+    "changes_of",
+    "falls_back",
+    "memory_by_attempt",
+    "more_memory_of",
+    "off_spot",
+    "on_demand_fields",
+]
+
 Pod = Mapping[str, Any]
-MEBI = 2**20
 SCHEDULING = ("nodeSelector", "affinity", "tolerations")
 """What decides between spot and on-demand."""
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """What happened to the attempts before this one."""
-
-    out_of_memory: int = 0
-    interruptions: int = 0
-    failed_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,7 @@ class MoreMemory:
         """The memory after running out of it so many times: whole mebibytes, at most `max`, never less than before."""
         if not times or first >= self.max:
             return first
-        # A factor is a decimal number that somebody wrote: 1000Mi times 1.1 is 1100Mi, and no float says so.
-        grown = first.value * Fraction(str(self.factor)) ** times
-        return min(Quantity(f"{-int(-grown // MEBI)}Mi"), self.max)
+        return Quantity(runtime.more(str(first), str(self.factor), str(self.max), times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +66,15 @@ class Changes:
 
     def pod(self, first: Pod, before: Before) -> dict[str, Any]:
         """The pod of the attempt that comes after all that; `first` is the pod of the first attempt."""
-        spec = dict(first["spec"])
-        if self.fallback_after is not None and before.interruptions >= self.fallback_after:
-            spec = {key: value for key, value in {**spec, **self.on_demand}.items() if value is not None}
-        if self.more_memory is not None and before.out_of_memory:
-            main = dict(spec["containers"][0])
-            main["resources"] = _more(main.get("resources") or {}, self.more_memory, before.out_of_memory)
-            spec["containers"] = [main, *spec["containers"][1:]]
-        if self.other_node and before.failed_nodes:
-            spec["affinity"] = away_from(spec.get("affinity") or {}, before.failed_nodes)
-        return {**first, "spec": spec}
+        return {**first, "spec": self.at_run_time().spec(first["spec"], before)}
 
-
-def _more(resources: Mapping[str, Any], policy: MoreMemory, times: int) -> dict[str, Any]:
-    result = dict(resources)
-    for part in ("requests", "limits"):
-        amounts = resources.get(part) or {}
-        if "memory" in amounts:
-            result[part] = {**amounts, "memory": str(policy.amount(Quantity(amounts["memory"]), times))}
-    return result
-
-
-def away_from(affinity: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
-    """The affinity, and none of these nodes. By their own names: the hostname label may say something else."""
-    node_affinity = dict(affinity.get("nodeAffinity") or {})
-    elsewhere = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
-    terms = (node_affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
-    # Of several terms one is enough for the scheduler, so each of them must say it.
-    terms = [{**term, "matchFields": [*term.get("matchFields", ()), *elsewhere]} for term in terms]
-    return {**affinity, "nodeAffinity": {**node_affinity, REQUIRED: {"nodeSelectorTerms": terms}}}
+    def at_run_time(self) -> runtime.Changes:
+        """The same as texts, as the launcher of a gang is told."""
+        more = self.more_memory
+        memory = {} if more is None else {"factor": str(more.factor), "most": str(more.max)}
+        return runtime.Changes(
+            **memory, fallback_after=self.fallback_after, on_demand=self.on_demand, other_node=self.other_node
+        )
 
 
 def more_memory_of(retry: Retry | None) -> MoreMemory | None:
@@ -137,14 +118,17 @@ def falls_back(step: Step) -> bool:
     return bool(step.spot and step.spot.fallback_after and attempts(step.retry) >= step.spot.fallback_after)
 
 
-def changes_of(pipeline: Pipeline, name: str, site: Site) -> Changes:
-    """What the policies of a step change in its later attempts."""
+def changes_of(pipeline: Pipeline, name: str, site: Site, *, leads: bool = False) -> Changes:
+    """What the policies of a step change in its later attempts. `leads`: in the pod of its gang's leader."""
     from gpuflow.pod.build import pod_for
+    from gpuflow.pod.supervision import Engine
 
     step = pipeline.effective(name)
     after, fields = None, {}
     if step.spot is not None and falls_back(step):
         after = step.spot.fallback_after
-        plain = pod_for(off_spot(pipeline, name), name, site)
-        fields = on_demand_fields(pod_for(pipeline, name, site)["spec"], plain["spec"])
+        first, plain = (
+            pod_for(each, name, site, None, Engine(leads=leads)) for each in (pipeline, off_spot(pipeline, name))
+        )
+        fields = on_demand_fields(first["spec"], plain["spec"])
     return Changes(more_memory_of(step.retry), after, fields, step.retry is not None and step.retry.other_node)

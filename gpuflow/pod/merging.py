@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuflow.errors import fail
 from gpuflow.kubernetes.pod_fields import Field, fields_of
-from gpuflow.kubernetes.strategic_merge import BadPatch, merged
+from gpuflow.kubernetes.strategic_merge import DIRECTIVES, BadPatch, merged
 from gpuflow.pod.spelling import Spelling
 from gpuflow.spec.merge import MAIN, OF_LABELS, OF_MAIN, OF_POD, OUR_VARIABLES, taken_words
 from gpuflow.spec.names import OURS
@@ -105,7 +105,7 @@ def _filled(part: dict[str, Any]) -> dict[str, Any]:
 
 def _without_directives(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_directives(item) for key, item in value.items() if not key.startswith("$")}
+        return {key: _without_directives(item) for key, item in value.items() if not key.startswith(DIRECTIVES)}
     return [_without_directives(item) for item in value] if isinstance(value, list) else value
 
 

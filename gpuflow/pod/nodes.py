@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuflow.errors import fail
 from gpuflow.pod.placement import Devices, Term
+from gpuflow.pod.topology import asks_kueue, topology_label
 from gpuflow.site import Site
 from gpuflow.spec.hatch import TopologySpread
 from gpuflow.spec.policies import Toleration
@@ -42,7 +43,7 @@ def scheduling(step: Step, site: Site, devices: Devices, selector: dict[str, str
         tolerations += hatch.tolerations
     affinity = _affinity(terms, extra, preferred, hatch.affinity if hatch else None)
     spread: list[dict[str, Any]] = []
-    if step.topology is not None:
+    if step.topology is not None and not asks_kueue(step, site):
         affinity, spread = _topology(step, site, affinity, selector)
     if hatch is not None:
         spread = [*spread, *(_spread(each, selector) for each in hatch.topology_spread)]
@@ -121,14 +122,7 @@ def _topology(
     step: Step, site: Site, affinity: dict[str, Any], selector: dict[str, str]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     assert step.topology is not None
-    level = step.topology.same or step.topology.spread or "node"
-    key = getattr(site.topology, level)
-    if key is None:
-        raise fail(
-            "GF228",
-            f'site "{site.name}" does not say which label is a {level}',
-            hint=f"set topology.{level} in the site",
-        )
+    key = topology_label(step.topology.same or step.topology.spread or "node", site)
     siblings = {"labelSelector": {"matchLabels": selector}, "topologyKey": key}
     if step.topology.spread is not None:
         return affinity, [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **siblings}]

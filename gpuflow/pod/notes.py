@@ -6,18 +6,27 @@ from collections.abc import Iterator
 
 from gpuflow.errors import Finding, GpuflowError, shortened
 from gpuflow.plan import Plan, PlannedStep
-from gpuflow.pod.build import pod_for
+from gpuflow.pod.build import leader_pod, pod_for
+from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.merging import overridden
 from gpuflow.pod.supervision import is_supervised
+from gpuflow.pod.topology import REQUIRED_TOPOLOGY, asks_kueue
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 
+TORCHRUN = ("torchrun", "torch.distributed")
+"""How a program that starts torchrun names it."""
+
 
 def pod_notes(plan: Plan) -> Iterator[Finding]:
-    """Notes on patches that override fields of ours, and on hooks that take the supervisor's time."""
+    """Notes on patches that override fields of ours, on hooks that take the supervisor's time, and on who keeps the
+    pods of a gang together."""
     yield from _overrides(plan)
     for each in plan.containers:
         yield from _hooks(each, plan.site)
+        yield from _topology(each, plan.site)
+        yield from _torchrun(each)
+    yield from _gang_kind(plan)
 
 
 def without_merge(pipeline: Pipeline, name: str) -> Pipeline:
@@ -43,6 +52,11 @@ def _overrides(plan: Plan) -> Iterator[Finding]:
         message = f"{'step' if len(steps) == 1 else 'steps'} {names}: kubernetes.merge overrides {shown}"
         hint = "take out of the patch what is not meant"
         yield Finding("GF373", message, steps[0].where("kubernetes", "merge"), hint, "note")
+    for each in plan.containers:
+        if paths := _overridden_in_leader(each, plan.site):
+            message = f'step "{each.name}", the leader: kubernetes.merge overrides {shortened(paths)}'
+            place = each.where("gang", "leader", "kubernetes", "merge")
+            yield Finding("GF373", message, place, "take out of the patch what is not meant", "note")
 
 
 def _overridden(each: PlannedStep, site: Site) -> tuple[str, ...]:
@@ -56,6 +70,23 @@ def _overridden(each: PlannedStep, site: Site) -> tuple[str, ...]:
         return ()  # said by whoever makes the pod
 
 
+def _overridden_in_leader(each: PlannedStep, site: Site) -> tuple[str, ...]:
+    gang, name, pipeline = each.step.gang, each.own_name, each.pipeline
+    leader = None if gang is None else gang.leader
+    if gang is None or leader is None or leader.kubernetes is None or leader.kubernetes.merge is None:
+        return ()
+    hatch = leader.kubernetes.model_copy(update={"merge": None})
+    plain = gang.model_copy(update={"leader": leader.model_copy(update={"kubernetes": hatch})})
+    steps = dict(getattr(pipeline, each.section))
+    steps[name] = steps[name].model_copy(update={"gang": plain})
+    try:
+        own = leader_pod(pipeline.model_copy(update={each.section: steps}), name, site)
+        made = leader_pod(pipeline, name, site)
+    except GpuflowError:
+        return ()  # said by whoever makes the pod
+    return () if own is None or made is None else tuple(overridden(own, made))
+
+
 def _hooks(each: PlannedStep, site: Site) -> Iterator[Finding]:
     """A hook of unknown length comes before SIGTERM, and the supervisor gets what is left."""
     hook = each.step.lifecycle.pre_stop if each.step.lifecycle is not None else None
@@ -64,3 +95,59 @@ def _hooks(each: PlannedStep, site: Site) -> Iterator[Finding]:
     message = f'step "{each.name}": pre_stop takes its time from termination_grace, and the supervisor gets the rest'
     hint = "raise termination_grace by the longest time that the hook takes"
     yield Finding("GF377", message, each.where("lifecycle", "pre_stop"), hint, "note")
+
+
+def _gang_kind(plan: Plan) -> Iterator[Finding]:
+    """One note for all gangs that are no JobSets."""
+    gangs, kind = [each for each in plan.containers if each.step.gang is not None], plan.site.gangs.kind
+    if not gangs or kind == DEFAULT:
+        return
+    spelled = SPELLINGS[kind]
+    names = shortened([f'"{each.name}"' for each in gangs])
+    queued = any(each.step.queue or plan.site.queue for each in gangs)
+    message = (
+        f"{'step' if len(gangs) == 1 else 'steps'} {names}: each attempt is a {spelled.kind.name}, whose controller "
+        "sets PET_NNODES and PET_NPROC_PER_NODE itself, and makes a lost pod anew until the attempt is deleted"
+    )
+    hint = f"the cluster needs {spelled.needs}"
+    hint += f", and Kueue's configuration the integration {spelled.kind.integration}" if queued else ""
+    yield Finding("GF409", message, gangs[0].where("gang"), hint, "note")
+
+
+def _torchrun(each: PlannedStep) -> Iterator[Finding]:
+    """All pods of a gang are nodes of torchrun's world: a leader that does not start it lets the others wait."""
+    gang = each.step.gang
+    leader = None if gang is None else gang.leader
+    if gang is None or leader is None or gang.rendezvous.framework != "torchrun":
+        return
+    words = [leader.script.run] if leader.script is not None else [*leader.command, *leader.args]
+    has_own = bool(leader.command) or leader.script is not None
+    if not has_own or any(name in str(word) for word in words for name in TORCHRUN):
+        return
+    message = (
+        f'step "{each.name}": for torchrun the leader is node 0, and its own program does not start torchrun: the '
+        "workers would wait for it"
+    )
+    hint = "start torchrun in the leader too, or use framework: env and give the workers' torchrun a world of their own"
+    yield Finding("GF410", message, each.where("gang", "leader"), hint, "warning")
+
+
+def _topology(each: PlannedStep, site: Site) -> Iterator[Finding]:
+    """Who keeps the pods of a gang together: Kueue as a whole, or the scheduler, pod by pod."""
+    step = each.step
+    if step.gang is None or step.topology is None or step.topology.same is None:
+        return
+    level, queue = step.topology.same, step.queue or site.queue
+    label = getattr(site.topology, level)
+    if label is None:
+        return  # said by whoever makes the pod
+    where = each.where("topology", "same")
+    if asks_kueue(step, site):
+        text = f'step "{each.name}": Kueue places the gang in one {level} as a whole, by {label} ({REQUIRED_TOPOLOGY})'
+        hint = f"the flavors of queue {queue} need a Topology with this level: gpuflow check says whether they have it"
+    else:
+        text = f'step "{each.name}": the scheduler keeps the gang in one {level}, by affinity on {label}, pod by pod'
+        hint = "the first pod decides, and the others may find no room there"
+        if queue is not None:
+            hint += f"; if the flavors of queue {queue} have a Kueue Topology, name it in topology.queues of the site"
+    yield Finding("GF399", text, where, hint, "note")

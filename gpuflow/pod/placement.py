@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from gpuflow.catalog.catalog import FormName, Model, models
@@ -11,11 +12,12 @@ from gpuflow.catalog.lookup import model as find_model
 from gpuflow.catalog.profile_name import dotted
 from gpuflow.errors import GpuflowError, did_you_mean, fail
 from gpuflow.quantity import Quantity
+from gpuflow.same import Same
 from gpuflow.site import Site
 from gpuflow.spec.names import is_label_value
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.resources import Gpu
-from gpuflow.spec.step import Step
+from gpuflow.spec.step import Step, leading
 
 Term = dict[str, tuple[str, ...]]
 """Labels a node must have, each with the values that will do."""
@@ -32,19 +34,35 @@ class Devices:
     tolerations: tuple[Toleration, ...] = ()
 
 
+def devices_of_step(step: Step, site: Site) -> dict[str, int]:
+    """How many devices all pods of one copy of a step take: of a gang every rank, and its leader by itself."""
+    gang, found = step.gang, devices(step, site).resources
+    if gang is None:
+        return dict(found)
+    total = {resource: count * gang.workers for resource, count in found.items()}
+    for resource, count in devices(leading(step), site).resources.items() if gang.leader is not None else ():
+        total[resource] = total.get(resource, 0) + count
+    return total
+
+
 def devices(step: Step, site: Site) -> Devices:
     """The step's GPUs in the site's words. Raises `GpuflowError` when the site has no word for them."""
     if step.gpu is not None:
-        # Whoever asks for any GPU names no product, so nothing else keeps cut and shared nodes away.
-        barred = _parts(site) | (_unnamed_parts(site) if step.gpu.is_any else {})
-        terms = _merge(_gpu_terms(step.gpu, site))
-        return Devices({site.gpu.resource: step.gpu.count}, terms, barred, site.gpu.tolerations)
+        return _gpus(Same(step.gpu), Same(site))
     if step.mig is not None:
         return _mig(step, site)
     if step.shared_gpu is not None:
         return _shared(step, site)
     tolerations = site.gpu.tolerations if step.device_claim is not None else ()
     return Devices({}, tolerations=tolerations)
+
+
+@lru_cache(maxsize=1024)
+def _gpus(wish: Same[Gpu], here: Same[Site]) -> Devices:
+    gpu, site = wish.value, here.value
+    # Whoever asks for any GPU names no product, so nothing else keeps cut and shared nodes away.
+    barred = _parts(site) | (_unnamed_parts(site) if gpu.is_any else {})
+    return Devices({site.gpu.resource: gpu.count}, _merge(_gpu_terms(gpu, site)), barred, site.gpu.tolerations)
 
 
 def _parts(site: Site) -> Term:

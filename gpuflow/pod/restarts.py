@@ -8,6 +8,7 @@ supervisor then repeats failures itself, and only interruptions are left to the 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 from gpuflow.plan import PlannedStep
@@ -49,15 +50,11 @@ def writes_xcom(step: Step) -> bool:
 
 
 def counts_budgets(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
-    """Whether the supervisor keeps the step's retry budgets over all its pods."""
+    """Whether the supervisor keeps the step's retry budgets over all its pods. Those of a gang its launcher keeps."""
     retry = step.retry
-    if (
-        retry is None
-        or not has_place(step, site)
-        or not retry.attempts
-        or restarts == "left alone"
-        or writes_xcom(step)
-    ):
+    if retry is None or restarts == "left alone" or not has_place(step, site):
+        return False
+    if not retry.attempts or step.gang is not None or writes_xcom(step):
         return False
     if restarts == "by cause" or not _can_be_supervised(step, site):
         return retry.interruptions > 0
@@ -69,16 +66,16 @@ def counts_budgets(step: Step, site: Site, restarts: Restarts = "by cause") -> b
 
 def repeats_inside(step: Step, site: Site, restarts: Restarts) -> bool:
     """Whether the supervisor starts a failed command again in the same pod."""
-    if restarts != "unknown" or step.retry is None or not step.retry.after_failures:
+    if restarts != "unknown" or step.gang is not None or step.retry is None or not step.retry.after_failures:
         return False
     return _can_be_supervised(step, site) or counts_budgets(step, site, restarts)
 
 
 def _can_be_supervised(step: Step, site: Site) -> bool:
     """Whether a supervisor is in the container, or can be put there without a change of the image."""
-    if site.runtime.delivery == "config-map" or any(given.is_fetched for given in step.inputs.values()):
+    if site.runtime.delivery == "config-map" or step.checkpoint is not None or step.outputs:
         return True
-    return step.checkpoint is not None or bool(step.outputs)
+    return bool(step.inputs) and any(given.is_fetched for given in step.inputs.values())
 
 
 def pods_again(step: Step, site: Site, restarts: Restarts) -> int:
@@ -108,9 +105,11 @@ def longest_wait(retry: Retry, times: int) -> int:
 
 def unlimited_wait(backoff: Backoff, times: int) -> int:
     """The seconds of the last of so many waits if the step named no longest one, or `MOST`."""
-    if times < 1:
-        return 0
-    wait, factor = backoff.start.seconds, backoff.factor
+    return _grown(backoff.start.seconds, backoff.factor, times) if times >= 1 else 0
+
+
+@lru_cache(maxsize=1024)
+def _grown(wait: int, factor: int, times: int) -> int:
     if factor > 1 and wait:
         for _ in range(min(times - 1, MOST.bit_length())):  # it at least doubles, so that this is enough
             wait *= factor

@@ -38,7 +38,7 @@ def spelled(text: Text, spelling: Spelling) -> str:
     A plain str, whatever kind of str the pipeline holds.
     """
     if isinstance(text, str):  # most words of most commands
-        return spelling.literal(escaped(str(text)))
+        return spelling.literal(escaped(text) if "$" in text else str(text))
     parts = parts_of(text)
     result = ""
     for index, part in enumerate(parts):

@@ -1,7 +1,8 @@
 """When gpuflow's supervisor runs a step's command, and with which options.
 
-A step is supervised when it has a checkpoint, outputs, inputs, or retry budgets that the engine cannot keep
-(`restarts`): X
+A step is supervised when it has a checkpoint, outputs, inputs, or retry budgets that the engine cannot keep: those
+with a place where the supervisor counts them, or where it repeats the command inside the pod (`restarts`). The ranks of
+a gang always are: their supervisors agree on how it ended.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gpuflow.pod.gang import star_port
 from gpuflow.pod.inputs import fetches, input_options, keeps_artifacts
 from gpuflow.pod.restarts import Restarts, counts_budgets, repeats_inside, time_in_pod, writes_xcom
 from gpuflow.pod.spelling import Spelling, spelled
@@ -59,10 +61,14 @@ class Engine:
     """Whether its pods can mount folders of their node."""
     requests_disk: bool = True
     """Whether its pods can ask for the node's disk."""
+    leads: bool = False
+    """Whether the pod is that of a gang's leader, and not of its workers."""
 
 
 def is_supervised(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
     """Whether the step's command runs under the supervisor."""
+    if step.gang is not None:
+        return True
     if writes_xcom(step):
         return False
     if step.checkpoint is not None or step.outputs or fetches(step):
@@ -117,7 +123,7 @@ def supervisor_grace(step: Step) -> Duration | None:
 
 def keeps_state(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
     """Whether attempts leave something behind that later attempts of the same step, and nobody else, must find."""
-    return step.checkpoint is not None or counts_budgets(step, site, restarts)
+    return step.checkpoint is not None or step.gang is not None or counts_budgets(step, site, restarts)
 
 
 def has_records(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
@@ -163,6 +169,11 @@ def supervised(
         options["own-folder"] = has_copies and _shared(step.checkpoint.path, step)
         if saves_to_scratch(step):
             mounts.append(volumes.scratch(step.checkpoint.path, size=step.checkpoint.scratch))
+    if step.gang is not None:
+        sharded = step.checkpoint is not None and step.checkpoint.sharded
+        options |= {"gang": step.gang.pods, "gang-port": star_port(step.gang), "sharded": sharded}
+        if step.gang.leader is not None and not engine.leads:
+            options["rank-offset"] = 1
     options |= _budgets(step, site, engine.restarts)
     if counts_budgets(step, site, engine.restarts):
         state = site.runtime.state

@@ -29,7 +29,8 @@ def facts(step: Step) -> list[str]:
     if step.device_claim is not None:
         words.append(f"claim {step.device_claim.claim or step.device_claim.template}")
     if step.gang is not None:
-        words.append(f"gang of {step.gang.pods}")
+        led = ", one of them leads" if step.gang.leader is not None else ""
+        words.append(f"gang of {step.gang.pods}{led}")
     words += [
         f"{name} {amount.request or amount.limit}"
         for name, amount in (("cpu", step.cpu), ("mem", step.memory))

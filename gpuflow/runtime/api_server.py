@@ -6,18 +6,32 @@ import http.client
 import json
 import os
 import ssl
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
+from gpuflow.runtime.wording import one_line
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from http.client import HTTPResponse
-    from typing import Any
+    from typing import Any, TypeVar
+
+    Answer = TypeVar("Answer")
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+ACCOUNT_VARIABLE = "GPUFLOW_SERVICE_ACCOUNT"
+"""Names another folder with `token`, `ca.crt` and `namespace`: a projected volume, or one outside a pod."""
 TIMEOUT = 30.0
+POLL = 3.0
+"""Seconds between two looks at the same thing."""
+
+
+def say(text: str) -> None:
+    """One line of ours among the log of what we wait for."""
+    print(f"gpuflow-run: {one_line(text)}", flush=True)
 
 
 class NoAccount(Exception):
@@ -40,7 +54,7 @@ class ApiServer:
     """The cluster that this pod runs in."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self.account = account = ACCOUNT
+        self.account = account = environ.get(ACCOUNT_VARIABLE) or ACCOUNT
         host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not host or not os.path.exists(os.path.join(account, "token")):
             raise NoAccount(
@@ -56,10 +70,35 @@ class ApiServer:
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return self._asked("POST", path, body, {})
 
-    def delete(self, path: str) -> None:
-        """Delete an object and what it owns; one that is gone is fine."""
+    def present(self, path: str) -> dict[str, Any] | None:
+        """An object, or None when there is none; an API server that is away is waited for."""
         try:
-            self._asked("DELETE", path, {"propagationPolicy": "Background"}, {})
+            return self.patiently(lambda: self.get(path))
+        except Refused as refusal:
+            if refusal.status == 404:
+                return None
+            raise
+
+    def patiently(self, ask: Callable[[], Answer]) -> Answer:
+        """An API server that restarts does not end the step: ask again."""
+        said = False
+        while True:
+            try:
+                return ask()
+            except Unreachable as failure:
+                if not said:
+                    say(f"{failure}; asking again")
+                    said = True
+                time.sleep(POLL)
+
+    def merge(self, path: str, body: dict[str, Any]) -> None:
+        """Change an object: what the body names, and nothing else."""
+        self._asked("PATCH", path, body, {})
+
+    def delete(self, path: str, propagation: str = "Background") -> None:
+        """Delete an object and what it owns; one that is gone is fine. `Foreground`: what it owns goes first."""
+        try:
+            self._asked("DELETE", path, {"propagationPolicy": propagation}, {})
         except Refused as refusal:
             if refusal.status != 404:
                 raise
@@ -87,12 +126,13 @@ class ApiServer:
         url = self.base + path + ("?" + urllib.parse.urlencode(query) if query else "")
         request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), method=method)
         request.add_header("Authorization", "Bearer " + self._own("token"))
-        request.add_header("Content-Type", "application/json")
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        request.add_header("Content-Type", kind)
         try:
             answer: HTTPResponse = urllib.request.urlopen(request, timeout=timeout, context=self._trust)
         except urllib.error.HTTPError as refusal:
             if refusal.code == 429 or refusal.code >= 500:
-                raise Unreachable(f"the API server answers {refusal.code}") from None
+                raise Unreachable(f"the API server answers {refusal.code}: {_message(refusal)}") from None
             raise Refused(refusal.code, _message(refusal)) from None
         except (OSError, http.client.HTTPException) as failure:
             raise Unreachable(str(failure)) from None

@@ -142,17 +142,23 @@ class _Reader:
     """The pieces of one file, hashed on the way."""
 
     def __init__(self, artifact: Artifact, relative: str, path: str) -> None:
-        self._artifact, self._relative, self._path = artifact, relative, path
+        self._artifact, self._relative, self.path = artifact, relative, path
         self.sha256 = ""
+
+    def took(self, size: int, sha256: str, mode: int, _: list[int]) -> bool:
+        """Another process has read it, as a whole."""
+        self._artifact.arrives(File(path=self._relative, size=size, sha256=sha256, mode=stat.S_IMODE(mode) & 0o777))
+        self._artifact.passed(size)
+        return True
 
     def __iter__(self) -> Iterator[bytes]:
         import hashlib
 
         hashed, size = hashlib.sha256(), 0
         try:
-            source = open(self._path, "rb", buffering=0)  # noqa: SIM115  # closed by the with below
+            source = open(self.path, "rb", buffering=0)  # noqa: SIM115  # closed by the with below
         except PermissionError:
-            raise NotKept(f"{self._path} may not be read") from None
+            raise NotKept(f"{self.path} may not be read") from None
         with source as file:
             handle = file.fileno()
             before = os.fstat(handle)
@@ -167,14 +173,14 @@ class _Reader:
                 yield data
             after = os.fstat(handle)
         if size != after.st_size or before.st_mtime_ns != after.st_mtime_ns:
-            raise StorageError(f"{self._path} was changed while it was read")
+            raise StorageError(f"{self.path} was changed while it was read")
         mode = stat.S_IMODE(after.st_mode) & 0o777
         self.sha256 = hashed.hexdigest()
         self._artifact.arrives(File(path=self._relative, size=size, sha256=self.sha256, mode=mode))
 
 
 def entries_of(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
-    """What there is to keep, parents first. A link to a file is that file; one to a folder inside stays a link."""
+    """What there is to keep, parents first. A link inside stays a link; one to a file elsewhere is that file."""
     if not os.path.isdir(source):
         status = _stat(source)
         if not stat.S_ISREG(status.st_mode):
@@ -191,9 +197,11 @@ def entries_of(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
             if stat.S_ISLNK(status.st_mode):
                 target = os.path.realpath(path)
                 inside = target.startswith(whole + os.sep) and not naming.leads_out(relative, os.readlink(path))
-                if not os.path.isdir(target):
+                if inside and os.path.exists(target):
+                    pass  # it stays a link
+                elif not os.path.isdir(target):
                     status = _stat(path)
-                elif not inside:
+                else:
                     raise NotKept(f"{path} is a link to a folder outside of the output: {target}")
             if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
                 raise NotKept(f"{path} is no file, folder or link")

@@ -83,7 +83,8 @@ def single_file() -> str:
         f"# gpuflow-run, contract {CONTRACT}; made from gpuflow's own sources",
         _FIRST + "MODULES = {",
     ]
-    lines += [f"    {json.dumps(name)}: {json.dumps(text)}," for name, text in sorted(modules.items())]
+    # In single quotes: the sources are full of double ones, and each would need a backslash.
+    lines += [f"    {name!a}: {text!a}," for name, text in sorted(modules.items())]
     return "\n".join(lines) + "\n}\n" + _LOADER
 
 

@@ -15,15 +15,15 @@ were told to stop; 78 when it could not be created or asked.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import signal
 import sys
 import time
 
-from gpuflow.runtime import object_state, signals, units
-from gpuflow.runtime.api_server import ApiServer, NoAccount, Refused, Unreachable
+from gpuflow.runtime import manifests, object_state, signals, stopping, units
+from gpuflow.runtime.api_server import POLL, ApiServer, NoAccount, Refused, Unreachable, say
+from gpuflow.runtime.manifests import Misuse
 from gpuflow.runtime.pod_logs import PodLogs
+from gpuflow.runtime.stopping import Stopped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ EXIT_STOPPED, EXIT_RUNTIME = 75, 78
 RESERVED = (EXIT_STOPPED, EXIT_RUNTIME, 79)
 RUN = "gpuflow.dev/run"
 """The annotation by which a later attempt knows its own object."""
-POLL = 3.0
 MANY = ("set", "success", "failure", "output")
 USAGE = """usage: gpuflow-run create FILE | --manifest JSON [options]
 
@@ -47,14 +46,6 @@ USAGE = """usage: gpuflow-run create FILE | --manifest JSON [options]
   --pods LABEL           the label of its pods, whose logs are repeated here; none: no logs
 
 A PLACE is like status.conditions[type=Complete].status."""
-
-
-class Misuse(Exception):
-    """What was asked cannot be done; exit code 78."""
-
-
-class Stopped(BaseException):
-    """We were told to stop. Raised wherever the main thread stands, so that nothing is waited for."""
 
 
 class Request:
@@ -88,40 +79,9 @@ class Request:
 
     def manifest(self) -> dict[str, Any]:
         """The object, with what `--set` puts into it."""
-        where, text = "--manifest", self.given.get("manifest", "")
         if self.file is not None:
-            where = self.file
-            try:
-                with open(self.file, encoding="utf-8") as file:
-                    text = file.read()
-            except (OSError, ValueError) as failure:
-                raise Misuse(f"{self.file}: {failure}") from None
-        document = _read(text, where)
-        for key in ("apiVersion", "kind", "metadata"):
-            if not (isinstance(document, dict) and document.get(key)):
-                raise Misuse(f"{where}: the manifest has no {key}")
-        for change in self.many["set"]:
-            try:
-                place, value = object_state.split(change)
-                object_state.put(document, place, value)
-            except ValueError as refusal:
-                raise Misuse(f"--set: {refusal}") from None
-        found: dict[str, Any] = document
-        return found
-
-
-def _read(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as wrong:
-        try:
-            import yaml  # type: ignore[import-untyped,unused-ignore]  # in the image, or not
-        except ImportError:
-            raise Misuse(f"{where}: {wrong}; write JSON, or install PyYAML in the image") from None
-        try:
-            return yaml.safe_load(text)
-        except yaml.YAMLError as refusal:
-            raise Misuse(f"{where}: {refusal}") from None
+            return manifests.from_file(self.file, self.many["set"])
+        return manifests.from_text(self.given["manifest"], "--manifest", self.many["set"])
 
 
 class Creation:
@@ -154,7 +114,7 @@ class Creation:
         elif not metadata.get("name") and not metadata.get("generateName"):
             raise Misuse("the manifest has neither metadata.name nor metadata.generateName")
         self._own(metadata)
-        self.folder = self._folder()
+        self.folder = manifests.folder(api, self.body)
         self.path: str | None = None
 
     def _name_after_run(self, metadata: dict[str, Any]) -> None:
@@ -170,35 +130,20 @@ class Creation:
             owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
             metadata.setdefault("ownerReferences", []).append(owner)
 
-    def _folder(self) -> str:
-        """The address of all objects of the kind: what the API server calls them."""
-        version = str(self.body["apiVersion"])
-        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        try:
-            listed = self._patiently(lambda: self.api.get(root)).get("resources", [])
-        except Refused as refusal:
-            if refusal.status == 404:
-                raise Misuse(f"the cluster has no {version}: {self.kind} is not installed") from None
-            raise
-        names = [entry["name"] for entry in listed if entry.get("kind") == self.kind and "/" not in entry["name"]]
-        if not names:
-            raise Misuse(f"the cluster has no {self.kind} in {version}")
-        return f"{root}/namespaces/{self.namespace}/{names[0]}"
-
     def start(self) -> dict[str, Any]:
         """The object, created now or by an earlier attempt of this run."""
         name = self.body["metadata"].get("name")
         self.path = f"{self.folder}/{name}" if self.run else None
         for _ in range(60):
             try:
-                made: dict[str, Any] = self._patiently(lambda: self.api.create(self.folder, self.body))
+                made: dict[str, Any] = self.api.patiently(lambda: self.api.create(self.folder, self.body))
                 self.path = f"{self.folder}/{made['metadata']['name']}"
-                _say(f"{self.kind} {made['metadata']['name']}: created in {self.namespace}")
+                say(f"{self.kind} {made['metadata']['name']}: created in {self.namespace}")
                 return made
             except Refused as refusal:
                 if refusal.status != 409:
                     raise
-            there = self._present(f"{self.folder}/{name}")
+            there = self.api.present(f"{self.folder}/{name}")
             if there is None or "deletionTimestamp" in there["metadata"]:
                 time.sleep(POLL)  # it is going: the next round creates it
                 continue
@@ -207,10 +152,10 @@ class Creation:
                     f"{self.kind} {name} is there already, and this run did not create it; choose another name"
                 )
             if not object_state.holds(there, self.bad):
-                _say(f"{self.kind} {name}: created by an earlier attempt of this run; waiting for it")
+                say(f"{self.kind} {name}: created by an earlier attempt of this run; waiting for it")
                 return there
-            _say(f"{self.kind} {name}: failed in an earlier attempt ({object_state.words_of(there)}); created anew")
-            self._patiently(lambda: self.api.delete(f"{self.folder}/{name}"))
+            say(f"{self.kind} {name}: failed in an earlier attempt ({object_state.words_of(there)}); created anew")
+            self.api.patiently(lambda: self.api.delete(f"{self.folder}/{name}"))
         raise Misuse(f"{self.kind} {name} does not go away")
 
     def wait(self) -> int:
@@ -221,15 +166,15 @@ class Creation:
         logs = PodLogs(self.api, self.namespace, f"{self.pods_label}={name}") if labelled else None
         began, before = time.monotonic(), ""
         while True:
-            now = self._present(path)
+            now = self.api.present(path)
             if now is None:
-                _say(f"{self.kind} {name}: somebody deleted it")
+                say(f"{self.kind} {name}: somebody deleted it")
                 return 1
             if logs is not None:
                 logs.look()
             words = object_state.words_of(now)
             if words != before:
-                _say(f"{self.kind} {name}: {words}")
+                say(f"{self.kind} {name}: {words}")
                 before = words
             good, bad = object_state.holds(now, self.good), object_state.holds(now, self.bad)
             if good or bad:
@@ -237,7 +182,7 @@ class Creation:
                     logs.finish(5.0)
                 return self._written(now) if good else self._exit_code(name)
             if self.timeout is not None and time.monotonic() - began > self.timeout:
-                _say(f"{self.kind} {name}: not done after {units.spoken(self.timeout)}")
+                say(f"{self.kind} {name}: not done after {units.spoken(self.timeout)}")
                 self.remove()
                 return 124
             time.sleep(POLL)
@@ -247,16 +192,16 @@ class Creation:
         if self.path is not None:
             try:
                 self.api.delete(self.path)
-                _say(f"{self.kind} {self.path.rsplit('/', 1)[1]}: deleted")
+                say(f"{self.kind} {self.path.rsplit('/', 1)[1]}: deleted")
             except (Refused, Unreachable) as failure:
-                _say(f"{self.kind} {self.path.rsplit('/', 1)[1]}: NOT deleted: {failure}")
+                say(f"{self.kind} {self.path.rsplit('/', 1)[1]}: NOT deleted: {failure}")
 
     def _written(self, now: dict[str, Any]) -> int:
         folder = self.environ.get("GPUFLOW_OUTPUTS", "")
         for name, place in self.outputs:
             value = object_state.found(now, place)
             if value is None:
-                _say(f"output {name}: there is nothing at {place}")
+                say(f"output {name}: there is nothing at {place}")
                 return 1
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 file.write(object_state.said(value))
@@ -281,31 +226,6 @@ class Creation:
         code = max(ended)[1] if ended else 1
         return 1 if code in RESERVED else code
 
-    def _present(self, path: str) -> dict[str, Any] | None:
-        try:
-            found: dict[str, Any] = self._patiently(lambda: self.api.get(path))
-        except Refused as refusal:
-            if refusal.status == 404:
-                return None
-            raise
-        return found
-
-    def _patiently(self, ask: Any) -> Any:
-        """An API server that restarts does not end the step: ask again."""
-        said = False
-        while True:
-            try:
-                return ask()
-            except Unreachable as failure:
-                if not said:
-                    _say(f"{failure}; asking again")
-                    said = True
-                time.sleep(POLL)
-
-
-def _say(text: str) -> None:
-    print(f"gpuflow-run: {text}", flush=True)
-
 
 def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
     """Create, wait, end as it ends."""
@@ -322,17 +242,9 @@ def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _run(creation: Creation) -> int:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
     try:
-        signals.release()  # what came while we were loading is heard now
+        stopping.listen()
         return creation.wait()
     except Stopped:
         creation.remove()
         return EXIT_STOPPED
-
-
-def _stop(*_: object) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    raise Stopped

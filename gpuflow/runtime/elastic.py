@@ -68,6 +68,8 @@ def agree(ckpt: Checkpointing, group: Any = None) -> tuple[bool, bool]:
             failed, due_now = _largest(distributed, [failure is not None, due], group)
     if failed:
         raise failure or SaveFailed("a checkpoint failed on rank 0; its own message says why")
+    if not first:
+        ckpt.hear_due(bool(due_now))
     if due_now and ckpt.of_each_rank:
         gather(ckpt, group)
     return bool(due_now), stop and ckpt.interrupted

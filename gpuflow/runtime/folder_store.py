@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 
 from gpuflow.runtime import files
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _PART = ".part-"
+_IS_PART = re.compile(r"\.part-\d+-[0-9a-f]{16}")
+"""Exactly the names that `_part` gives: others begin like them too, and are kept."""
 _FICLONE = 0x40049409
 """The request that makes one file share the blocks of another (linux/fs.h): btrfs, xfs and a few more can."""
 _NO_LINKS = frozenset(
@@ -113,7 +116,7 @@ class Folder(Store):
 
     def clear_uploads(self, prefix: str) -> None:
         for path in self._walk(prefix):
-            if os.path.basename(path).startswith(_PART):
+            if _IS_PART.fullmatch(os.path.basename(path)):
                 with contextlib.suppress(OSError):
                     os.unlink(path)
 
@@ -165,7 +168,7 @@ class Folder(Store):
     def names(self, prefix: str) -> list[tuple[str, int]]:
         found = []
         for path in self._walk(prefix):
-            if os.path.basename(path).startswith(_PART):
+            if _IS_PART.fullmatch(os.path.basename(path)):
                 continue
             try:
                 found.append((os.path.relpath(path, self.root).replace(os.sep, "/"), os.lstat(path).st_size))

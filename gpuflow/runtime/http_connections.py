@@ -6,20 +6,27 @@ is not understood is an error, and the caller asks its driver instead.
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 import struct
 import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
 _HEAD_MOST = 64 << 10
 _RECEIVE = 256 << 10
 _TOGETHER = 64 << 10
 """A body up to this size is sent with its head."""
 _KEPT = 64
+_HINTS = 16
+"""Most answers that only announce the one that counts."""
+_DIGITS = 18
+"""Most digits of a number of bytes."""
+_BROKEN = (ConnectionError, ssl.SSLError)
+"""What a connection that the other side has closed raises; an encrypted one has words of its own for it."""
 
 
 class BadAnswer(OSError):
@@ -66,7 +73,7 @@ class Connections:
             if self.context is not None:
                 return Connection(self, self.context.wrap_socket(plain, server_hostname=self.host), 0)
             # The system itself keeps the time: Python would ask it before each call whether it may be made.
-            limit = struct.pack("@ll", int(self.read_timeout), 0)
+            limit = struct.pack("@ll", int(self.read_timeout), max(1, int(self.read_timeout % 1 * 1_000_000)))
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             plain.settimeout(None)
@@ -103,12 +110,16 @@ class Connection:
                 self._socket.sendall(head)
                 for piece in body:
                     self._socket.sendall(piece)
-        except ConnectionError as refusal:
+        except _BROKEN as refusal:
             # The server may have said why before it closed.
             early = refusal
         answer = self._head()
-        while answer.status == 100:
+        for _ in range(_HINTS):
+            if answer.status >= 200:
+                break
             answer = self._head()
+        else:
+            raise BadAnswer("an answer is announced again and again, and does not come")
         answer.reusable = answer.reusable and early is None
         return answer
 
@@ -122,8 +133,8 @@ class Connection:
                 raise BadAnswer("the head of an answer is too long")
             try:
                 more = self._socket.recv(_RECEIVE)
-            except ConnectionError as refusal:
-                raise Closed(str(refusal)) from None
+            except _BROKEN as refusal:
+                raise BadAnswer(str(refusal)) if data else Closed(str(refusal)) from None
             if not more:
                 raise Closed("the connection was closed") if not data else BadAnswer("an answer broke off")
             data += more
@@ -160,17 +171,26 @@ class Answer:
         self._connection: Connection | None = connection
         lines = head.decode("latin-1").split("\r\n")
         version, _, rest = lines[0].partition(" ")
-        if version not in ("HTTP/1.1", "HTTP/1.0") or not rest[:3].isdigit():
+        status = rest.partition(" ")[0]
+        if version not in ("HTTP/1.1", "HTTP/1.0") or len(status) != 3 or not is_number(status) or status == "101":
             raise BadAnswer(f"no HTTP answer: {lines[0]!r}"[:200])
-        self.status = int(rest[:3])
+        self.status = int(status)
         self.headers: dict[str, str] = {}
         for line in lines[1:]:
             name, colon, value = line.partition(":")
             name = name.lower()
-            if not colon or (name in self.headers and name in ("content-length", "transfer-encoding")):
+            # A name with a space before its colon, or a line that goes on with one before it, is read in two ways.
+            if (
+                not colon
+                or not name
+                or " " in name
+                or "\t" in name
+                or (name in self.headers and name in ("content-length", "transfer-encoding"))
+            ):
                 raise BadAnswer(f"no HTTP answer: {line!r}"[:200])
             self.headers[name] = value.strip()
-        self.reusable = version == "HTTP/1.1" and self.headers.get("connection", "").lower() != "close"
+        words = self.headers.get("connection", "").lower().split(",")
+        self.reusable = version == "HTTP/1.1" and "close" not in [word.strip() for word in words]
         self.length = self._length()
 
     def _length(self) -> int | None:
@@ -179,18 +199,18 @@ class Answer:
             return 0
         coding = self.headers.get("transfer-encoding")
         if coding is not None:
-            if coding.lower() != "chunked":
+            if coding.lower() != "chunked" or "content-length" in self.headers:
                 raise BadAnswer(f"unknown transfer encoding {coding!r}"[:200])
             return None
         length = self.headers.get("content-length")
         if length is None:
             self.reusable = False
             return None
-        if not (length.isascii() and length.isdigit()):
+        if not is_number(length):
             raise BadAnswer(f"no length: {length!r}"[:200])
         return int(length)
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self) -> Generator[bytes, None, None]:
         """The body; BadAnswer when it breaks off."""
         connection, self._connection = self._connection, None
         if connection is None:
@@ -215,11 +235,12 @@ class Answer:
         """All of a body that has at most so many bytes."""
         found: list[bytes] = []
         count = 0
-        for data in self.pieces():
-            count += len(data)
-            if count > most:
-                raise BadAnswer(f"an answer has more than {most} bytes")
-            found.append(data)
+        with contextlib.closing(self.pieces()) as pieces:
+            for data in pieces:
+                count += len(data)
+                if count > most:
+                    raise BadAnswer(f"an answer has more than {most} bytes")
+                found.append(data)
         return b"".join(found)
 
     def close(self) -> None:
@@ -240,16 +261,29 @@ def _exactly(connection: Connection, count: int) -> Iterator[bytes]:
 def _chunked(connection: Connection) -> Iterator[bytes]:
     while True:
         words = connection.line().split(b";")[0].strip()
-        try:
-            count = int(words, 16)
-        except ValueError:
-            raise BadAnswer(f"no chunk: {words!r}"[:200]) from None
-        if count < 0:
+        if not words or len(words) > _DIGITS or words.strip(b"0123456789abcdefABCDEF"):
             raise BadAnswer(f"no chunk: {words!r}"[:200])
+        count = int(words, 16)
         if not count:
-            while connection.line():
-                pass
+            _trailer(connection)
             return
         yield from _exactly(connection, count)
         if connection.line():
             raise BadAnswer("a chunk is longer than was said")
+
+
+def _trailer(connection: Connection) -> None:
+    """What may stand after the last chunk, up to an empty line; as long as a head at most."""
+    left = _HEAD_MOST
+    while True:
+        line = connection.line()
+        left -= len(line) + 2
+        if not line:
+            return
+        if left < 0:
+            raise BadAnswer("the end of an answer is too long")
+
+
+def is_number(text: str) -> bool:
+    """Digits that Python and everybody else read as the same number."""
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS

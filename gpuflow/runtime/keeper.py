@@ -14,11 +14,11 @@ import os
 import threading
 import time
 
-from gpuflow.runtime import fingerprint, interval, pruning, snapshot, transfer
+from gpuflow.runtime import distcp, fingerprint, interval, pruning, snapshot, transfer
 from gpuflow.runtime.directory import Directory, Entry, discard
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.owner import BEAT, owner
-from gpuflow.runtime.records import Manifest, checkpoint_name
+from gpuflow.runtime.records import File, Manifest, checkpoint_name
 from gpuflow.runtime.retrying import Limit
 from gpuflow.runtime.store import StorageError, Store
 from gpuflow.runtime.watch import Watch
@@ -172,16 +172,7 @@ class Keeper:
             self._watch.wake()
 
     def _turn(self, last: bool) -> None:
-        assert self._watch is not None
-        weak = self.directory.occupancy is not None and self.directory.occupancy.weak
-        pause = min(_LOOK if self._watch.hears else _LOOK_DEAF, BEAT if weak else _LOOK)
-        until = min(time.monotonic() + pause, self._next_upload) if self._newest() else time.monotonic() + pause
-        renamed = self._watch.wait(0.0 if last and self._next_upload == 0.0 else until - time.monotonic())
-        self._follow_directory(self._watch)
-        self.directory.look(renamed, deaf=self._look_hard or self._watch.missed or not self._watch.hears)
-        self._look_hard = self._watch.missed = False
-        while self.directory.remarks:
-            self.say(self.directory.remarks.pop(0))
+        self._look(0.0 if last and self._next_upload == 0.0 else None)
         entry = self._newest()
         if entry is not None and time.monotonic() >= self._next_upload:
             if self.store is not None:
@@ -191,6 +182,21 @@ class Keeper:
         if self.store is not None:
             self._prune(self.store)
         self._mind_others()
+
+    def _look(self, seconds: float | None = None) -> None:
+        """See what the program has finished; waits for something, so long or until it is time for the next upload."""
+        assert self._watch is not None
+        if seconds is None:
+            weak = self.directory.occupancy is not None and self.directory.occupancy.weak
+            pause = min(_LOOK if self._watch.hears else _LOOK_DEAF, BEAT if weak else _LOOK)
+            until = min(time.monotonic() + pause, self._next_upload) if self._newest() else time.monotonic() + pause
+            seconds = until - time.monotonic()
+        renamed = self._watch.wait(seconds)
+        self._follow_directory(self._watch)
+        self.directory.look(renamed, deaf=self._look_hard or self._watch.missed or not self._watch.hears)
+        self._look_hard = self._watch.missed = False
+        while self.directory.remarks:
+            self.say(self.directory.remarks.pop(0))
 
     def _mind_others(self) -> None:
         """Whether this attempt still owns the run; asked at once when a newer one has written its name here."""
@@ -310,6 +316,8 @@ class Keeper:
         if time.monotonic() - pending.taken < _SETTLED and not snapshot.lasts(entry.path, upload.items):
             # The program removes it, and may have begun to before the snapshot: then that is not the whole of it.
             raise transfer.Vanished(entry.name)
+        files = self._all_files(pending, files, store)
+        self._refuse_a_part(upload, files)
         manifest = Manifest(
             checkpoint=pending.name,
             entry=entry.name,
@@ -318,6 +326,7 @@ class Keeper:
             id=self.ledger.id,
             seconds=round(time.monotonic() - self.ledger.began, 3),
             files=files,
+            shards=self.shards,
         )
         self.ledger.assert_owner()
         pending.committing = True
@@ -325,6 +334,24 @@ class Keeper:
         self._moved()
         if self._is_still(entry):
             self.directory.record(entry.name, stored=pending.name)
+
+    @property
+    def shards(self) -> int | None:
+        """How many ranks have a part in a checkpoint; None where it is whole by itself."""
+        return None
+
+    def _all_files(self, pending: Pending, files: list[File], store: Store) -> list[File]:
+        """The files of the checkpoint. A gang's may have parts from other ranks."""
+        return files
+
+    def _refuse_a_part(self, upload: transfer.Upload, files: list[File]) -> None:
+        """What only looks like a checkpoint is worse than none: it would be resumed from."""
+        indexes = {item.relative: item.path for item in upload.items if item.relative.endswith(distcp.METADATA)}
+        missing = distcp.lacking(indexes, (file.path for file in files)) if indexes else None
+        if missing is not None:
+            others = self.options.gang is not None and self.shards is None
+            hint = "; other ranks may have it: keep the parts of all with --sharded" if others else ""
+            raise transfer.Refused(f"it is a part of a checkpoint and lacks {missing}{hint}")
 
     def _settle(self, entry: Entry) -> None:
         """Without a store: force a checkpoint to disk, and write down what its files hash to.

@@ -15,10 +15,12 @@ from gpuflow.runtime.files import write_all
 from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import Corrupt
 from gpuflow.runtime.store import CHUNK
+from gpuflow.runtime.transfer_workers import Order, to_get
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
 
     from gpuflow.runtime.records import File
     from gpuflow.runtime.store import Store
@@ -60,18 +62,44 @@ def bring(
     _see_that_it_fits(parent or ".", missing)
     with _opened(parent or ".") as outer, contextlib.ExitStack() as rest:
         top = outer if single else rest.enter_context(_below(outer, [name], into))
-        folders = rest.enter_context(_Folders(top))
+        folders = rest.enter_context(Folders(top))
+
+        def object_of(file: File) -> str:
+            return f"{prefix}/{key(file)}" if prefix else key(file)
+
+        def place(file: File) -> tuple[int, str]:
+            inside, _, last = ("", "", name) if single else file.path.rpartition("/")
+            return folders.get(inside, file.path), last
 
         def fetch(file: File) -> None:
-            inside, _, last = ("", "", name) if single else file.path.rpartition("/")
-            where = f"{prefix}/{key(file)}" if prefix else key(file)
-            _fetch(store, where, file, folders.get(inside, file.path), last, passed, mode)
+            fetch_one(store, object_of(file), file, *place(file), passed, mode)
             arrived.add(file.path)
+
+        def order(file: File) -> Order:
+            """The same for a process of its own; what it left half done makes way for us."""
+
+            def done(answer: list[Any]) -> bool:
+                file.sha256 = str(answer[1])
+                arrived.add(file.path)
+                passed(file.size or 0)
+                return True
+
+            def lost() -> None:
+                folder, last = place(file)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(last, dir_fd=folder)
+
+            return Order(file, to_get(object_of(file), file, _mode(file, mode)), done, lost)
 
         for file in files:
             if file.directory:
                 folders.get(file.path, file.path)
-        in_parallel(fetch, missing, store.streams)
+        workers = None if single else store.workers(len(missing), top)
+        if workers is None:
+            in_parallel(fetch, missing, store.streams)
+        else:
+            with contextlib.closing(workers.move(map(order, missing))) as left:
+                in_parallel(fetch, left, store.streams)
         # Links come last, so that no file is written through one.
         for file in files:
             if file.link is not None and file.path not in arrived:
@@ -81,7 +109,7 @@ def bring(
                 arrived.add(file.path)
 
 
-def _fetch(
+def fetch_one(
     store: Store, key: str, file: File, folder: int, name: str, passed: Callable[[int], None], mode: int | None
 ) -> None:
     size = file.size or 0
@@ -96,8 +124,7 @@ def _fetch(
         if count != size or (file.sha256 and sha256 != file.sha256):
             raise Corrupt(f"{key} has {count} bytes that do not match its manifest")
         file.sha256 = sha256
-        own = 0o644 if file.mode is None else file.mode & 0o777
-        os.fchmod(handle, own if mode is None else mode)
+        os.fchmod(handle, _mode(file, mode))
     except BaseException:
         # The next try makes it anew: a file that is there already is never written to.
         with contextlib.suppress(OSError):
@@ -105,6 +132,11 @@ def _fetch(
         raise
     finally:
         os.close(handle)
+
+
+def _mode(file: File, given: int | None) -> int:
+    own = 0o644 if file.mode is None else file.mode & 0o777
+    return own if given is None else given
 
 
 def _passing(pieces: Iterable[bytes], key: str, size: int, passed: Callable[[int], None]) -> tuple[int, str]:
@@ -163,7 +195,7 @@ def _see_that_it_fits(folder: str, files: Iterable[File]) -> None:
         raise NoRoom(f"it needs {needed} bytes, and {folder} has room for {free}")
 
 
-class _Folders:
+class Folders:
     """Folders below an open one, each opened as `_below` does; every thread holds its last one for the next file."""
 
     def __init__(self, top: int) -> None:
@@ -171,7 +203,7 @@ class _Folders:
         self._lock = threading.Lock()
         self._open: dict[int, tuple[str, int]] = {}
 
-    def __enter__(self) -> _Folders:
+    def __enter__(self) -> Folders:
         return self
 
     def __exit__(self, *_: object) -> None:

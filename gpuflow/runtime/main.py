@@ -40,6 +40,10 @@ that may be repeated are separated by newlines in their variable.
 | `--engine` | argo, airflow, kubeflow, none | none | airflow: also `/airflow/xcom/return.json`, one JSON object |
 | `--outputs-dir` | directory | a temporary one | `$GPUFLOW_OUTPUTS`; Argo and KFP look there for NAME |
 | `--timeout` | duration | – | how long the command may run; then it is told to stop, and has failed: *timed out* |
+| `--gang` | number | – | ranks that work together; rank 0 is `$GPUFLOW_LEADER`, the own one `$GPUFLOW_RANK` |
+| `--gang-port` `--gang-timeout` | port, duration | 29501, 10m | where rank 0 listens; how long all wait for all |
+| `--sharded` | – | no | every rank of the gang writes a part of each checkpoint, and all parts are kept as one |
+| `--rank-offset` | number | 0 | added to `$GPUFLOW_RANK`: 1 for workers beside a leader |
 | `--engine-attempt` | number | – | the engine's own number of this attempt |
 | `--last` | JSON | – | what the engine knows of the attempt before: its number, and how its pod ended |
 | `--storage-timeout` | duration | 60s | how long storage may fail at the start and at the end |
@@ -47,7 +51,8 @@ that may be repeated are separated by newlines in their variable.
 
 `gpuflow-run probe [--ready] [--max-age 10m] …` is a probe, `gpuflow-run digest PATH` prints what `digest:` of an
 input says, `gpuflow-run forget …` throws the run's state away,
-`gpuflow-run create …` creates an object of the cluster and waits for it.
+`gpuflow-run create …` creates an object of the cluster and waits for it, `gpuflow-run gang …` runs a gang as one JobSet
+for each attempt (`--help` lists its options).
 
 `--timeout` counts from the start of the command, without the pull of the image, init containers and the restore; it is
 told as `$GPUFLOW_DEADLINE`. `--last` and `--engine-attempt` never stop an attempt: what cannot be read is said and
@@ -60,6 +65,13 @@ becomes PATH/0, PATH/1, …; a null leaves its number free. What cannot be had i
 `--repeat` is for engines that start no failed pod again. Each start is an attempt with a number, a timeout and outputs
 of its own, and resumes from the newest checkpoint. Without a store the failures of this container are counted, with one
 those of all. An interruption ends the container as ever.
+
+With `--gang` every rank exits with the gang's code: 75 when one was told to stop or lost, else what rank 0 decides, 0
+only when all commands ended with 0. Rank 0 alone counts, keeps checkpoints and collects outputs; the others restore the
+checkpoint that it restores. Peers with another `$GPUFLOW_GANG` are turned away. See `gpuflow.runtime.gang_attempt`.
+
+Many files go to and from S3 by several processes where there are four processors or more;
+`$GPUFLOW_TRANSFER_PROCESSES` sets how many, and 0 turns them off.
 
 Exit codes: the command's own; 75 interrupted; 79 final; 78 the runtime could not work. A command that ends with one of
 these three is reported as 1. 124 after `--timeout`. 0 only with a success marker written.
@@ -107,10 +119,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         from gpuflow.runtime import digesting
 
         return digesting.main(words[1:])
+    if words[0] == "transfer-worker":
+        from gpuflow.runtime import transfer_worker
+
+        return transfer_worker.main()
     if words[0] == "create":
         from gpuflow.runtime import creating
 
         return creating.main(words[1:], os.environ)
+    if words[0] == "gang":
+        from gpuflow.runtime import gang
+
+        return gang.main(words[1:], os.environ)
     try:
         if words[0] == "forget":
             from gpuflow.runtime import forgetting

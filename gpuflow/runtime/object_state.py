@@ -1,7 +1,8 @@
 """How an object of the cluster ended: by its kind, or by conditions that the user gives.
 
 A place is written like `status.conditions[type=Complete].status`: names with dots between them, `[0]` for one entry of
-a list, `[key=value]` for the entry that has it. A condition is a place, `=`, and the value as text.
+a list, `[key=value]` for the entry that has it, `['a.b/c']` for a name with dots in it. A condition is a place, `=`,
+and the value as text.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\[([^=\]]+)=([^\]]*)\]")
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\['([^']+)'\]|\[([^=\]]+)=([^\]]*)\]")
 
 
 def _true(kind: str) -> str:
@@ -45,7 +46,11 @@ PODS = {
 
 def found(document: Any, place: str) -> Any:
     """The value at a place; None where there is none."""
-    for name, index, key, value in _steps(place):
+    return _reached(document, _steps(place))
+
+
+def _reached(document: Any, steps: Iterable[tuple[str, str, str, str]]) -> Any:
+    for name, index, key, value in steps:
         if name:
             document = document.get(name) if isinstance(document, dict) else None
         elif not isinstance(document, list):
@@ -64,7 +69,8 @@ def _steps(place: str) -> Iterator[tuple[str, str, str, str]]:
         match = _STEP.match(place, at)
         if match is None:
             raise ValueError(f'"{place}" is no place; write it like status.conditions[type=Complete].status')
-        yield tuple(part or "" for part in match.groups())  # type: ignore[misc]  # the pattern has four groups
+        name, index, quoted, key, value = (part or "" for part in match.groups())
+        yield name or quoted, index, key, value
         at = match.end() + (1 if place[match.end() : match.end() + 1] == "." else 0)
 
 
@@ -102,9 +108,8 @@ def said(value: Any) -> str:
 def put(document: dict[str, Any], place: str, value: str) -> None:
     """Set a value of a manifest: text, in a place whose surroundings are there."""
     steps = list(_steps(place))
-    outer = place[: place.rfind(".")] if "." in place else ""
     name, index, _, _ = steps[-1]
-    around = found(document, outer if name else place[: place.rfind("[")]) if len(steps) > 1 else document
+    around = _reached(document, steps[:-1])
     if name and isinstance(around, dict):
         around[name] = value
     elif index and isinstance(around, list) and int(index) < len(around):

@@ -81,12 +81,16 @@ TABLE = (
     Option("engine", "choice:" + ",".join(ENGINES), "|".join(ENGINES), "none", "which engine looks for the outputs"),
     Option("outputs-dir", "text", "DIR", None, "where outputs are written; $GPUFLOW_OUTPUTS"),
     Option("timeout", "span", "2h", None, "how long the command may run; then it is told to stop: a failure, 124"),
+    Option("gang", "count", "N", None, "how many ranks work together: all start, all stop, one outcome"),
+    Option("gang-port", "count", "PORT", 29501, "where rank 0 of a gang listens for the others"),
+    Option("gang-timeout", "span", "10m", 600.0, "how long the ranks of a gang wait for each other"),
+    Option("sharded", "flag", "", False, "checkpoints of a gang have a part from each rank: all of them are kept"),
+    Option("rank-offset", "natural", "N", 0, "added to $GPUFLOW_RANK: 1 for workers beside a leader"),
     Option("engine-attempt", "text", "N", None, "the engine's own number of this attempt"),
     Option("last", "text", "JSON", None, "what the engine knows of the attempt before, and of how it ended"),
     Option("storage-timeout", "span", "60s", 60.0, "how long storage may fail at the start and at the end"),
     Option("termination-log", "text", "FILE", DEFAULT_TERMINATION_LOG, "where Kubernetes looks for the last words"),
 )
-_BY_NAME = {option.name: option for option in TABLE}
 
 
 class Options:
@@ -101,13 +105,13 @@ class Options:
         self.command = list(command)
 
 
-def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
+def parse(arguments: Sequence[str], environ: Mapping[str, str], table: Sequence[Option] = TABLE) -> Options:
     """Options from the words before `--` and from the environment; the command is what follows."""
     words = list(arguments)
     command = words[words.index("--") + 1 :] if "--" in words else []
-    given = _words(words[: words.index("--")] if "--" in words else words)
+    given = _words(words[: words.index("--")] if "--" in words else words, {option.name: option for option in table})
     values: dict[str, Any] = {}
-    for option in TABLE:
+    for option in table:
         texts = given.get(option.name)
         source = f"--{option.name}"
         if texts is None and environ.get(option.variable):
@@ -139,6 +143,12 @@ def check(options: Options) -> None:
         raise BadOption(f"{names} are counted in a store; give --store or --state")
     if (options.cache is None) != (options.cache_size is None):
         raise BadOption("--cache and --cache-size go together: a cache without a limit fills the node's disk")
+    if options.gang is not None and options.repeat:
+        raise BadOption("--repeat starts one pod's command again, and --gang needs all of them: leave one out")
+    if options.sharded and options.gang is None:
+        raise BadOption("--sharded is for a gang, whose ranks each write a part; one pod's checkpoints are whole")
+    if options.gang_port > 65535:
+        raise BadOption(f"--gang-port {options.gang_port} is no port; the last one is 65535")
     both = set(options.final_exit_codes) & set(options.retryable_exit_codes or ())
     if both:
         raise BadOption(f"exit code {min(both)} is both final and retryable; keep it in one list")
@@ -161,35 +171,42 @@ def usage() -> str:
         "       gpuflow-run forget [options]",
         "       gpuflow-run digest PATH",
         "       gpuflow-run create FILE [options]",
+        "       gpuflow-run gang --manifest JSON --run-id ID [options]",
         "",
         "Each option also by a variable GPUFLOW_RUN_<OPTION>.",
         "",
     ]
-    for option in TABLE:
+    return "\n".join([*lines, *table_lines(TABLE)])
+
+
+def table_lines(table: Sequence[Option]) -> list[str]:
+    """One line of help for each option."""
+    found = []
+    for option in table:
         default = "" if option.default in (None, ()) or option.default is False else f" [{_shown(option.default)}]"
-        lines.append(f"  --{option.name} {option.metavar:<20} {option.text}{default}")
-    return "\n".join(lines)
+        found.append(f"  --{option.name} {option.metavar:<20} {option.text}{default}")
+    return found
 
 
 def _shown(value: Any) -> str:
     return f"{value:g}s" if isinstance(value, float) else str(value)
 
 
-def _words(words: Sequence[str]) -> dict[str, list[str]]:
+def _words(words: Sequence[str], known: Mapping[str, Option]) -> dict[str, list[str]]:
     given: dict[str, list[str]] = {}
     rest: Iterator[str] = iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
-        if not name.startswith("--") or name[2:] not in _BY_NAME:
+        if not name.startswith("--") or name[2:] not in known:
             raise BadOption(f'unknown option "{word}"; the command stands after --, and --help lists the options')
-        if not equals and _BY_NAME[name[2:]].kind == "flag":
+        if not equals and known[name[2:]].kind == "flag":
             value = "yes"
         elif not equals:
             following = next(rest, None)
             if following is None:
                 raise BadOption(f"{name} needs a value")
             value = following
-        option = _BY_NAME[name[2:]]
+        option = known[name[2:]]
         given[option.name] = [*given.get(option.name, []), value] if option.kind == "list" else [value]
     return given
 

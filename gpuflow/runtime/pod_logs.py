@@ -15,7 +15,9 @@ _STARTED = ("Running", "Succeeded", "Failed")
 class PodLogs:
     """Follows each pod once it runs, every one on a thread of its own."""
 
-    def __init__(self, api: ApiServer, namespace: str, selector: str) -> None:
+    def __init__(self, api: ApiServer, namespace: str, selector: str, named: bool = True) -> None:
+        """`named`: each line after the name of its pod."""
+        self._named = named
         self._api, self._pods, self._selector = api, f"/api/v1/namespaces/{namespace}/pods", selector
         self._followed: dict[str, threading.Thread] = {}
         self._silent: str | None = None
@@ -66,7 +68,7 @@ class PodLogs:
                         moment = _moment(stamp)
                         if last is None or moment > last:
                             last = moment
-                            self._say(pod, text)
+                            self._say(pod if self._named else "", text)
                 return
             except Refused as refusal:
                 self._say("gpuflow-run", f"log of {pod}: {refusal}")
@@ -76,7 +78,7 @@ class PodLogs:
 
     def _say(self, who: str, text: str) -> None:
         with self._print:
-            print(f"[{who}] {text}", flush=True)
+            print(f"[{who}] {text}" if who else text, flush=True)
 
 
 def _moment(stamp: str) -> tuple[str, str]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 
-from gpuflow.runtime.parallel import ahead
+from gpuflow.runtime import transfer_workers
+from gpuflow.runtime.parallel import ahead, in_parallel
 from gpuflow.runtime.records import LARGE
-from gpuflow.runtime.s3_direct import NotDone, learned
+from gpuflow.runtime.s3_direct import NotDone
+from gpuflow.runtime.s3_learning import learned
 from gpuflow.runtime.store import CHUNK, StorageError, Store, is_no_manifest
+from gpuflow.runtime.transfer_workers import Order, Workers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +29,7 @@ _WHOLE = 16 << 20
 _PARTS = 5000
 _AHEAD = 3
 """So many blocks of one large object travel at the same time."""
-_MEMORY = 64 << 20
+_MEMORY = 104 << 20
 """What transfers at the same time may hold; a driver holds a block and the one it sends."""
 _STREAMS, _DIRECT_STREAMS = 8, 16
 _BULK = 1000
@@ -44,6 +48,8 @@ class NoDriver(Exception):
 
 class Remote(Store):
     """A prefix in a bucket."""
+
+    batch = 20_000
 
     def __init__(self, url: str, filesystem: Any = None) -> None:
         scheme = url.partition("://")[0]
@@ -68,6 +74,24 @@ class Remote(Store):
                 if self._way is not None:
                     _give_memory_back()
         return self._way
+
+    def workers(self, files: int, top: int | None = None) -> Workers | None:
+        processes = transfer_workers.count() if files >= transfer_workers.MANY else 0
+        direct = self._direct() if processes else None
+        if direct is None:
+            return None
+        below = self.root.partition("/")[2]
+        return Workers(direct, f"{below}/" if below else "", processes, top)
+
+    def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
+        rest = iter(items)
+        first = list(itertools.islice(rest, transfer_workers.MANY))
+        workers = self.workers(len(first))
+        if workers is None:
+            super().put_all(itertools.chain(first, rest))
+            return
+        with contextlib.closing(workers.move(_order(item) for item in itertools.chain(first, rest))) as left:
+            in_parallel(lambda item: self.put(*item), left, self.streams)
 
     def read(self, key: str) -> bytes:
         try:
@@ -156,20 +180,23 @@ class Remote(Store):
 
     def chunks(self, key: str) -> Iterator[bytes]:
         direct, count = self._direct(), 0
+        tags: list[str | None] = []
         if direct is not None:
             try:
-                for data in self._fetched(direct, self._path(key).partition("/")[2]):
+                for data in self._fetched(direct, self._path(key).partition("/")[2], tags):
                     count += len(data)
                     yield data
                 return
             except (NotDone, OSError):
                 pass  # the driver goes on from there, or says why not
-        yield from self._driver_chunks(key, count)
+        yield from self._driver_chunks(key, count, tags)
 
-    def _driver_chunks(self, key: str, begin: int) -> Iterator[bytes]:
+    def _driver_chunks(self, key: str, begin: int, tags: list[str | None]) -> Iterator[bytes]:
         file = self._do(lambda: self.fs.open(self._path(key), "rb", block_size=8 * CHUNK))
         try:
             if begin:
+                if (getattr(file, "details", None) or {}).get("ETag") not in tags:
+                    raise StorageError(f"{self.url(key)} was replaced while it was read")
                 self._do(lambda: file.seek(begin))
             while True:
                 data = self._do(lambda: file.read(8 * CHUNK))
@@ -185,9 +212,13 @@ class Remote(Store):
             raise FileNotFoundError(key)
         return int(info.get("size") or 0)
 
-    def _fetched(self, direct: Direct, name: str) -> Iterator[bytes]:
-        """The first block tells how long it is; of a long one several blocks come at once, where there is room."""
+    def _fetched(self, direct: Direct, name: str, tags: list[str | None]) -> Iterator[bytes]:
+        """The first block tells how long it is; of a long one several blocks come at once, where there is room.
+
+        `tags` hears which object it is, as the server marks it.
+        """
         answer, size, tag = direct.get(name, 0, _WHOLE)
+        tags.append(tag)
         yield from answer.pieces()
         if answer.length == size:
             return
@@ -298,12 +329,25 @@ class Remote(Store):
         except Exception as refusal:
             if _exists_already(refusal):
                 raise FileExistsError(str(refusal)) from refusal
-            raise StorageError(f"{type(refusal).__name__}: {refusal}") from refusal
+            raise StorageError(f"{type(refusal).__name__}: {refusal}{self._way_out(refusal)}") from refusal
+
+    def _way_out(self, refusal: Exception) -> str:
+        if self._speaks_s3 and "CERTIFICATE_VERIFY_FAILED" in str(refusal):
+            return "; if the server's certificate is from an authority of your own, name its file in AWS_CA_BUNDLE"
+        return ""
 
     def _quietly(self, action: Any) -> None:
         """The error that led here is the one to tell."""
         with contextlib.suppress(Exception):
             action()
+
+
+def _order(item: tuple[str, Any, int]) -> Order:
+    """An upload for a process of its own, where the file is one that it can read by itself."""
+    key, reader, size = item
+    if not hasattr(reader, "took"):
+        return Order(item, None, lambda _: False)
+    return Order(item, transfer_workers.to_put(key, reader.path, size), lambda answer: bool(reader.took(*answer)))
 
 
 class Room:

@@ -41,15 +41,22 @@ def restore(
     limit: Limit,
     proceed: Callable[[], bool],
     say: Callable[[str], None],
+    *,
+    for_all: bool = False,
+    parts: bool = False,
 ) -> Restored:
     """Find the newest checkpoint here or in the store, and bring it here if need be.
 
     What lies in the directory is believed only when the attempt that left it was the last one of this run, on this
     machine, since it was booted; otherwise only the store is believed. Without a store there is only the directory.
-    Storage may fail for as long as `limit` says, counted from the last byte that came.
+    Storage may fail for as long as `limit` says, counted from the last byte that came. `for_all`: others, who do not
+    see this directory, resume from the same checkpoint: one that is here alone is of no use to them. `parts`: what
+    lies here may be one rank's part of a checkpoint; only the store knows which of them became one.
     """
     for _ in range(_TRIES):
-        restored = _Restoring(directory, ledger, history, store, limit, proceed, say).run()
+        restored = _Restoring(
+            directory, ledger, history, store, limit, proceed, say, for_all=for_all, parts=parts
+        ).run()
         if restored.path is None or directory.occupancy is None or directory.occupancy.held:
             return restored
         # The program of an older attempt still lives here, and removes old checkpoints as its own.
@@ -57,6 +64,22 @@ def restore(
         if apart is not None:
             return Restored(apart, restored.name, restored.how, restored.seconds)
     return restored
+
+
+def restore_named(
+    directory: Directory,
+    ledger: Ledger,
+    name: str,
+    store: Store,
+    limit: Limit,
+    proceed: Callable[[], bool],
+    say: Callable[[str], None],
+) -> Restored:
+    """This checkpoint and no other: the one that rank 0 of a gang resumes from. StorageError when it is not whole."""
+    history = History(0, ledger.counts, None, None)
+    restoring = _Restoring(directory, ledger, history, store, limit, proceed, say)
+    restoring.same_run = owner(directory).get("run") == ledger.base
+    return restoring.named(store, name)
 
 
 def set_apart(path: str, folder: str) -> str | None:
@@ -87,24 +110,28 @@ class _Restoring:
         limit: Limit,
         proceed: Callable[[], bool],
         say: Callable[[str], None],
+        *,
+        for_all: bool = False,
+        parts: bool = False,
     ) -> None:
         self.directory, self.ledger, self.history, self.store = directory, ledger, history, store
         self.limit, self.proceed, self.say = limit, proceed, say
+        self.for_all, self.parts = for_all, parts
         self.began = time.monotonic()
         self._next_beat = 0.0
-        self._same_run = False
+        self.same_run = False
         self.throttle = transfer.unthrottled(proceed, self._moved)
 
     def run(self) -> Restored:
         directory, ledger = self.directory, self.ledger
         before = owner(directory) if self.store is not None else last_word(directory)
         same_run, same_boot = before.get("run") == ledger.base, before.get("boot") == boot()
-        self._same_run = same_run
+        self.same_run = same_run
         number = before.get("attempt")
         # Whoever worked here last was forgotten since: so is what lies here.
         forgotten = same_run and isinstance(number, int) and number < ledger.since
         fresh = self.history.fresh or forgotten
-        trusted = same_run and before.get("id") == self.history.last_id and same_boot and not fresh
+        trusted = same_run and before.get("id") == self.history.last_id and same_boot and not fresh and not self.parts
         if same_run and "identity" not in before:
             directory.adopt_version_1()
         if not (trusted or (self.store is None and same_run and not fresh)):
@@ -121,7 +148,7 @@ class _Restoring:
             doubt = "another run was here" if same_boot else "the machine was started anew"
             certain = same_boot and same_run
             return self._here([entry for entry in here if entry.name not in gone], None if certain else doubt)
-        if here and here[-1].stored is None and here[-1].name not in gone and trusted:
+        if here and here[-1].stored is None and here[-1].name not in gone and trusted and not self.for_all:
             # Newer than anything the last attempt has stored, and so than anything in the store.
             ledger.resumed = f"{self.history.last:06d}-~"
             return self._from(here[-1].path, here[-1].name, "here, newer than the store")
@@ -178,6 +205,19 @@ class _Restoring:
             self.say(f"none of {len(found)} checkpoints in the store is intact; starting from nothing")
         return Restored(None, None, "nothing")
 
+    def named(self, store: Store, name: str) -> Restored:
+        prefix = self.ledger.key("checkpoints", name)
+        manifest = self._manifest(store, prefix)
+        if manifest is None:
+            raise StorageError(f"the checkpoint {prefix} cannot be read here, and rank 0 resumes from it")
+        local = os.path.join(self.directory.path, manifest.entry)
+        if transfer.same(local, manifest.files, self.throttle):
+            return self._from(local, manifest.entry, "here, as in the store")
+        path = self._bring(store, name, prefix, manifest)
+        if path is None:
+            raise StorageError(f"the checkpoint {prefix} is not intact here, and rank 0 resumes from it")
+        return self._from(path, manifest.entry, "from the store")
+
     def _listed(self, store: Store) -> list[tuple[str, str]]:
         """The checkpoints in the store. A listing that ends before what the book knows of is not to be believed."""
         found = transfer.manifests(store, self.ledger.base, self.ledger.since)
@@ -199,7 +239,7 @@ class _Restoring:
             for attempt in range(_TRIES):
                 try:
                     self._persist(lambda: download.fetch(store, self.throttle))
-                    if not self._same_run and self.directory.set_aside(manifest.entry):
+                    if not self.same_run and self.directory.set_aside(manifest.entry):
                         self.say(f"{manifest.entry} of another run stood in the way; it has a dotted name now")
                     return self.directory.place(temporary, manifest.entry, stored=name)
                 except NoRoom as refusal:

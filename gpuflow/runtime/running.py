@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _LEFTOVERS = 1.0
 """What a command leaves behind when it ends may take this long to end by itself, such as a `tee` that still writes."""
+TOLD, LATE = "told to stop", "ran too long"
+"""Why the command is told to stop, where it is no sentence."""
 _OWN = ("CHECKPOINT_DIR", "RESUME_FROM", "ATTEMPT", "INTERRUPTIONS", "OUTPUTS", "GRACE", "DEADLINE", "EVERY", "SYNC")
 """Variables of another supervisor, or of an image, that this command must not take for its own."""
 
@@ -84,10 +86,8 @@ class Running:
     def _run(self) -> Ending:
         options = self.options
         environ = self._variables()
-        if self.directory is not None:
-            from gpuflow.runtime.keeper import Keeper
-
-            self.keeper = Keeper(options, self.directory, self.ledger, self.store, say, children.wake)
+        self.keeper = self._make_keeper()
+        if self.keeper is not None:
             environ["GPUFLOW_EVERY"] = f"{self.keeper.every:.3f}"
             self.keeper.start()
         if self.folder is not None:
@@ -113,6 +113,13 @@ class Running:
             if watch is not None:
                 watch.end()
 
+    def _make_keeper(self) -> Keeper | None:
+        if self.directory is None:
+            return None
+        from gpuflow.runtime.keeper import Keeper
+
+        return Keeper(self.options, self.directory, self.ledger, self.store, say, children.wake)
+
     def _watch_memory(self) -> Watch | None:
         """What the next attempt can go by, where this one is killed with its container."""
         if isinstance(self.ledger.store, Memory):
@@ -122,7 +129,6 @@ class Running:
         return memory_watch.start(self.ledger)
 
     def _follow(self, child: children.Child, kills: int) -> Ending:
-        options = self.options
         if self.keeper is not None and self.directory is not None:
             from gpuflow.runtime import restoring
 
@@ -139,9 +145,16 @@ class Running:
         elif ended and not told:
             say(f"ended what the command left behind: {processes.spoken(ended)}")
         child.drain()
+        ending = self._judge(child, kills, told=told)
+        self._ended(ending)
         self._finish_keeper()
         if self.keeper is not None and self.keeper.lost is not None:
             return Ending(INTERRUPTED, self.keeper.lost, child.code, until=self.deadline)
+        return ending
+
+    def _judge(self, child: children.Child, kills: int, *, told: bool) -> Ending:
+        """How the command ended, before its last checkpoint is kept."""
+        options = self.options
         if told:
             how = f"ended with {child.code}" if child.code is not None else "did not end in time, not even by SIGKILL"
             if self._timed_out:
@@ -164,13 +177,22 @@ class Running:
         outcome = RETRYABLE if guessed and not budgets.are_counted(options) else verdict.outcome
         return Ending(outcome, f"exit code {child.code}: {verdict.because}", child.code, by_itself=True)
 
+    def _ended(self, ending: Ending) -> None:
+        """The command has ended so. A gang tells its other ranks."""
+
+    def _order(self) -> str | None:
+        """Why the command must stop though nobody told this supervisor: its gang may say so."""
+        return None
+
     def _supervise(self, child: children.Child) -> None:
         """Until the program has ended. Once told to stop, `deadline` says so."""
         killed: float | None = None
         while child.code is None or (self.deadline is not None and killed is None and child.group_lives()):
             if self.keeper is not None and self.keeper.lost is not None and self.deadline is None:
                 say(f"{self.keeper.lost}; ending the command")
-                self._tell(child)
+                self._tell(child, self.keeper.lost)
+            elif self.deadline is None and (order := self._order()) is not None:
+                self._tell(child, order)
             limit = 3600.0
             if self.deadline is None and self._ends_at is not None:
                 limit = min(limit, max(0.0, self._ends_at - time.monotonic()))
@@ -193,11 +215,11 @@ class Running:
                 time.sleep(0.05)
                 child.reap()
             if heard is not None and self.deadline is None:
-                self._tell(child)
+                self._tell(child, TOLD)
             elif self._is_late(child):
                 self._timed_out = True
                 say(f"the command has run for its {units.spoken(self.options.timeout)}; it is told to stop")
-                self._tell(child)
+                self._tell(child, LATE)
             elif heard == signal.SIGINT and killed is None:
                 child.send(signal.SIGKILL)
                 killed = time.monotonic()
@@ -209,7 +231,7 @@ class Running:
         child.reap()
         return child.code is None and not children.stop_is_pending()
 
-    def _tell(self, child: children.Child) -> None:
+    def _tell(self, child: children.Child, why: str) -> None:
         """Tell the program to stop, and the keeper that there is no more time than this."""
         now = time.monotonic()
         self._program_deadline = now + self.grace[0]
@@ -262,6 +284,9 @@ class Running:
         }
         environ["GPUFLOW_ATTEMPT"] = str(self.ledger.number)
         environ["GPUFLOW_INTERRUPTIONS"] = str(self.history.counts.interruptions)
+        for name in ("ATTEMPT", "INTERRUPTIONS") if options.gang is not None else ():
+            # The launcher counts the attempts of a gang; its ranks may have no book of their own.
+            environ[f"GPUFLOW_{name}"] = self.environ.get(f"GPUFLOW_GANG_{name}") or environ[f"GPUFLOW_{name}"]
         if self.outputs_dir:
             environ["GPUFLOW_OUTPUTS"] = os.path.abspath(self.outputs_dir)
         environ["GPUFLOW_GRACE"] = f"{self.grace[0]:.3f}"

@@ -1,9 +1,8 @@
 """S3 without a driver in the way, for the many and the large: plain requests, made as the driver would make them.
 
-How a request looks (address, headers, encryption, credentials, certificates) is learned from the driver: it prepares
-one of each kind, which is caught before it is sent. Our own signature of that request must be the driver's, else
-nothing is sent this way. Only answers that say "done" are taken; for anything else the caller asks the driver, which
-tries again, follows and words errors as it always did.
+How a request looks is learned from the driver (`s3_learning`). Only answers that say "done" are taken; for anything
+else the caller asks the driver, which tries again, follows and words errors as it always did. All that `Direct` knows
+can be told to another process, which then makes the same requests.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import os
-import threading
 import time
 import zlib
 
-from gpuflow.runtime.http_connections import Answer, BadAnswer, Connections
+from gpuflow.runtime.http_connections import Answer, BadAnswer, Connections, is_number
 from gpuflow.runtime.s3_signing import EMPTY, UNSIGNED, Signer
 
 TYPE_CHECKING = False
@@ -24,20 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-_RENEWED = 60.0
-"""Seconds after which credentials are asked for again; who keeps them renews them long before they end."""
 _IN_VAIN = 10
-"""So many requests in a row that did not do it: the driver takes over for good."""
-_OWN = frozenset(
-    (
-        *("authorization", "host", "connection", "expect", "range", "if-match"),
-        *("content-length", "content-md5", "content-encoding", "transfer-encoding"),
-        *("x-amz-date", "x-amz-content-sha256", "x-amz-security-token", "x-amz-decoded-content-length"),
-        *("x-amz-trailer", "x-amz-checksum-crc32", "x-amz-sdk-checksum-algorithm"),
-        *("amz-sdk-invocation-id", "amz-sdk-request"),
-    )
-)
-"""Headers that belong to one request. All others are the same for all of a kind."""
+"""So many requests in a row that did not do it: the driver takes over, for a while."""
+_PAUSE = 60.0
+"""Seconds of that while. Then one request is tried, and if it is in vain too there is another pause."""
+_REFUSED = (400, 401, 403)
+"""What servers say to credentials that have ended: S3 says 400."""
 _NOT_SIGNED = frozenset({"user-agent", "accept-encoding", "accept"})
 _LISTED = 16 << 20
 """Most bytes of one page of a listing."""
@@ -47,84 +36,78 @@ class NotDone(Exception):
     """The server did not do it, or it is not known whether it did: ask the driver."""
 
 
-class _Caught(Exception):
-    """Raised in place of sending, with the request."""
-
-    def __init__(self, request: Any) -> None:
-        super().__init__("caught before it was sent")
-        self.request = request
-
-
 class Kind:
     """What all requests of one kind have in common."""
 
-    def __init__(self, request: Any, marker: str, query: Sequence[str]) -> None:
-        from urllib.parse import urlsplit
+    def __init__(self, method: str, before: str, netloc: str, headers: Mapping[str, str], *, checked: bool) -> None:
+        self.method, self.before, self.netloc, self.headers = method, before, netloc, headers
+        self.checked = checked
+        """Whether a checksum of the body is sent with it."""
 
-        url = urlsplit(request.url)
-        headers = {name.lower(): _text(value).strip() for name, value in request.headers.items()}
-        self.method = str(request.method)
-        self.scheme, self.host, self.port = url.scheme, url.hostname or "", url.port
-        self.netloc = headers.get("host") or url.netloc
-        self.before, found, after = str(url.path).partition(marker)
-        self.query = url.query
-        fields = sorted(word.partition("=")[0] for word in url.query.split("&") if word)
-        strange = bool(after) or not (found or "prefix" in query) or fields != sorted(query)
-        if strange or url.scheme not in ("http", "https") or not self.host or "@" in url.netloc:
-            raise NotDone(f"an address that is not known: {url.scheme}://{url.netloc}{url.path}")
-        self.headers = {name: value for name, value in headers.items() if name not in _OWN}
-        self.checked = "x-amz-checksum-crc32" in headers or headers.get("x-amz-trailer") == "x-amz-checksum-crc32"
-        strange = any(name.startswith("x-amz-checksum-") and name not in _KNOWN_CHECKSUMS for name in headers)
-        trailer = headers.get("x-amz-trailer", "x-amz-checksum-crc32")
-        if strange or trailer != "x-amz-checksum-crc32" or "x-amz-s3session-token" in headers:
-            raise NotDone("requests of a kind that is not known")
-        self._sent = headers
-        self._path = url.path
-
-    def signed_alike(self, signer: Signer) -> bool:
-        """Whether our signature of the request that was caught is the driver's."""
-        given = self._sent.get("authorization", "")
-        if not given.startswith("AWS4-HMAC-SHA256 "):
-            return False
-        words = dict(word.strip().partition("=")[::2] for word in given.partition(" ")[2].split(","))
-        headers = {name: self._sent.get(name, "") for name in words.get("SignedHeaders", "").split(";")}
-        headers["host"] = self.netloc
-        return signer.authorization(self.method, self._path, _sorted(self.query), headers) == given
-
-    def region(self) -> str:
-        return self._sent.get("authorization", "").partition("Credential=")[2].partition(",")[0].split("/")[-3]
+    def plain(self) -> list[Any]:
+        return [self.method, self.before, self.netloc, dict(self.headers), self.checked]
 
 
-_KNOWN_CHECKSUMS = ("x-amz-checksum-crc32", "x-amz-checksum-mode")
+class Credentials:
+    """Who signs. These stay as they are told."""
+
+    def __init__(self, signer: Signer) -> None:
+        self.signer = signer
+
+    def current(self) -> Signer:
+        return self.signer
+
+    def were_refused(self) -> None:
+        """The server did not like them: they may have ended."""
+
+
+class Server:
+    """Where requests go. Of a `secure` one the certificates of these authorities are believed, else the system's."""
+
+    def __init__(
+        self, host: str, port: int, secure: bool, certificates: str | None, connect: float, read: float
+    ) -> None:
+        self.secure = secure
+        self.plain: list[Any] = [host, port, secure, certificates, connect, read]
+
+    def connections(self) -> Connections:
+        host, port, secure, certificates, connect, read = self.plain
+        context = None
+        if secure:
+            import ssl
+
+            context = ssl.create_default_context(cafile=certificates)
+        return Connections(host, port, context, connect, read)
 
 
 class Direct:
     """One bucket. `put`, `part`, `get` and `page` raise NotDone where a driver must take over."""
 
-    def __init__(self, driver: Any, bucket: str) -> None:
-        self._driver, self.bucket = driver, bucket
-        self._lock = threading.Lock()
-        self._in_vain = 0
-        marker = f"gpuflow-{os.urandom(8).hex()}"
-        _wait(driver, driver.set_session)
-        client = _wait(driver, driver.get_s3, bucket)
-        common = {"Bucket": bucket, "Key": marker}
-        caught = Catcher(driver, client, marker)
-        part = {**common, "UploadId": "u", "PartNumber": 1, "Body": b"x"}
-        self._put = caught.kind("put_object", "PutObject", [], **common, Body=b"x")
-        self._part = caught.kind("upload_part", "UploadPart", ["partNumber", "uploadId"], **part)
-        self._get = caught.kind("get_object", "GetObject", [], **common)
-        listed = ["list-type", "prefix", "encoding-type"]
-        self._list = caught.kind("list_objects_v2", "ListObjectsV2", listed, Bucket=bucket, Prefix=marker)
-        self._credentials = client._request_signer._credentials
-        self._signer, self._asked = self._sign_as(self._put.region()), time.monotonic()
-        kinds = (self._put, self._part, self._get, self._list)
-        if not all(kind.signed_alike(self._signer) for kind in kinds):
-            raise NotDone("the driver signs in another way")
-        if len({(kind.scheme, kind.host, kind.port) for kind in kinds}) != 1:
-            raise NotDone("not one server for all")
-        self.secure = self._put.scheme == "https"
-        self._connections = _connections(client, self._put)
+    def __init__(self, kinds: Mapping[str, Kind], server: Server, credentials: Credentials) -> None:
+        self._put, self._part = kinds["put"], kinds["part"]
+        self._get, self._list = kinds["get"], kinds["list"]
+        self._server, self._credentials = server, credentials
+        self._connections = server.connections()
+        self.secure = server.secure
+        self._in_vain, self._paused = 0, 0.0
+
+    def signer(self) -> Signer:
+        """Who signs now."""
+        return self._credentials.current()
+
+    def plain(self) -> dict[str, Any]:
+        """All that another process needs to make such requests, but for who signs them."""
+        kinds = {"put": self._put, "part": self._part, "get": self._get, "list": self._list}
+        return {"kinds": {name: kind.plain() for name, kind in kinds.items()}, "server": self._server.plain}
+
+    @classmethod
+    def told(cls, plain: Mapping[str, Any], credentials: Credentials) -> Direct:
+        """As another process described it."""
+        kinds = {
+            name: Kind(method, before, netloc, headers, checked=checked)
+            for name, (method, before, netloc, headers, checked) in plain["kinds"].items()
+        }
+        return cls(kinds, Server(*plain["server"]), credentials)
 
     def put(self, key: str, body: Sequence[bytes], sha256: str | None) -> None:
         """Write an object of a few pieces. `sha256` is of all of them, where it is known."""
@@ -155,7 +138,7 @@ class Direct:
             return answer, answer.length, answer.headers.get("etag")
         words = answer.headers.get("content-range", "")
         first, _, total = words.partition("/")
-        if answer.status != 206 or not total.isdigit() or not first.startswith(f"bytes {begin}-"):
+        if answer.status != 206 or not is_number(total) or not first.startswith(f"bytes {begin}-"):
             answer.close()
             raise NotDone("not the range that was asked for")
         if answer.length != min(end, int(total)) - begin:
@@ -173,12 +156,15 @@ class Direct:
             query = "&".join(f"{name}={_quoted(value, '')}" for name, value in sorted(fields.items()))
             answer = self._ask(self._list, self._list.before, query, {}, (), EMPTY, (200,))
             try:
-                found, token = _page(answer.read(_LISTED))
+                found, following = _page(answer.read(_LISTED), prefix)
             except OSError as refusal:
                 raise NotDone(str(refusal)) from refusal
             yield from found
-            if not token:
+            if not following:
                 return
+            if following == token:
+                raise NotDone("a listing that does not go on")
+            token = following
 
     def _path(self, kind: Kind, key: str) -> str:
         return f"{kind.before}{_quoted(key, '/')}"
@@ -215,13 +201,13 @@ class Direct:
         payload: str,
         done: tuple[int, ...],
     ) -> Answer:
-        if self._in_vain >= _IN_VAIN:
+        if self._in_vain >= _IN_VAIN and time.monotonic() - self._paused < _PAUSE:
             raise NotDone("it did not work before")
         head = self._head(kind, path, query, more, payload)
         try:
             answer = self._connections.ask(head, body)
         except OSError as refusal:
-            self._in_vain += 1
+            self._was_in_vain()
             raise NotDone(f"{type(refusal).__name__}: {refusal}") from refusal
         if answer.status in done:
             self._in_vain = 0
@@ -230,12 +216,17 @@ class Direct:
         # Its connection may be used again when the server has no more to say.
         with contextlib.suppress(OSError):
             answer.read(64 << 10)
+        if status in _REFUSED:
+            self._credentials.were_refused()
         if status not in (404, 412, 416):
-            self._in_vain += 1
+            self._was_in_vain()
         raise NotDone(f"HTTP status {status}")
 
+    def _was_in_vain(self) -> None:
+        self._in_vain, self._paused = self._in_vain + 1, time.monotonic()
+
     def _head(self, kind: Kind, path: str, query: str, more: Mapping[str, str], payload: str) -> bytes:
-        signer = self._current()
+        signer = self._credentials.current()
         headers = {**kind.headers, **more, "host": kind.netloc}
         headers["x-amz-date"], headers["x-amz-content-sha256"] = signer.now(), payload
         if signer.token:
@@ -246,94 +237,8 @@ class Direct:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         return f"{kind.method} {where} HTTP/1.1\r\n{lines}\r\n".encode()
 
-    def _current(self) -> Signer:
-        if time.monotonic() - self._asked > _RENEWED:
-            with self._lock:
-                if time.monotonic() - self._asked > _RENEWED:
-                    self._signer, self._asked = self._sign_as(self._signer.region), time.monotonic()
-        return self._signer
 
-    def _sign_as(self, region: str) -> Signer:
-        try:
-            found = _wait(self._driver, self._credentials.get_frozen_credentials)
-        except Exception as refusal:
-            raise NotDone(f"no credentials: {refusal}") from refusal
-        return Signer(found.access_key, found.secret_key, found.token, region)
-
-
-class Catcher:
-    """Lets the driver prepare requests and catches them before they are sent; others have no such key."""
-
-    def __init__(self, driver: Any, client: Any, marker: str) -> None:
-        self._driver, self._client, self._marker = driver, client, marker
-
-    def kind(self, method: str, operation: str, query: Sequence[str], **named: Any) -> Kind:
-        """One kind of request, which has these fields in its query."""
-
-        def catch(request: Any, **_: Any) -> None:
-            if self._marker in request.url:
-                raise _Caught(request)
-
-        event, events = f"before-send.s3.{operation}", self._client.meta.events
-        events.register_first(event, catch)
-        try:
-            self._driver.call_s3(method, **named)
-        except Exception as caught:
-            request = _caught(caught)
-            if request is None:
-                raise
-            return Kind(request, self._marker, query)
-        finally:
-            events.unregister(event, catch)
-        raise NotDone("a request was not caught")
-
-
-def learned(driver: Any, bucket: str) -> Direct | None:
-    """A way around the driver to a bucket, or None where it is not known how."""
-    if not hasattr(driver, "call_s3") or not hasattr(driver, "set_session"):
-        return None
-    # Whatever is different in this version of the driver, the driver itself still works.
-    with contextlib.suppress(Exception):
-        return Direct(driver, bucket)
-    return None
-
-
-def _wait(driver: Any, action: Any, *words: Any) -> Any:
-    from fsspec.asyn import sync  # type: ignore[import-not-found,import-untyped,unused-ignore]  # an extra
-
-    return sync(driver.loop, action, *words)
-
-
-def _caught(error: BaseException | None) -> Any:
-    while error is not None:
-        if isinstance(error, _Caught):
-            return error.request
-        error = error.__cause__ or error.__context__
-    return None
-
-
-def _connections(client: Any, kind: Kind) -> Connections:
-    """As the driver connects: its certificates and times; not where it goes through a proxy or shows a certificate."""
-    session = client._endpoint.http_session
-    address = f"{kind.scheme}://{kind.netloc}/"
-    if session._proxy_config.proxy_url_for(address) or session._cert_file:
-        raise NotDone("a proxy, or a certificate of the client's own")
-    context = None
-    if kind.scheme == "https":
-        import ssl
-
-        # An extra, as s3fs.
-        from botocore.httpsession import get_cert_path  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
-        if not session._verify:
-            raise NotDone("certificates are not to be verified")
-        context = ssl.create_default_context(cafile=get_cert_path(session._verify))
-    config = client.meta.config
-    port = kind.port or (443 if kind.scheme == "https" else 80)
-    return Connections(kind.host, port, context, float(config.connect_timeout), float(config.read_timeout))
-
-
-def _page(data: bytes) -> tuple[list[tuple[str, int]], str]:
+def _page(data: bytes, prefix: str) -> tuple[list[tuple[str, int]], str]:
     """The keys and sizes of one page of a listing, and what to ask for the next one with."""
     from urllib.parse import unquote_plus
     from xml.etree import ElementTree
@@ -349,9 +254,15 @@ def _page(data: bytes) -> tuple[list[tuple[str, int]], str]:
     found = []
     for item in top.iterfind(f"{space}Contents"):
         key, size = item.findtext(f"{space}Key"), item.findtext(f"{space}Size")
-        if not key or not size or not size.isdigit():
+        if not key or not size or not is_number(size):
             raise BadAnswer("a listing without a key or a size")
-        found.append((unquote_plus(key) if encoded else key, int(size)))
+        try:
+            key = unquote_plus(key, errors="strict") if encoded else key
+        except UnicodeDecodeError:
+            raise BadAnswer(f"no key: {key!r}"[:200]) from None
+        if not key.startswith(prefix):
+            raise BadAnswer(f"not what was asked for: {key!r}"[:200])
+        found.append((key, int(size)))
     if top.findtext(f"{space}IsTruncated") != "true":
         return found, ""
     token = top.findtext(f"{space}NextContinuationToken")
@@ -364,11 +275,3 @@ def _quoted(text: str, safe: str) -> str:
     from urllib.parse import quote
 
     return quote(text, safe=safe + "~")
-
-
-def _sorted(query: str) -> str:
-    return "&".join(sorted(word if "=" in word else f"{word}=" for word in query.split("&"))) if query else ""
-
-
-def _text(value: Any) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else str(value)

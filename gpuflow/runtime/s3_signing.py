@@ -21,7 +21,11 @@ class Signer:
         self.access_key, self.token, self.region = access_key, token, region
         self._secret = secret_key
         self._day, self._key = "", b""
-        self._second, self._now = 0, ""
+        self._second, self._now = -1, ""
+
+    def plain(self) -> list[str | None]:
+        """What another process needs to sign as this one does. It is secret."""
+        return [self.access_key, self._secret, self.token, self.region]
 
     def now(self) -> str:
         """The time as a request says it. Made anew once a second."""

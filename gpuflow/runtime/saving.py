@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
+    from gpuflow.runtime.together import Together
+
 PREFIX = "checkpoint-"
 _GLANCE = 1.0
 _FIRST_PAUSE = 10.0
@@ -172,16 +174,23 @@ class Checkpointing:
         self._asked_on_notice = self._told
         return self._asked
 
-    def save(self, write: Callable[[str], object], name: str | None = None) -> str | None:
+    def hear_due(self, due: bool) -> None:
+        """Rank 0 was asked whether a save is due, and says so: what the disk refuses then ends no rank's training."""
+        self._asked, self._asked_on_notice = due, self._told
+
+    def save(
+        self, write: Callable[[str], object], name: str | None = None, *, together: Together | None = None
+    ) -> str | None:
         """Let `write(path)` write a file or a directory, then make it a finished checkpoint.
 
-        Its path; None when `due()` asked for it and the disk refused it, which is said on standard error.
+        Its path; None when `due()` asked for it and the disk refused it, which is said on standard error. `together`:
+        the other processes that write parts of it, all of which save now (`gpuflow.runtime.dcp`).
         """
         self.wait()
         asked, self._asked = self._asked, False
         chosen = name or self._next_name()
         try:
-            return self._write(write, chosen, time.monotonic())
+            return self._write(write, chosen, time.monotonic(), together=together)
         except OSError as error:
             if not (asked and disk.refused(error)):
                 raise
@@ -189,7 +198,12 @@ class Checkpointing:
             return None
 
     def save_in_background(
-        self, write: Callable[[str], object], name: str | None = None, *, stall: float = 0.0
+        self,
+        write: Callable[[str], object],
+        name: str | None = None,
+        *,
+        stall: float = 0.0,
+        together: Together | None = None,
     ) -> None:
         """Like `save`, in a thread: `write` must use data that the program no longer changes. One at a time.
 
@@ -203,7 +217,7 @@ class Checkpointing:
 
         def work() -> None:
             try:
-                self._write(write, chosen, began, stall)
+                self._write(write, chosen, began, stall, together)
             except BaseException as error:
                 self._last_save, self._saved_since_told = before, False
                 if asked and disk.refused(error):
@@ -275,11 +289,29 @@ class Checkpointing:
             for path in (marker, folder, self.directory.path):
                 disk.sync_one(path)
 
-    def _write(self, write: Callable[[str], object], name: str, began: float, stall: float | None = None) -> str:
+    def _write(
+        self,
+        write: Callable[[str], object],
+        name: str,
+        began: float,
+        stall: float | None = None,
+        together: Together | None = None,
+    ) -> str:
         told = self._told
-        temporary = self.directory.temporary(f"{name}.{os.getpid()}.part")
-        discard(temporary)
         path = os.path.join(self.directory.path, name)
+        if together is not None:
+            together.write(write, path, sync=self._sync)
+        else:
+            self._write_alone(write, path)
+        took = time.monotonic() - began
+        self._written(name, took, took if stall is None else stall, told)
+        if together is None or together.leads:
+            self._prune()
+        return path
+
+    def _write_alone(self, write: Callable[[str], object], path: str) -> None:
+        temporary = self.directory.temporary(f"{os.path.basename(path)}.{os.getpid()}.part")
+        discard(temporary)
         try:
             write(temporary)
             if self._sync:
@@ -291,10 +323,6 @@ class Checkpointing:
                 disk.sync_one(self.directory.path)
         finally:
             discard(temporary)
-        took = time.monotonic() - began
-        self._written(name, took, took if stall is None else stall, told)
-        self._prune()
-        return path
 
     def _written(self, name: str, took: float | None, stall: float | None, told: bool) -> None:
         """A new finished checkpoint; `told` when it was begun after the notice, and is the last one."""

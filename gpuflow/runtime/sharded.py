@@ -1,4 +1,7 @@
-"""States that are spread over the ranks. Rank 0 alone cannot save them: that would hang, or keep one piece of many."""
+"""States that are spread over the ranks. Rank 0 alone cannot save them: that would hang, or keep one piece of many.
+
+`gpuflow.runtime.dcp` saves them, rank by rank.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _seen: dict[type, str | None] = {}
 
 
 class Sharded(TypeError):
-    """A state that gpuflow does not save yet."""
+    """A state that rank 0 alone cannot save."""
 
 
 def kind(value: object) -> str | None:
@@ -44,6 +47,7 @@ def refuse(name: str, part: Any) -> None:
 def sentence(name: str, found: str) -> str:
     """What to say about it."""
     return (
-        f'"{name}" is sharded over the ranks ({found}), and gpuflow saves only whole states so far; train with '
-        "DistributedDataParallel, or gather the full state on rank 0 and save that with checkpointing().save()"
+        f'"{name}" is sharded over the ranks ({found}), and gpuflow saves only whole states here; in a loop of your '
+        "own gpuflow.runtime.dcp.Saver saves every rank's shards (FSDP, DTensor); else train with "
+        "DistributedDataParallel"
     )

@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from gpuflow.runtime.transfer_workers import Workers
+
 CHUNK = 1 << 20
 
 
@@ -29,6 +31,8 @@ class Store:
     """False when a probe proves little: a mount may promise for its own machine what the store does not keep."""
     streams = 1
     """How many puts at once are worth it, and fit in memory."""
+    batch = 500
+    """How many small files are put together: a store may then force them to disk at once."""
 
     def read(self, key: str) -> bytes:
         """The bytes under a key, or the first of too many; FileNotFoundError when there are none."""
@@ -80,6 +84,10 @@ class Store:
     def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
         """Put many large objects, several at once. All of them last when this returns; on an error, some may."""
         in_parallel(lambda item: self.put(*item), items, self.streams)
+
+    def workers(self, files: int, top: int | None = None) -> Workers | None:
+        """Processes that move so many files, where that is worth it; `top` is an open folder to write below."""
+        return None
 
     def clear_uploads(self, prefix: str) -> None:
         """Free what writers that were killed left below a prefix, where it is not listed."""

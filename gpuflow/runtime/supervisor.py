@@ -42,20 +42,25 @@ if TYPE_CHECKING:
     from gpuflow.runtime.keeper import Keeper
     from gpuflow.runtime.last_attempt import Last
     from gpuflow.runtime.options import Options
+    from gpuflow.runtime.records import Kept
     from gpuflow.runtime.restoring import Restored
 
 
 def run(options: Options, environ: Mapping[str, str]) -> int:
     """One attempt, and with `--repeat` those that follow its failures here; the exit code of the last."""
     children.block_signals()
+    if options.gang is not None:
+        from gpuflow.runtime import gang_attempt
+
+        return gang_attempt.run(options, environ)
     if not options.repeat:
-        return _attempt(Attempt(options, environ))
+        return one(Attempt(options, environ))
     from gpuflow.runtime.repeating import Repeats
 
     repeats = Repeats(options)
     while True:
         attempt = Attempt(repeats.options, environ, repeats.book)
-        code = _attempt(attempt)
+        code = one(attempt)
         attempt.leave()
         if not (attempt.failed and repeats.are_left()):
             return code
@@ -63,7 +68,8 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
             return attempt.stop_waiting()
 
 
-def _attempt(attempt: Attempt) -> int:
+def one(attempt: Attempt) -> int:
+    """One attempt from its beginning to its end, whatever happens: its exit code."""
     try:
         return attempt.run()
     except Stopped:
@@ -97,6 +103,8 @@ class Attempt:
         self._lasting = True
         self._own_code: int | None = None
         self._told_at: float | None = None
+        self._outputs: Mapping[str, Kept] = {}
+        """What was delivered."""
         self._last: tuple[Last | None, ...] = ()
         """What the engine said, once it was read."""
 
@@ -106,7 +114,7 @@ class Attempt:
 
         options = self.options
         inputs = input_options.parse(options)
-        delivery = Delivery(options, self.environ, say, self._stored, self._moves, _open_place)
+        delivery = Delivery(options, self.environ, say, self._stored, self._moves, open_place)
         self.delivery = delivery
         ledger = self._open()
         # Artifacts without a URI of their own are kept beside the checkpoints.
@@ -114,9 +122,10 @@ class Attempt:
         # Without a book nobody knows which of the others there are dead: nothing of theirs is touched.
         root = delivery.root()
         ledger.artifacts = root if self._lasting else None
+        self._meet()
         begun = self._begin(ledger)
         if isinstance(begun, Success):
-            return delivery.give_again(begun, ledger, store)
+            return self._give_again(delivery, begun, ledger, store)
         history = begun
         if history.final is not None and options.after_final == "stop":
             return self._still_final(ledger, history)
@@ -129,9 +138,9 @@ class Attempt:
         if inputs:
             self._bring(inputs, ledger)
         delivery.look()
-        running = Running(options, self.environ, delivery.folder, self.directory, self.store, ledger, history, restored)
+        running = self._run_of(delivery.folder, ledger, history, restored)
         try:
-            ending = running.run()
+            ending = self._agreed(running, running.run())
         finally:
             self.keeper = running.keeper
         if ending.outcome != SUCCEEDED:
@@ -142,8 +151,10 @@ class Attempt:
             self._told_at = running.deadline - running.grace[1]
         try:
             kept = delivery.collect(ledger, store, lasting=self._lasting)
+            self._fit(kept)
             marker: Success = self._stored(lambda: ledger.succeed(kept))
             delivery.deliver(marker, ledger, store)
+            self._outputs = marker.outputs
             if marker.id == ledger.id and delivery.kept_in:
                 self._best_effort(lambda: delivery.remove_earlier(ledger))
         except (BadOutput, TooLarge) as refusal:
@@ -151,6 +162,34 @@ class Attempt:
         except Lost as loss:
             return self.close(Ending(INTERRUPTED, str(loss), 0))
         return self.close(ending)
+
+    # -- where a gang does more
+
+    def _meet(self) -> None:
+        """Before anything is counted."""
+
+    def _for_all(self, ledger: Ledger) -> bool:
+        """Whether others must be able to get the checkpoint that is restored, too."""
+        return False
+
+    def _run_of(self, folder: str, ledger: Ledger, history: History, restored: Restored | None) -> Running:
+        return Running(self.options, self.environ, folder, self.directory, self.store, ledger, history, restored)
+
+    def _agreed(self, running: Running, ending: Ending) -> Ending:
+        """How the attempt ended, now that its command has."""
+        return ending
+
+    def _fit(self, kept: Mapping[str, Kept]) -> None:
+        """BadOutput for outputs that cannot be handed on."""
+
+    def _more(self) -> dict[str, Any]:
+        """Further facts for the last words."""
+        return {}
+
+    def _give_again(self, delivery: Delivery, done: Success, ledger: Ledger, store: Store) -> int:
+        return delivery.give_again(done, ledger, store)
+
+    # -- the rest
 
     def _unless_lost(self, ledger: Ledger, ending: Ending) -> Ending:
         """What a program does after another attempt took over, be it to fail, is no failure of the run's."""
@@ -269,6 +308,7 @@ class Attempt:
             facts["checkpoint"] = self.keeper.kept
             if self.keeper.trouble:
                 facts["storage"] = self.keeper.trouble[:500]
+        facts.update(self._more())
         number = f"attempt {ledger.number} " if ledger is not None and ledger.number else ""
         sentence = f"{number}{facts['outcome']}: {because} (exit code {code})"
         if ending.outcome != SUCCEEDED:
@@ -286,10 +326,10 @@ class Attempt:
             self.directory = Directory(os.path.join(options.checkpoint_dir, own), options.marker)
             if own:
                 say(f"checkpoints of this item are in {self.directory.path} ($GPUFLOW_CHECKPOINT_DIR)")
-        self.store = _open_place(options.store) if options.store else None
+        self.store = open_place(options.store) if options.store else None
         book: Store
         if options.state:
-            book = _open_place(options.state)
+            book = open_place(options.state)
         elif self.store is not None:
             book = self.store
         elif self.directory is not None and options.run_id:
@@ -314,6 +354,7 @@ class Attempt:
             return None
         from gpuflow.runtime import restoring, transfer
 
+        for_all = self._for_all(ledger)
         try:
             restored = restoring.restore(
                 self.directory,
@@ -323,6 +364,8 @@ class Attempt:
                 Limit(self.options.storage_timeout),
                 lambda: not children.stop_is_pending(),
                 say,
+                for_all=for_all,
+                parts=for_all and self.options.sharded,
             )
         except (transfer.Abandoned, StorageError):
             if children.stop_is_pending():
@@ -344,7 +387,7 @@ class Attempt:
             inputs,
             ledger.keys,
             options.storage_timeout,
-            _open_place,
+            open_place,
             say,
             lambda: not children.stop_is_pending(),
             beat,
@@ -427,7 +470,7 @@ def _success(value: Any) -> Success:
     return value
 
 
-def _open_place(where: str) -> Store:
+def open_place(where: str) -> Store:
     """A store, or the sentence that says what is missing."""
     try:
         return open_store(where)

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Abandoned", "Changed", "Corrupt", "Download", "Refused", "Throttle", "Upload", "Vanished"]
 LARGE = 8 << 20
-"""A file of this size is put on its own; smaller ones many at a time: a store may then force them to disk together."""
-BATCH = 500
+"""A file of this size is put on its own; smaller ones many at a time."""
 
 
 class Abandoned(Exception):
@@ -82,8 +81,8 @@ class Upload:
         """Put every file below the prefix and see that all arrived; what the manifest says about them."""
         missing = [item for item in self.items if item.is_file and item.relative not in self._arrived]
         small = [item for item in missing if item.size < LARGE]
-        for at in range(0, len(small), BATCH):
-            batch = [(item, _Reader(item.path, throttle, item.facts)) for item in small[at : at + BATCH]]
+        for at in range(0, len(small), store.batch):
+            batch = [(item, _Reader(item.path, throttle, item.facts)) for item in small[at : at + store.batch]]
             store.put_all((self._key(item), reader, item.size) for item, reader in batch)
             # Only now: until all are there, none of them is sure to last.
             self._arrived.update((item.relative, _file(item, reader)) for item, reader in batch)
@@ -218,6 +217,14 @@ class _Reader:
     def __init__(self, path: str, throttle: Throttle, expected: tuple[int, int, int] | None = None) -> None:
         self.path, self.throttle, self.expected = path, throttle, expected
         self.size, self.sha256 = 0, ""
+
+    def took(self, size: int, sha256: str, _: int, seen: list[int]) -> bool:
+        """Another process has read it; False when that was not the file that was meant."""
+        if self.expected is not None and tuple(seen) != self.expected:
+            return False
+        self.size, self.sha256 = size, sha256
+        self.throttle.pass_through(size)
+        return True
 
     def __iter__(self) -> Iterator[bytes]:
         import hashlib

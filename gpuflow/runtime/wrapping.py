@@ -37,7 +37,11 @@ def wrap(
     python: str = "python3",
 ) -> list[str]:
     """`command` under `gpuflow-run` with `options` (by option name, `run-id` or `run_id`); None is left out."""
-    words = [*option_words(options), "--", *command]
+    return delivered([*option_words(options), "--", *command], delivery=delivery, mount=mount, python=python)
+
+
+def delivered(words: Sequence[str], *, delivery: str, mount: str, python: str) -> list[str]:
+    """`gpuflow-run` with these words, as it is delivered."""
     if delivery == "image":
         return [FILE, *words]
     if delivery == "config-map":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from gpuflow.catalog.catalog import FormName
 from gpuflow.engines import engine_names
@@ -125,6 +125,9 @@ class TopologySpelling(Model):
     """One rack."""
     block: LabelKey | None = None
     """One block of racks, such as an NVLink or fabric domain."""
+    queues: tuple[LabelValue, ...] = ()
+    """LocalQueues whose flavors carry a Kueue Topology with these labels: there a gang with `topology.same` asks Kueue
+    for its place; in all others it asks the scheduler, by affinity."""
 
 
 class Identity(Model):
@@ -224,6 +227,33 @@ class Runtime(Model):
         if len(self.config_map) > 253 - len("-12345678"):
             raise problem("GF138", "runtime.config_map is too long for a hash to follow", "use at most 244 letters")
         return self
+
+
+def _gang_kind(word: Any) -> Any:
+    """A kind that gangs can be. Others are refused by name, with the reason."""
+    if not isinstance(word, str) or word in get_args(GangWord):
+        return word
+    why = _NOT_YET.get(word, "gpuflow does not know it")
+    raise problem("GF408", f"a gang cannot be a {word[:60]!r}: {why}", f"write one of {', '.join(get_args(GangWord))}")
+
+
+GangWord = Literal["jobset", "pytorchjob"]
+_NOT_YET = {
+    "trainjob": "its restarts are turned off in a TrainingRuntime only, which gpuflow does not make",
+    "mpijob": "its launcher needs keys and a host file in the image, and gpuflow's ranks are all alike",
+    "volcano": "its queues are not those that gpuflow check knows",
+}
+
+
+class Gangs(Model):
+    """What gangs are in this cluster, and the small pods that look after them."""
+
+    image: Str | None = None
+    """An image with Python, and with gpuflow-run unless that is mounted; default: the image of the step."""
+    service_account: ObjectName | None = None
+    """The account that may create JobSets and read their pods; gpuflow site gang prints its Role."""
+    kind: Annotated[GangWord, BeforeValidator(_gang_kind)] = "jobset"
+    """The kind of object that each attempt of a gang is: a JobSet, or a PyTorchJob of Kubeflow's training operator."""
 
 
 class Injected(Model):
@@ -383,6 +413,8 @@ class Site(Model):
     """Registries and pull secrets of images."""
     runtime: Runtime = Runtime()
     """How the supervisor reaches a container."""
+    gangs: Gangs = Gangs()
+    """Who looks after the gangs of pipelines."""
     engines: dict[EngineName, Engine] = Field({}, json_schema_extra=_engine_keys)
     """The engines that run pipelines, by name, and what each adds to pods."""
     labels: dict[PodLabelKey, LabelValue] = {}

@@ -14,17 +14,20 @@ from gpuflow.spec.container import Script
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.engine_words.imported import Imported
 from gpuflow.spec.fan_out import Range
+from gpuflow.spec.gang import Gang, Leader
 from gpuflow.spec.inputs import Input
 from gpuflow.spec.model import Model
 from gpuflow.spec.params import Output, Param
 from gpuflow.spec.pipeline import Pipeline, Schedule
-from gpuflow.spec.policies import Backoff, Gang, Priority, Retry, Spot
+from gpuflow.spec.policies import Backoff, Priority, Retry, Spot
 from gpuflow.spec.resources import Amount, Gpu, Mig, SharedGpu
 from gpuflow.spec.settings import Settings
 from gpuflow.spec.step import Approval, Step
 from gpuflow.spec.text import literal
 
 _HEAD = ("apiVersion", "kind")
+_TAKE_AWAY = (Step, Leader)
+"""Models in which null says something."""
 _ALWAYS: dict[type[Model], tuple[str, ...]] = {Param: ("type",), Output: ("type",)}
 """Fields that are written even when they have their default."""
 _SINGLE: dict[type[Model], str] = {
@@ -53,7 +56,7 @@ def to_document(model: Model) -> Any:
 def _fields(model: Model) -> Any:
     result: dict[str, Any] = {}
     base = _BASES[type(model)]
-    unsaid = model.unsaid if base is Step else frozenset()  # type: ignore[attr-defined]  # a step has it
+    unsaid = model.unsaid if base in _TAKE_AWAY else frozenset()  # type: ignore[attr-defined]  # they have it
     # An optional JSON parameter whose default is null must keep saying so, or it would become required.
     keeps_null = base is Param and not model.required and model.default is None  # type: ignore[attr-defined]  # as above
     values = model.__dict__
@@ -63,6 +66,8 @@ def _fields(model: Model) -> Any:
             result[name] = _with_nulls(value, name, unsaid)
         elif always or (value is not default and value != default) or (keeps_null and name == "default"):
             result[name] = _plain(value)
+    if base is Leader and not result:
+        return True
     short = _SINGLE.get(type(model))
     if short is not None and set(result) <= {short} and getattr(model, short) is not None:
         return _plain(getattr(model, short))
@@ -114,6 +119,8 @@ def _canonical(value: Any) -> Any:
 
 def _form(kind: type) -> Callable[[Any], Any]:
     """How a value of exactly this type is written."""
+    if kind is str:
+        return _as_it_is
     forms: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
         (Range, lambda value: {"range": _fields(value)}),
         ((Amount, Gpu, Input, Mig), _canonical),
@@ -129,5 +136,5 @@ def _form(kind: type) -> Callable[[Any], Any]:
 
 
 _FORMS = ByType(_form)
-_BASES = ByType(lambda kind: next((base for base in (Step, Param) if issubclass(kind, base)), None))
-"""Which of the two models that have more to say a model is; `isinstance` is slow for the classes of pydantic."""
+_BASES = ByType(lambda kind: next((base for base in (Step, Param, Leader) if issubclass(kind, base)), None))
+"""Which of the models that have more to say a model is; `isinstance` is slow for the classes of pydantic."""

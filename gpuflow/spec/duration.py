@@ -28,11 +28,7 @@ class Duration:
         return Duration, (self.seconds,)
 
     def __str__(self) -> str:
-        rest, text = self.seconds, ""
-        for unit, size in _UNITS.items():
-            count, rest = divmod(rest, size)
-            text += f"{count}{unit}" if count else ""
-        return text or "0s"
+        return _shortest(self.seconds)
 
     def __repr__(self) -> str:
         return f"Duration({str(self)!r})"
@@ -45,6 +41,15 @@ class Duration:
 
     def __hash__(self) -> int:
         return hash(self.seconds)
+
+
+@lru_cache(maxsize=1024)
+def _shortest(seconds: int) -> str:
+    rest, text = seconds, ""
+    for unit, size in _UNITS.items():
+        count, rest = divmod(rest, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
 
 
 def _seconds(value: object) -> int:

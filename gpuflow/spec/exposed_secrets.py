@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuflow.errors import Finding
 from gpuflow.secret_text import is_secret_name, is_secret_value, passwords_in
 from gpuflow.spec.container import ConfigMapKey, SecretKey
+from gpuflow.spec.gang import Leader
 from gpuflow.spec.merge import variables_of
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ParamRef, parts_of
@@ -66,6 +67,8 @@ def _of_step(pipeline: Pipeline, step: Step, path: Path) -> Iterator[Finding]:
     if step.kubernetes is not None and step.kubernetes.merge is not None:
         variables = variables_of(step.kubernetes.merge)
         yield from _environment(pipeline, who, variables, (*path, "kubernetes", "merge"))
+    if step.gang is not None and step.gang.leader is not None:
+        yield from _of_leader(pipeline, f"{who}, the leader", step.gang.leader, (*path, "gang", "leader"))
     if step.checkpoint is not None:
         place = (*path, "checkpoint", "store")
         yield from password_in_address(f"{who}: checkpoint.store", step.checkpoint.store, pipeline.where(*place))
@@ -76,6 +79,15 @@ def _of_step(pipeline: Pipeline, step: Step, path: Path) -> Iterator[Finding]:
         yield from password_in_address(f"{who}: the input {mount}", given.uri, pipeline.where(*path, "inputs", mount))
     if step.pipeline is not None:
         yield from _of_pipeline(step.pipeline)
+
+
+def _of_leader(pipeline: Pipeline, who: str, leader: Leader, path: Path) -> Iterator[Finding]:
+    yield from _environment(pipeline, who, leader.env, (*path, "env"))
+    program = (("command", leader.command), ("args", leader.args), ("script", leader.script and leader.script.run))
+    for field, text in program:
+        yield from password_in_address(f"{who}: {field}", text, pipeline.where(*path, field))
+    if leader.kubernetes is not None and leader.kubernetes.merge is not None:
+        yield from _environment(pipeline, who, variables_of(leader.kubernetes.merge), (*path, "kubernetes", "merge"))
 
 
 def _environment(pipeline: Pipeline, who: str, env: dict[str, Any], path: Path) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpuflow.catalog.catalog import FormName, Model, models
 from gpuflow.catalog.lookup import UnknownGpu, UnknownProfile, model, profile
 from gpuflow.catalog.profile_name import BadProfileName
+from gpuflow.spec.resources import Gpu
 from gpuflow.spec.step import Step
 
 Place = tuple[str | int, ...]
@@ -16,10 +17,10 @@ Problem = tuple[str, str, Place, str | None]
 def judge_hardware(step: Step) -> Iterator[Problem]:
     """Code, message, place within the step, and way out of each problem."""
     if step.gpu is not None:
-        if step.gpu.model is not None:
-            yield from _model(step.gpu.model, ("gpu", "model"), step.gpu.form)
-        for index, name in enumerate(step.gpu.any_of or ()):
-            yield from _model(name, ("gpu", "any_of", index), step.gpu.form)
+        yield from _gpu(step.gpu, ("gpu",))
+    leader = step.gang.leader if step.gang is not None else None
+    if leader is not None and leader.gpu is not None:
+        yield from _gpu(leader.gpu, ("gang", "leader", "gpu"))
     if step.shared_gpu is not None and step.shared_gpu.model is not None:
         yield from _model(step.shared_gpu.model, ("shared_gpu", "model"))
     if step.mig is not None:
@@ -27,6 +28,13 @@ def judge_hardware(step: Step) -> Iterator[Problem]:
         yield from unknown
         if not unknown:
             yield from _profile(step.mig.model, step.mig.profile)
+
+
+def _gpu(gpu: Gpu, place: Place) -> Iterator[Problem]:
+    if gpu.model is not None:
+        yield from _model(gpu.model, (*place, "model"), gpu.form)
+    for index, name in enumerate(gpu.any_of or ()):
+        yield from _model(name, (*place, "any_of", index), gpu.form)
 
 
 def _model(name: str, place: Place, form: FormName | None = None) -> Iterator[Problem]:
@@ -38,7 +46,8 @@ def _model(name: str, place: Place, form: FormName | None = None) -> Iterator[Pr
         return
     refused = None if form is None else form_problem(owner, form)
     if refused is not None:
-        yield "GF204", refused[0], ("gpu", "form"), refused[1]
+        above = next(index for index, part in enumerate(place) if part in ("model", "any_of"))
+        yield "GF204", refused[0], (*place[:above], "form"), refused[1]
 
 
 def form_problem(owner: Model, form: FormName) -> tuple[str, str] | None:

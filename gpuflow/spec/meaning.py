@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from gpuflow.by_type import ByType
@@ -43,8 +43,10 @@ def digest_of_meaning(pipeline: Pipeline) -> str:
 def _model(model: Model) -> Model:
     changes = {}
     for name, value in model.__dict__.items():
+        if not value:
+            continue
         put = _WAYS[type(value)]
-        if put is None or not value:
+        if put is None:
             continue
         ordered = put(value)
         if ordered is not value:
@@ -72,15 +74,27 @@ def _join(value: Join) -> Any:
 
 def _map(value: dict[str, Any]) -> dict[str, Any]:
     keys = sorted(value)
+    if keys == list(value) and _is_plain(value.values()):
+        return value
     ordered = {key: _value(value[key]) for key in keys}
     same = keys == list(value) and all(ordered[key] is value[key] for key in keys)
     return value if same else ordered
 
 
 def _items(value: Any) -> Any:
+    if _is_plain(value):
+        return value
     items = list(map(_value, value))
     same = all(new is old for new, old in zip(items, value, strict=True))
     return value if same else type(value)(items)
+
+
+def _is_plain(values: Iterable[Any]) -> bool:
+    """Whether none of them has an order, as texts and numbers."""
+    for value in values:  # noqa: SIM110  # most lists and maps are, so without a call for each
+        if _WAYS[type(value)] is not None:
+            return False
+    return True
 
 
 def _way(kind: type) -> Callable[[Any], Any] | None:

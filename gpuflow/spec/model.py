@@ -6,7 +6,8 @@ so a validation error always names the field the user wrote.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from collections.abc import Hashable
+from typing import Annotated, Any, ClassVar, NoReturn
 
 from pydantic import (
     BaseModel,
@@ -15,6 +16,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainSerializer,
     PlainValidator,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
     model_validator,
 )
@@ -65,6 +67,73 @@ class Model(BaseModel):
         return type(self) is type(other) and self.__dict__ == other.__dict__
 
     __hash__ = None  # type: ignore[assignment]  # fields hold mappings; nothing keys on a whole model
+
+
+class Nothing(dict[Any, Any]):
+    """An empty map that stays empty. pydantic copies a default that could change for every model that it makes, and
+    finds that out by asking for a hash."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:  # type: ignore[override]  # that of a dict is None
+        return 0
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("a part of a document does not change")
+
+    __setitem__ = __ior__ = setdefault = update = _refuse
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Nothing:
+        return self
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.dict_schema()  # to JSON Schema, which shows defaults, it is a map like any other
+
+
+NOTHING: dict[Any, Any] = Nothing()
+"""The default of maps that every step has."""
+
+
+class Once:
+    """Marks a part that many steps have alike: where they say the same in the same words, they hold one object."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Any] = {}
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(self._once, handler(source))
+
+    def _once(self, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            words = _words_of(value)
+        except TypeError:
+            return handler(value)
+        made = self._made.get(words)
+        if made is None:
+            made = handler(value)
+            if len(self._made) >= MOST_ALIKE:
+                self._made.clear()
+            self._made[words] = made
+        return made
+
+
+MOST_ALIKE = 1024
+"""How many different ones are kept."""
+
+
+def _words_of(value: Any) -> Hashable:
+    """What a value of a document says, with the spelling of its numbers. Raises where it is no part of a document."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, int | float):
+        return kind, spelled(value)
+    if isinstance(value, dict):
+        return kind, *[(key, _words_of(item)) for key, item in value.items()]
+    if isinstance(value, list):
+        return kind, *[_words_of(item) for item in value]
+    raise TypeError(kind)
 
 
 class OneOrMore:

@@ -1,4 +1,4 @@
-"""How a step survives and where it may run: retry budgets, checkpoints, spot, priority, topology, gangs."""
+"""How a step survives and where it may run: retry budgets, checkpoints, spot, priority, topology."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from gpuflow.spec.model import (
     Model,
     Natural,
     Number,
-    Port,
     QuantityField,
     Str,
     Whole,
@@ -155,6 +154,8 @@ class Checkpoint(Model):
     scratch: QuantityField | None = None
     """The most that `path` may hold on the node's disk, if no volume is mounted there. It is requested as ephemeral
     storage."""
+    sharded: Bool = False
+    """In a gang: every rank writes a part of each checkpoint (FSDP), and all parts are kept as one."""
 
     @model_validator(mode="after")
     def _interval(self) -> Checkpoint:
@@ -221,38 +222,6 @@ class Topology(Model):
         if (self.same is None) == (self.spread is None):
             raise problem("GF128", "topology takes exactly one of same, spread", None)
         return self
-
-
-class Rendezvous(Model):
-    """How the workers of a gang find each other."""
-
-    framework: Literal["torchrun", "mpi", "env"] = "env"
-    """torchrun, mpi, or env: only the variables GPUFLOW_WORLD_SIZE, GPUFLOW_RANK, GPUFLOW_LEADER."""
-    port: Port = 29500
-    """The leader's port."""
-    processes_per_worker: Count | None = None
-    """Processes in each worker; default: the number of GPUs."""
-
-
-class Gang(Model):
-    """Several identical workers, or a leader and workers, that must run together."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 1}
-
-    workers: Count
-    """How many identical workers."""
-    leader: Bool = False
-    """One more pod that leads and is not counted as a worker."""
-    rendezvous: Rendezvous = Rendezvous()
-    """How they find each other."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"workers": value} if isinstance(value, int) and not isinstance(value, bool) else value
-
-    @property
-    def pods(self) -> int:
-        return self.workers + (1 if self.leader else 0)
 
 
 class Toleration(Model):

@@ -192,7 +192,7 @@ def _of_settings(settings: Any, place: Path) -> Iterator[tuple[Path, Text, str]]
     for name, value in settings.env.items():
         if not isinstance(value, SecretKey | ConfigMapKey):
             yield (*place, "env", name), value, "text"
-    if settings.image is not None:
+    if getattr(settings, "image", None) is not None:
         yield (*place, "image"), settings.image, "fixed"
     for name, value in getattr(settings, "annotations", {}).items():
         yield (*place, "annotations", name), value, "fixed"
@@ -200,13 +200,14 @@ def _of_settings(settings: Any, place: Path) -> Iterator[tuple[Path, Text, str]]
 
 def _texts(step: Step) -> Iterator[tuple[Path, Text, str]]:
     """Every text of a step that a template could stand in, with its place and its kind: text, script or fixed."""
-    for place, holder in ((), step), *_helpers(step):
+    for place, holder in ((), step), *_helpers(step), *_leader(step):
         for field in ("command", "args"):
             for index, value in enumerate(getattr(holder, field)):
                 yield (*place, field, index), value, "text"
         yield from _of_settings(holder, place)
-    if step.script is not None:
-        yield ("script",), step.script.run, "script"
+    for place, holder in ((), step), *_leader(step):
+        if holder.script is not None:
+            yield (*place, "script"), holder.script.run, "script"
     for mount, given in step.inputs.items():
         if given.uri is not None:
             yield ("inputs", mount), given.uri, "text"
@@ -224,6 +225,11 @@ def _texts(step: Step) -> Iterator[tuple[Path, Text, str]]:
                 yield ("for_each", name), item, "fixed"
     if step.approval is not None:
         yield ("approval",), step.approval.message, "fixed"
+
+
+def _leader(step: Step) -> Iterator[tuple[Path, Any]]:
+    if step.gang is not None and step.gang.leader is not None:
+        yield ("gang", "leader"), step.gang.leader
 
 
 def _helpers(step: Step) -> Iterator[tuple[Path, Any]]:

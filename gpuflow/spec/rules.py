@@ -19,7 +19,7 @@ from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.input_rules import input_faults
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step
-from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, memory_faults, null_faults
+from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, leader_faults, memory_faults, null_faults
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.spec.types import declared_output, output_types, type_of
 from gpuflow.spec.xcom_outputs import xcom_faults
@@ -103,11 +103,15 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
     if step.runs_container and step.image is None:
         yield at("GF176", f"{who} has no image", path, hint="give it one, or set defaults.image", key=True)
     yield from _condition(pipeline, step, path)
-    yield from fan_out_faults(pipeline, step, path)
+    if step.for_each:
+        yield from fan_out_faults(pipeline, step, path)
     yield from file_faults(pipeline, step, path)
     yield from input_faults(pipeline, step, path)
     yield from memory_faults(pipeline, step, path)
-    yield from null_faults(pipeline, step, path)
+    if step.gang is not None:
+        yield from leader_faults(pipeline, step, path)
+    if step.unsaid:
+        yield from null_faults(pipeline, step, path)
     for message, inside, way_out in xcom_faults(step):
         yield at("GF364", f"{who}: {message}", (*path, *inside), hint=way_out)
     yield from _sub_pipeline(pipeline, step, path)
@@ -291,7 +295,7 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
 def _skips(pipeline: Pipeline) -> Iterator[Finding]:
     """Outputs that are read although their step may not have run."""
     skippable = may_be_skipped(pipeline)
-    for section in ("steps", "exit"):
+    for section in ("steps", "exit") if skippable else ("exit",):
         for name in getattr(pipeline, section):
             step = pipeline.effective(name)
             for place, ref in _all_references(step):

@@ -8,6 +8,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from gpuflow.quantity import Quantity
 from gpuflow.spec.duration import Duration
+from gpuflow.spec.gang import Leader
 from gpuflow.spec.model import Model
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.settings import Settings
@@ -42,6 +43,10 @@ def pipeline_schema() -> dict[str, Any]:
     properties = definitions["Step"]["properties"]
     for name in Settings.model_fields:
         properties[name] = _nullable(properties[name], keys=name in SHARED_MAPS)
+    # true, or a map
+    leader = definitions["Leader"]["anyOf"][1]["properties"]
+    for name in (*Leader.SETTINGS, "env"):
+        leader[name] = _nullable(leader[name], keys=name == "env")
     for whole in (schema, definitions["Pipeline"]):
         if "properties" in whole:
             whole["required"] = ["apiVersion", "kind", "name", "steps"]
@@ -49,7 +54,7 @@ def pipeline_schema() -> dict[str, Any]:
 
 
 def _nullable(node: dict[str, Any], *, keys: bool) -> dict[str, Any]:
-    """A setting of a step: null takes the default away, of a map also the default of a key."""
+    """A setting of a step, or of its gang's leader: null takes away what would count, of a map also a key of it."""
     if keys:
         for place in ("additionalProperties", "patternProperties"):
             inner = node.get(place)

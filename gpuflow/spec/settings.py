@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from gpuflow.spec.container import EnvField, EnvFrom, PullPolicy, Security
-from gpuflow.spec.model import Bool, DurationField, Model, QuantityField, Str, TimeLimit
+from gpuflow.spec.model import NOTHING, Bool, DurationField, Model, Once, QuantityField, Str, TimeLimit
 from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey
 from gpuflow.spec.policies import Kubernetes, Priority, Retry, Spot, Topology
 from gpuflow.spec.resources import Amount
@@ -28,27 +28,27 @@ class Settings(Model):
     """Secrets with registry credentials."""
     working_dir: MountPath | None = None
     """The working directory of the command."""
-    env: dict[EnvName, EnvField] = {}
+    env: dict[EnvName, EnvField] = NOTHING
     """Environment variables: text, a reference, {secret, key} or {config_map, key}."""
     env_from: tuple[EnvFrom, ...] = ()
     """Whole Secrets or ConfigMaps as environment variables."""
-    volumes: dict[MountPath, Volume] = {}
+    volumes: dict[MountPath, Volume] = NOTHING
     """Files, by the path they are mounted at."""
     shm: QuantityField | None = None
     """Size of /dev/shm; default: 64 MiB, which breaks most data loaders."""
-    cpu: Amount | None = None
+    cpu: Annotated[Amount | None, Once()] = None
     """CPU: a number for request and limit, or {request, limit}."""
-    memory: Amount | None = None
+    memory: Annotated[Amount | None, Once()] = None
     """Memory: a quantity for request and limit, or {request, limit}."""
-    ephemeral_storage: Amount | None = None
+    ephemeral_storage: Annotated[Amount | None, Once()] = None
     """Local disk: a quantity for request and limit, or {request, limit}."""
     service_account: ObjectName | None = None
     """The pod's ServiceAccount."""
-    security: Security | None = None
+    security: Annotated[Security | None, Once()] = None
     """Identity and privileges."""
-    labels: dict[PodLabelKey, LabelValue] = {}
+    labels: dict[PodLabelKey, LabelValue] = NOTHING
     """Labels on every pod, for example team and cost-center."""
-    annotations: dict[LabelKey, Str] = {}
+    annotations: dict[LabelKey, Str] = NOTHING
     """Annotations on every pod."""
     termination_grace: DurationField | None = None
     """Time between SIGTERM and SIGKILL."""
@@ -62,7 +62,7 @@ class Settings(Model):
     """never, allow, prefer or require; or {mode, fallback_after}."""
     topology: Topology | None = None
     """How pods are placed relative to each other."""
-    retry: Retry | None = None
+    retry: Annotated[Retry | None, Once()] = None
     """How often to retry: a number, whatever ended the step, or {failures, interruptions, …}. A step's own replaces the
     one of `defaults` as a whole, its number too."""
     timeout: TimeLimit | None = None

@@ -19,8 +19,9 @@ from gpuflow.spec.container import Helper, Lifecycle, Probes, Script
 from gpuflow.spec.engine_words import StepEngines
 from gpuflow.spec.engine_words.words import misplaced
 from gpuflow.spec.fan_out import SourceField
+from gpuflow.spec.gang import Gang, Leader
 from gpuflow.spec.inputs import Input
-from gpuflow.spec.model import Count, Model, OneOrMore, Str, TimeLimit, problem
+from gpuflow.spec.model import NOTHING, Count, Model, Once, OneOrMore, Str, TimeLimit, problem
 from gpuflow.spec.names import (
     ItemName,
     MountPath,
@@ -28,8 +29,9 @@ from gpuflow.spec.names import (
     ParamName,
     StepName,
 )
+from gpuflow.spec.nulls import Nulls, nulls_in, without
 from gpuflow.spec.params import Output, a, plain_json
-from gpuflow.spec.policies import Checkpoint, Gang
+from gpuflow.spec.policies import Checkpoint
 from gpuflow.spec.resources import DeviceClaim, Gpu, Mig, SharedGpu
 from gpuflow.spec.settings import Settings
 from gpuflow.spec.text import (
@@ -149,9 +151,9 @@ class Step(Settings, metaclass=Alone):
     """Arguments after the command."""
     script: Script | None = None
     """A program written here, instead of a command."""
-    outputs: dict[OutputName, Output] = {}
+    outputs: dict[OutputName, Output] = NOTHING
     """What the step passes to other steps."""
-    inputs: dict[MountPath, Input] = {}
+    inputs: dict[MountPath, Input] = NOTHING
     """Files and directories that are at these paths before the command starts: {/in/model: {output: train.model}}."""
     init_containers: tuple[Helper, ...] = ()
     """Containers that run, one after another, before the command."""
@@ -162,11 +164,11 @@ class Step(Settings, metaclass=Alone):
     lifecycle: Lifecycle | None = None
     """Hooks that the kubelet runs after the container has started and before it stops it."""
 
-    gpu: Gpu | None = None
+    gpu: Annotated[Gpu | None, Once()] = None
     """Whole GPUs: a number for any GPU of the site, a model and a count (a100-80gb x 2), or {model, form, count, …}."""
-    mig: Mig | None = None
+    mig: Annotated[Mig | None, Once()] = None
     """A MIG slice."""
-    shared_gpu: SharedGpu | None = None
+    shared_gpu: Annotated[SharedGpu | None, Once()] = None
     """A shared GPU."""
     device_claim: DeviceClaim | None = None
     """A DRA claim."""
@@ -177,7 +179,7 @@ class Step(Settings, metaclass=Alone):
 
     pipeline: Pipeline | None = None
     """Another pipeline as one step: a file next to this one, or inline."""
-    params: dict[ParamName, ArgumentField] = {}
+    params: dict[ParamName, ArgumentField] = NOTHING
     """Values for the sub-pipeline's parameters."""
     approval: Approval | None = None
     """Wait for approval instead of running something."""
@@ -189,7 +191,7 @@ class Step(Settings, metaclass=Alone):
     """Settings for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The other engines ignore them."""
 
     _name: str | None = PrivateAttr(default=None)
-    _unsaid: frozenset[tuple[str, ...]] = PrivateAttr(default=frozenset())
+    _unsaid: Nulls = PrivateAttr(default=frozenset())
     _references: tuple[tuple[tuple[str | int, ...], Ref], ...] | None = PrivateAttr(default=None)
 
     @classmethod
@@ -203,10 +205,10 @@ class Step(Settings, metaclass=Alone):
         return self._name
 
     @property
-    def unsaid(self) -> frozenset[tuple[str, ...]]:
+    def unsaid(self) -> Nulls:
         """The defaults that do not count for this step, which wrote null there: a field, or a field and a key of it."""
         memory = self.__pydantic_private__ or {}  # as in `references`
-        said: frozenset[tuple[str, ...]] = memory["_unsaid"]
+        said: Nulls = memory["_unsaid"]
         return said
 
     @model_validator(mode="wrap")
@@ -214,8 +216,8 @@ class Step(Settings, metaclass=Alone):
     def _nulls(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(value, dict):
             return handler(value)
-        unsaid = _unsaid_in(value)
-        step = handler(_without(value, unsaid) if unsaid else value)
+        unsaid = nulls_in(value, Settings.model_fields, SHARED_MAPS)
+        step = handler(without(value, unsaid) if unsaid else value)
         if unsaid:
             step._unsaid = frozenset(unsaid)
         return step
@@ -333,6 +335,11 @@ class Step(Settings, metaclass=Alone):
         for name, output in self.outputs.items():
             if output.uri is not None:
                 yield from _text_refs(("outputs", name, "uri"), (output.uri,), indexed=False)
+        leader = self.gang.leader if self.gang is not None else None
+        if leader is not None:
+            yield from _text_refs(("gang", "leader", "command"), leader.command)
+            yield from _text_refs(("gang", "leader", "args"), leader.args)
+            yield from _map_refs(("gang", "leader", "env"), leader.env)
         if self.checkpoint is not None:
             yield from _text_refs(("checkpoint", "store"), (self.checkpoint.store,), indexed=False)
         for name, source in (self.for_each or {}).items():
@@ -348,26 +355,6 @@ class Step(Settings, metaclass=Alone):
 
 SHARED_MAPS = ("env", "volumes", "labels", "annotations")
 """Settings that a step shares with the defaults key by key."""
-
-
-def _unsaid_in(fields: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Where a step says null, in settings that defaults may set."""
-    whole = [(name,) for name, value in fields.items() if value is None and name in Settings.model_fields]
-    keys = [
-        (name, key)
-        for name in SHARED_MAPS
-        if isinstance(fields.get(name), dict)
-        for key, value in fields[name].items()
-        if value is None and isinstance(key, str)
-    ]
-    return [*whole, *keys]
-
-
-def _without(fields: dict[str, Any], unsaid: list[tuple[str, ...]]) -> dict[str, Any]:
-    result = {name: value for name, value in fields.items() if (name,) not in unsaid}
-    for name in {path[0] for path in unsaid if len(path) > 1}:
-        result[name] = {key: value for key, value in result[name].items() if value is not None}
-    return result
 
 
 def _text_refs(
@@ -410,3 +397,24 @@ def effective(step: Step, defaults: Settings | None, labels: Mapping[str, str] |
         elif own in (None, ()):
             changes[name] = fallback
     return step.model_copy(update=changes) if changes else step
+
+
+def leading(step: Step) -> Step:
+    """The step as the leader of its gang runs it: like a worker, but for what the leader says itself."""
+    leader = step.gang.leader if step.gang is not None else None
+    if leader is None:
+        return step
+    unsaid = leader.unsaid
+    changes: dict[str, Any] = {name: None for (name, *key) in unsaid if not key}
+    changes |= {
+        name: own for name in Leader.SETTINGS if (own := getattr(leader, name)) is not None and (name,) not in unsaid
+    }
+    if "gpu" in changes:  # whatever kind of device the workers have
+        changes |= dict.fromkeys(("mig", "shared_gpu", "device_claim"))
+    kept = {} if ("env",) in unsaid else {key: each for key, each in step.env.items() if ("env", key) not in unsaid}
+    changes["env"] = {**kept, **leader.env}
+    if leader.command or leader.script is not None:
+        changes |= {"command": leader.command, "args": leader.args, "script": leader.script}
+    elif leader.args:
+        changes["args"] = leader.args
+    return step.model_copy(update=changes)

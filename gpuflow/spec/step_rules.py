@@ -14,7 +14,7 @@ from gpuflow.errors import Finding, did_you_mean
 from gpuflow.spec.fan_out import MOST_COPIES, product_of, written_sizes
 from gpuflow.spec.flow import every_step
 from gpuflow.spec.params import a, text_of
-from gpuflow.spec.step import Step
+from gpuflow.spec.step import Step, leading
 from gpuflow.spec.text import OutputRef, ParamRef
 from gpuflow.spec.types import output_types
 
@@ -109,6 +109,14 @@ def file_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> 
             (*path, "volumes", "/dev/shm"),
             hint="keep one",
         )
+    own = getattr(pipeline, str(path[0]))[path[1]].checkpoint
+    if own is not None and own.sharded and step.gang is None:
+        yield at(
+            "GF166",
+            f'step "{path[1]}": checkpoint.sharded is for a gang, whose ranks each write a part',
+            (*path, "checkpoint", "sharded"),
+            hint="remove it: the checkpoints of one pod are whole",
+        )
     if step.checkpoint is not None and isinstance(step.checkpoint.store, str):
         yield from _store(pipeline, step, path, step.checkpoint.store)
 
@@ -128,7 +136,29 @@ def null_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> 
             )
 
 
-def memory_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+def leader_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    """What is different in the leader of a gang must be possible beside what it has of the step."""
+    leader = step.gang.leader if step.gang is not None else None
+    if leader is None:
+        return
+    place, who = (*path, "gang", "leader"), f'step "{path[1]}": the leader'
+    if leader.args and not leader.command and not step.command:
+        text = f"{who} has args, which belong to a command, and the step has a script"
+        yield finding_at(pipeline, "GF164", text, (*place, "args"), hint="give the leader a command, or a script")
+    if leader.shm is not None and "/dev/shm" in step.volumes:
+        text = f"{who} mounts /dev/shm twice: by its shm, and by the step's volumes"
+        yield finding_at(pipeline, "GF184", text, (*place, "shm"), hint="keep one")
+    for key in sorted(each[1] for each in leader.unsaid if len(each) > 1 and each[1] not in step.env):
+        hint = did_you_mean(key, step.env) or "remove the line"
+        text = f"{who} sets env {key} to null, and the step has no such variable"
+        yield finding_at(pipeline, "GF374", text, (*place, "env", key), hint=hint, key=True)
+    if leader.memory is not None:
+        yield from memory_faults(pipeline, leading(step), path, f"{who} of the gang")
+
+
+def memory_faults(
+    pipeline: Pipeline, step: Step, path: tuple[str | int, ...], who: str | None = None
+) -> Iterator[Finding]:
     """More memory after running out of it is never less than at the start."""
     policy = step.retry.more_memory if step.retry is not None else None
     if policy is None or step.memory is None:
@@ -136,10 +166,11 @@ def memory_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
     first = max(amount for amount in (step.memory.request, step.memory.limit) if amount is not None)
     if policy.max < first:
         own = getattr(pipeline, str(path[0]))[path[1]].retry is not None
+        who = who or f'step "{path[1]}"'
         yield finding_at(
             pipeline,
             "GF195",
-            f'step "{path[1]}" starts with {first} of memory, and retry.more_memory.max is {policy.max}: after running '
+            f"{who} starts with {first} of memory, and retry.more_memory.max is {policy.max}: after running "
             "out of memory it would get less",
             (*(path if own else ("defaults",)), "retry", "more_memory", "max"),
             hint=f"raise max above {first}, or drop more_memory",

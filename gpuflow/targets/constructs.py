@@ -7,14 +7,14 @@ field of the spec is refused by every target until its table says otherwise: not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuflow.spec import expression
 from gpuflow.spec.container import ConfigMapKey, SecretKey
 from gpuflow.spec.engine_words import PipelineEngines, StepEngines
 from gpuflow.spec.fan_out import Range
+from gpuflow.spec.gang import Leader
 from gpuflow.spec.merge import merged_texts
 from gpuflow.spec.notify import CHANNELS
 from gpuflow.spec.pipeline import Pipeline
@@ -26,8 +26,7 @@ from gpuflow.spec.volumes import VOLUME_SOURCES
 Place = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """A construct that a pipeline uses, and where."""
 
     construct: str
@@ -231,26 +230,37 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
 
 def texts_of(step: Step) -> Iterator[tuple[Place, str]]:
     """Every literal the user wrote that reaches a container."""
-    for field in ("command", "args"):
-        for index, value in enumerate(getattr(step, field)):
-            yield from _parts((field, index), value)
-    for name, value in step.env.items():
-        if type(value) not in _ENV_KINDS:
-            yield from _parts(("env", name), value)
-    if step.script is not None:
-        yield ("script",), step.script.run
+    yield from _of_program(step, ())
+    if step.gang is not None and step.gang.leader is not None:
+        yield from _of_program(step.gang.leader, ("gang", "leader"))
     for kind in ("init_containers", "sidecars"):
         for index, helper in enumerate(getattr(step, kind)):
             for value in (*helper.command, *helper.args, *(v for v in helper.env.values() if isinstance(v, str))):
                 yield from _parts((kind, index), value)
+
+
+def _of_program(step: Step | Leader, place: Place) -> Iterator[tuple[Place, str]]:
+    """Of a step, or of what is different in the leader of its gang."""
+    for field in ("command", "args"):
+        for index, value in enumerate(getattr(step, field)):
+            if isinstance(value, str):  # most are nothing else
+                yield (*place, field, index), value
+            else:
+                yield from _parts((*place, field, index), value)
+    for name, value in step.env.items():
+        if isinstance(value, str):
+            yield (*place, "env", name), value
+        elif type(value) not in _ENV_KINDS:
+            yield from _parts((*place, "env", name), value)
+    if step.script is not None:
+        yield (*place, "script"), step.script.run
     if step.kubernetes is not None and step.kubernetes.merge is not None:
-        yield from ((("kubernetes", "merge", *path), text) for path, text in merged_texts(step.kubernetes.merge))
+        where = (*place, "kubernetes", "merge")
+        yield from (((*where, *path), text) for path, text in merged_texts(step.kubernetes.merge))
 
 
 def _parts(place: Place, value: Text) -> list[tuple[Place, str]]:
     """The literals in one text, each with its place."""
-    if isinstance(value, str):  # most are nothing else
-        return [(place, value)]
     return [(place, part) for part in parts_of(value) if isinstance(part, str)]
 
 

@@ -114,11 +114,12 @@ PART_OF: dict[str, tuple[str, ...]] = {
     "device_claim": ("DeviceClaim.claim", "DeviceClaim.template", "DeviceClaim.request"),
     "gang": (
         "Gang.workers", "Gang.leader", "Gang.rendezvous", "Rendezvous.framework", "Rendezvous.port",
-        "Rendezvous.processes_per_worker",
+        "Rendezvous.processes_per_worker", "Leader.command", "Leader.args", "Leader.script", "Leader.env",
+        "Leader.cpu", "Leader.memory", "Leader.ephemeral_storage", "Leader.gpu", "Leader.shm", "Leader.kubernetes",
     ),
     "checkpoint": (
         "Checkpoint.path", "Checkpoint.store", "Checkpoint.every", "Checkpoint.keep", "Checkpoint.grace",
-        "Checkpoint.resume_env",
+        "Checkpoint.resume_env", "Checkpoint.sharded",
     ),
     "checkpoint.scratch": ("Checkpoint.scratch",),
     # An engine takes each of its own words: its tests compile all of them.

@@ -142,6 +142,10 @@ class Target(ABC):
         """Parts of constructs that it does not support, and what these options cannot compile. Needs no SDK."""
         return ()
 
+    def asked_of_it(self, request: Request) -> Iterable[Use]:
+        """The constructs that its table answers for: those that the pipeline uses, unless others carry them."""
+        return request.uses
+
     def refusals(self, plan: Plan) -> Iterable[Finding]:
         """Why it does not compile a pipeline as it is written. Needs no SDK."""
         return (loss.refusal() for loss in losses_of(self, Request(plan.pipeline, plan.site, None, "")))
@@ -179,7 +183,7 @@ def losses_of(target: Target, request: Request) -> list[Loss]:
     """All that a target does not support of a pipeline: whole constructs first, then parts of them."""
     table = target.capabilities_at(request.site)
     return [
-        *construct_losses(request.pipeline, table, target.name, used=request.uses),
+        *construct_losses(request.pipeline, table, target.name, used=target.asked_of_it(request)),
         *site_losses(request.pipeline, request.site, table, target.name),
         *dict.fromkeys(target.partial_losses(request)),
     ]
@@ -237,7 +241,7 @@ def weaker_of(target: Target, request: Request) -> list[Finding]:
     """All that a target carries of a pipeline only in part: it compiles, and is said on the console and in the file."""
     table = target.capabilities_at(request.site)
     return [
-        *weaknesses(request.pipeline, table, request.uses),
+        *weaknesses(request.pipeline, table, target.asked_of_it(request)),
         *site_weaknesses(request.pipeline, request.site, table),
         *target.weaker(request),
     ]

@@ -75,8 +75,9 @@ def construct_losses(
     `used`: all uses of the pipeline, where they have been looked for already.
     """
     found: dict[str, list[tuple[str | None, Where]]] = {}
-    for use in filter(counts, uses(pipeline) if used is None else used):
-        if isinstance(table[use.construct], Cannot):
+    missing = {construct for construct in VOCABULARY if isinstance(table[construct], Cannot)}
+    for use in uses(pipeline) if used is None else used:
+        if use.construct in missing and counts(use):
             found.setdefault(use.construct, []).append((use.step, pipeline.where(*use.path)))
     result = []
     for construct in VOCABULARY:
@@ -95,10 +96,9 @@ def construct_losses(
 def weaknesses(pipeline: Pipeline, table: Capabilities, used: Iterable[Use] | None = None) -> list[Finding]:
     """What a target carries only in part, as notes, one per construct. `used`: as for `construct_losses`."""
     notes: dict[str, Finding] = {}
+    weaker = {name: how for name in VOCABULARY if isinstance(how := table[name], Weaker) and not how.by_step}
     for use in uses(pipeline) if used is None else used:
-        how = table[use.construct]
-        if isinstance(how, Weaker) and not how.by_step and use.construct not in notes:
-            notes[use.construct] = Finding(
-                "GF305", f"{use.construct}: {how.reason}", pipeline.where(*use.path), severity="note"
-            )
+        if use.construct in weaker and use.construct not in notes:
+            text = f"{use.construct}: {weaker[use.construct].reason}"
+            notes[use.construct] = Finding("GF305", text, pipeline.where(*use.path), severity="note")
     return [notes[construct] for construct in sorted(notes)]

@@ -34,11 +34,12 @@ def holds_tags(value: Any) -> bool:
     left = [value]
     while left:  # of every step of a pipeline, so without a call for each text
         part = left.pop()
-        if isinstance(part, str):
+        kind = type(part)
+        if kind is str:
             if "{{" in part or "}}" in part:
                 return True
         elif part:
-            parts = _PARTS[type(part)]
+            parts = _PARTS[kind]
             if parts is not None:
                 left += parts(part)
     return False
@@ -47,6 +48,7 @@ def holds_tags(value: Any) -> bool:
 def _parts(kind: type) -> Callable[[Any], Iterable[Any]] | None:
     """How to get at what a value of this type holds; None: it holds no text."""
     ways: tuple[tuple[Any, Callable[[Any], Iterable[Any]]], ...] = (
+        (str, lambda value: (str(value),)),
         (dict, lambda value: (*value, *value.values())),
         ((list, tuple), lambda value: value),
         (Join, lambda value: value.parts),

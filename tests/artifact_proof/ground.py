@@ -11,7 +11,7 @@ import yaml
 
 from gpuflow.runtime.bundle import config_map
 
-from ..cluster import argo, kubeflow
+from ..cluster import argo, kubeflow, object_store
 from ..cluster.cluster import Cluster
 from ..cluster.kube import Kube
 from ..cluster.waiting import until
@@ -19,7 +19,7 @@ from ..cluster.waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "artifacts"
 BUCKET = "ml-artifacts"
-STORE = f"http://{kubeflow.ADDRESS}:9000"
+STORE = object_store.URL
 SECRET = "s3-artifacts"
 PYTHON = ROOT / ".venvs" / "runtime" / "bin" / "python"
 READ = Path(__file__).with_name("reading.py")
@@ -47,7 +47,7 @@ class Ground:
             kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
             until("the default service account", lambda: kube.get("serviceaccount", "default"))
             argo.permit(kube)
-        keys = {"id": kubeflow.ACCESS_KEY, "secret": kubeflow.SECRET_KEY}
+        keys = {"id": object_store.ACCESS_KEY, "secret": object_store.SECRET_KEY}
         kube.apply(
             {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": keys}, config_map()
         )
@@ -68,15 +68,19 @@ class Ground:
 
     def artifacts(self) -> dict[str, dict[str, Any]]:
         """Every artifact of the bucket by the URI of its folder, as its manifest tells it."""
+        found: dict[str, dict[str, Any]] = json.loads(self.in_store(str(READ), BUCKET))
+        return found
+
+    def in_store(self, *words: str) -> str:
+        """What a Python with s3fs prints that runs where the S3 server can be reached."""
         env = {
-            "AWS_ACCESS_KEY_ID": kubeflow.ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": kubeflow.SECRET_KEY,
+            "AWS_ACCESS_KEY_ID": object_store.ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": object_store.SECRET_KEY,
             "AWS_ENDPOINT_URL": STORE,
             "PATH": "/usr/bin:/bin",
             "PYTHONPATH": str(ROOT),
         }
-        words = [*self.cluster.enter, str(PYTHON), str(READ), BUCKET]
-        done = subprocess.run(words, env=env, text=True, capture_output=True, check=False)
+        command = [*self.cluster.enter, str(PYTHON), *words]
+        done = subprocess.run(command, env=env, text=True, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
-        found: dict[str, dict[str, Any]] = json.loads(done.stdout)
-        return found
+        return done.stdout

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpuflow.errors import GpuflowError
 from tests.checker.kueue.scenes import API, cluster_queue, cohort, flavor, holder, local_queue, pod_set, workload
 from tests.checker.whole_scenes import A100, Body, checked, codes, line, node, queues, quota, text_of
 
@@ -290,12 +291,23 @@ def test_flavors_of_two_groups_that_contradict_each_other_lead_nowhere() -> None
     assert "contradict" in text_of(report, "GF506")
 
 
-def test_a_topology_aware_queue_is_unknown() -> None:
-    topology = {"apiVersion": API, "kind": "Topology", "metadata": {"name": "t"}, "spec": {}}
+def _topology(*labels: str) -> dict[str, Any]:
+    spec = {"levels": [{"nodeLabel": label} for label in labels]}
+    return {"apiVersion": API, "kind": "Topology", "metadata": {"name": "t"}, "spec": spec}
+
+
+def test_a_topology_aware_queue_is_unknown_where_nobody_looked_at_pods() -> None:
     aware = queues({"f": quota(8)}, flavors=[flavor("f", topologyName="t", nodeLabels=A100)])
-    report = checked(copies(1), *aware, topology, node("n", 8))
+    report = checked(copies(1), *aware, _topology(*A100), node("n", 8))
     assert report.verdict == "unknown"
     assert "topology-aware scheduling" in text_of(report, "GF535")
+
+
+@pytest.mark.parametrize("labels", [(), ("a", "a"), ("",)])
+def test_a_topology_that_no_cluster_stores_is_an_error_at_its_place(labels: tuple[str, ...]) -> None:
+    aware = queues({"f": quota(8)}, flavors=[flavor("f", topologyName="t", nodeLabels=A100)])
+    with pytest.raises(GpuflowError, match=r"Topology t: spec\.levels: one level at least is needed"):
+        checked(copies(1), *aware, _topology(*labels), node("n", 8))
 
 
 def test_a_kind_that_nothing_here_judges_makes_it_unknown() -> None:

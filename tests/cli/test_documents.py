@@ -158,6 +158,16 @@ def test_demand_of_several_files_is_an_array_and_of_one_an_object(gpuflow: Gpufl
     assert gpuflow("demand", NIGHTLY, "--format", "json").data == both[0]
 
 
+def test_the_pods_of_a_gang_are_told_apart(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n"
+        "steps: {train: {image: i, command: [x], gang: 4, memory: 1Gi}, other: {image: i, command: [x], cpu: 2}}\n"
+    )
+    said = gpuflow("demand", tmp_path / "p.yaml", "--engine", "argo").out
+    assert "train       1  worker × 4: memory 1Gi; launcher: cpu 50m, memory 128Mi\n" in said
+    assert "other       1  cpu 2\n" in said
+
+
 def test_demand_with_an_engine_lists_what_the_engine_adds_apart(gpuflow: Gpuflow) -> None:
     words = ("demand", NIGHTLY, "--site", DEMO / "site.yaml", "--format", "json")
     bare, on_argo = gpuflow(*words).data, gpuflow(*words, "--engine", "argo").data

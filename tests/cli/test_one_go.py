@@ -22,10 +22,10 @@ from tests.conftest import ROOT
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
 BROKEN = """steps:
-  a: {command: [x, {param: missing}], gang: {workers: 2}, gpu: a100-80gb}
+  a: {command: [x, {param: missing}], cache: true, gpu: a100-80gb}
   b: {command: [x, "{{ ds }}"], topology: {same: rack}}
 """
-"""A parameter that is missing, a gang, a rack that the site has no label for, and text like a template."""
+"""A parameter that is missing, a cache, which Airflow has not, a rack without a label, and text like a template."""
 
 
 def codes(err: str) -> set[str]:
@@ -34,13 +34,14 @@ def codes(err: str) -> set[str]:
 
 def test_the_example_with_a_gang_is_refused_for_all_reasons_at_once(gpuflow: Gpuflow, tmp_path: Path) -> None:
     file = tmp_path / "gang.yaml"
-    file.write_text((EXAMPLES / "gang.yaml").read_text().replace("same: zone", "same: rack"))
+    text = (EXAMPLES / "gang.yaml").read_text().replace("same: zone", "same: rack")
+    file.write_text(text.replace("    cpu: 2\n", "    cpu: 2\n    cache: true\n"))
     alone, engine = gpuflow("validate", file), gpuflow("validate", file, "--engine", "airflow")
     compiled = gpuflow("compile", file, "--target", "airflow")
     checked = gpuflow("check", file, "--cluster", DEMO / "cluster", "--namespace", "team-a", "--engine", "airflow")
     assert (alone.code, engine.code, compiled.code) == (2, 2, 2)
     assert {"GF228", "GF344"} <= codes(alone.err)
-    assert "airflow (gang" in alone.err
+    assert "airflow (cache" in alone.err
     assert {"GF228", "GF301"} <= codes(engine.err)
     assert codes(compiled.err) >= {"GF228", "GF301"}
     assert checked.code == 2
@@ -65,29 +66,37 @@ def test_a_broken_rule_hides_neither_the_engines_refusals_nor_pods_nor_remarks(
 
 
 OTHERS = """  b: {command: [x, "{{ ds }}"], topology: {same: rack}}
-  c: {command: [x], gang: {workers: 2}}
+  c: {command: [x], cache: true}
   d: {command: [x, {output: a.n}], topology: {same: rack}}
 """
 
 
+ALWAYS = {"GF228", "GF341"}
+
+
 @pytest.mark.parametrize(
-    ("misshapen", "shape", "gangs", "of_steps"),
+    ("misshapen", "shape", "cached", "of_steps"),
     [
-        ("steps:\n  a: {command: [x], comand: [y]}\n", "GF113", 'step "c"', {"GF228", "GF341"}),
-        ("steps:\n  a: {command: [x], cpu: [1], gang: 2}\n", "GF116", 'steps "a", "c"', {"GF181", "GF228", "GF341"}),
+        ("steps:\n  a: {command: [x], comand: [y]}\n", "GF113", 'step "c"', ALWAYS),
+        (
+            "steps:\n  a: {command: [x], cpu: [1], cache: true}\n",
+            "GF116",
+            'steps "a", "c"',
+            {"GF181", "GF228", "GF341"},
+        ),
         ("deadline: soon\nsteps:\n  a: {command: [x]}\n", "GF123", 'step "c"', set[str]()),
         ("shedule: daily\nsteps:\n  a: {command: [x]}\n", "GF113", 'step "c"', set[str]()),
     ],
 )
 def test_a_wrong_shape_hides_no_refusal_of_the_engine(
-    gpuflow: Gpuflow, tmp_path: Path, misshapen: str, shape: str, gangs: str, of_steps: set[str]
+    gpuflow: Gpuflow, tmp_path: Path, misshapen: str, shape: str, cached: str, of_steps: set[str]
 ) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(HEAD + misshapen + OTHERS)
     answer = gpuflow("validate", file, "--engine", "airflow")
     assert answer.code == 2
     assert codes(answer.err) == {shape, "GF301"} | of_steps
-    assert f"airflow does not support gang ({gangs}): " in answer.err
+    assert f"airflow does not support cache ({cached}): " in answer.err
     assert 'step "d": topology' not in answer.err, "a step whose references lead nowhere is not judged further"
     compiled = gpuflow("compile", file, "--target", "airflow")
     assert compiled.err == answer.err

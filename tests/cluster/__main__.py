@@ -18,6 +18,14 @@ from .machine import MachineError
 from .sandbox import ProgramError
 from .waiting import TooLate
 
+HELP = {
+    "argo": "Argo Workflows",
+    "dns": "names for pods and services (CoreDNS)",
+    "jobset": "JobSet, for gangs of pods; brings names where a node runs pods, and Kueue then queues JobSets",
+    "kubeflow": "Kubeflow Pipelines, and Argo below it",
+    "kueue": "Kueue",
+}
+
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
@@ -25,7 +33,7 @@ def _arguments() -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start the cluster")
     for addon in ADDON_PROGRAMS:
-        up.add_argument(f"--{addon}", action="store_true", help=f"with {addon.capitalize()}")
+        up.add_argument(f"--{addon}", action="store_true", help=f"with {HELP[addon]}")
     up.add_argument(
         "--control-plane",
         action="store_true",

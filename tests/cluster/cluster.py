@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engines import build
-from . import argo, images, kubeflow, kueue, machine, nodes, programs
+from . import argo, dns, images, jobset, kubeflow, kueue, machine, nodes, programs
 from .kube import Kube
 from .layout import ADDRESS, IMAGES, REAL_NODE, Layout
 from .programs import Program
@@ -30,11 +30,17 @@ ADDONS: Mapping[str, Callable[[Cluster], None]]
 IN_PODS = ("argoexec",)
 ADDON_PROGRAMS = {
     "argo": ("workflow-controller", "argoexec"),
+    "dns": ("coredns",),
+    "jobset": ("jobset",),
     "kueue": ("kueue",),
     "kubeflow": ("kfp-driver", "kfp-launcher", "kfp-persistence", "kfp-schedules", "kfp-apiserver"),
 }
-NEEDS = {"kubeflow": "argo"}
+NEEDS = {"kubeflow": "argo", "jobset": "dns"}
 """What an addon stands on, and is put on before it."""
+FOR_PODS = ("dns",)
+"""Addons of no use where no node runs pods."""
+AFTER = {**NEEDS, "kueue": "jobset"}
+"""What goes before an addon where both are wanted: Kueue looks for the kinds it knows when it starts."""
 
 
 class Cluster:
@@ -59,7 +65,7 @@ class Cluster:
         needed = (
             *CONTROL_PLANE,
             *(NODE if node else ()),
-            *(p for addon in _with_needs(addons) for p in cls._programs(addon, node=node)),
+            *(p for addon in _with_needs(addons, node=node) for p in cls._programs(addon, node=node)),
         )
         build.build(needed)
         with _locked(layout):
@@ -110,9 +116,8 @@ class Cluster:
         if state["node"]:
             with cluster.part("real node", say):
                 cluster._start_node()
-        every = _with_needs(addons)
-        for wave in ([a for a in every if a not in NEEDS], [a for a in every if a in NEEDS]):
-            with ThreadPoolExecutor(max(1, len(wave))) as pool:
+        for wave in _waves(_with_needs(addons, node=state["node"])):
+            with ThreadPoolExecutor(len(wave)) as pool:
                 for done in [pool.submit(cluster.ensure, addon, say) for addon in wave]:
                     done.result()
         state["phase"] = "up"
@@ -200,10 +205,10 @@ class Cluster:
             self.await_node()
 
     def ensure(self, addon: str, say: Callable[[str], None] = print) -> None:
-        """Put Argo, Kueue or KFP on the cluster unless it is there."""
+        """Put Argo, Kueue, JobSet, names or KFP on the cluster unless it is there."""
         if addon not in self.state["addons"]:
-            if addon in NEEDS:
-                self.ensure(NEEDS[addon], say)
+            for needed in _with_needs([addon], node=self.state["node"])[:-1]:
+                self.ensure(needed, say)
             build.build(self._programs(addon, node=self.state["node"]))
             with self.part(addon, say):
                 ADDONS[addon](self)
@@ -257,9 +262,19 @@ class Cluster:
         partial.replace(self.layout.state)
 
 
-def _with_needs(addons: Sequence[str]) -> list[str]:
+def _with_needs(addons: Sequence[str], *, node: bool) -> list[str]:
     """These addons and what they stand on, each once."""
-    return list(dict.fromkeys(each for addon in addons for each in (NEEDS.get(addon, addon), addon)))
+    every = dict.fromkeys(each for addon in addons for each in (NEEDS.get(addon, addon), addon))
+    return [each for each in every if node or each not in FOR_PODS or each in addons]
+
+
+def _waves(addons: Sequence[str]) -> list[list[str]]:
+    """Which of them are put on side by side, one wave after another."""
+    left, waves = list(addons), []
+    while left:
+        waves.append([each for each in left if AFTER.get(each) not in left])
+        left = [each for each in left if each not in waves[-1]]
+    return waves
 
 
 @contextlib.contextmanager
@@ -293,4 +308,10 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-ADDONS = {"argo": argo.install, "kueue": kueue.install, "kubeflow": kubeflow.install}
+ADDONS = {
+    "argo": argo.install,
+    "dns": dns.install,
+    "jobset": jobset.install,
+    "kueue": kueue.install,
+    "kubeflow": kubeflow.install,
+}

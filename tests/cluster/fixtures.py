@@ -125,6 +125,12 @@ def kueue(control_plane: AnyCluster) -> AnyCluster:
     return _with(control_plane, "kueue")
 
 
+@pytest.fixture(scope="session")
+def jobset(control_plane: AnyCluster) -> AnyCluster:
+    """A cluster with JobSet, and with names where a node runs pods; its nodes may be simulated."""
+    return _with(control_plane, "jobset")
+
+
 @pytest.fixture
 def namespace(proof_ground: AnyCluster) -> Iterator[Kube]:
     """kubectl in a namespace made for this test and deleted after it."""

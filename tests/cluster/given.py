@@ -15,7 +15,11 @@ IMAGES = {
     "gpuflow": ("GPUFLOW_TEST_GPUFLOW", ""),
     "python": ("GPUFLOW_TEST_PYTHON", "python:3.11-slim"),
 }
-DEFINITIONS = {"argo": "workflows.argoproj.io", "kueue": "clusterqueues.kueue.x-k8s.io"}
+DEFINITIONS = {
+    "argo": "workflows.argoproj.io",
+    "jobset": "jobsets.jobset.x-k8s.io",
+    "kueue": "clusterqueues.kueue.x-k8s.io",
+}
 
 
 class Lacking(RuntimeError):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from .waiting import until
 
@@ -110,3 +112,9 @@ class Kube:
 
 def _listed(objects: tuple[Manifest, ...]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+
+
+def documents(place: Path) -> Iterator[dict[str, Any]]:
+    """The objects in a file, or in all files of a folder."""
+    for path in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
+        yield from (document for document in yaml.safe_load_all(path.read_text()) if document)

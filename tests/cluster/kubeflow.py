@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines import build
-from . import backend, machine
+from . import backend, machine, object_store
 from .layout import ADDRESS
 from .programs import Program
 from .sandbox import ProgramError
@@ -31,8 +31,6 @@ NAMESPACE = "kubeflow"
 HOST = f"http://{ADDRESS}:8888"
 """What kfp.Client is told; it can be reached from the cluster's network only."""
 APISERVER, PERSISTENCE, SCHEDULES = "kfp-apiserver", "kfp-persistence", "kfp-schedules"
-ACCESS_KEY, SECRET_KEY = "minio", "minio123"
-"""What KFP's own manifests set, and nothing outside the cluster's network can use."""
 EXECUTOR_USER = 8737
 """KFP's templates forbid root for the whole pod, and the executor's image names no user."""
 NAMES = (
@@ -85,12 +83,12 @@ def install(cluster: Cluster) -> None:
     home.mkdir()
     environment = backend.environment()
     cluster.run("mariadb", _mariadb(home), wait=False)
-    cluster.run("seaweedfs", _seaweedfs(home, environment), wait=False)
+    object_store.start(cluster, wait=False)
     cluster.run("mlmd", _mlmd(home, environment), wait=False)
     for image in ("kfp-driver", "kfp-launcher"):
         cluster.image(image)
     _objects(cluster)
-    for name in ("mariadb", "seaweedfs", "mlmd"):
+    for name in ("mariadb", object_store.NAME, "mlmd"):
         cluster.await_program(name)
     config = home / "config"
     config.mkdir()
@@ -118,7 +116,7 @@ def _objects(cluster: Cluster) -> None:
     files = [manifests / "cluster-scoped" / "scheduled-workflow-crd.yaml"]
     files += [manifests / f"pipeline-runner-{part}.yaml" for part in ("sa", "role", "rolebinding")]
     kube("apply", "--server-side", *(f"--filename={file}" for file in files))
-    secret = {"accesskey": ACCESS_KEY, "secretkey": SECRET_KEY}
+    secret = {"accesskey": object_store.ACCESS_KEY, "secretkey": object_store.SECRET_KEY}
     kube.apply(
         {
             "apiVersion": "v1",
@@ -155,43 +153,6 @@ def _mariadb(home: Path) -> Program:
             "--innodb-flush-log-at-trx-commit=0",
         ),
         port=3306,
-    )
-
-
-OWN_TMP = ("/usr/bin/unshare", "--mount", "/bin/sh", "-c", '/bin/mount -t tmpfs tmpfs /tmp && exec "$0" "$@"')
-"""SeaweedFS finds its own parts by sockets in /tmp that are named after ports, and every cluster sees the same /tmp."""
-
-
-def _seaweedfs(home: Path, environment: Path) -> Program:
-    """An S3 store; all ports are named, since the usual ones are KFP's and ML Metadata's."""
-    data, config = home / "seaweedfs", home / "s3.json"
-    data.mkdir()
-    identity = {
-        "name": "kfp",
-        "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
-        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-    }
-    config.write_text(json.dumps({"identities": [identity]}))
-    return Program(
-        (
-            *OWN_TMP,
-            str(environment / "bin" / "weed"),
-            "server",
-            f"-dir={data}",
-            f"-ip={ADDRESS}",
-            "-ip.bind=0.0.0.0",
-            "-master.port=9333",
-            "-master.volumePreallocate=false",
-            "-master.volumeSizeLimitMB=64",
-            "-volume.port=9380",
-            "-volume.max=40",
-            "-filer",
-            "-filer.port=9388",
-            "-s3",
-            "-s3.port=9000",
-            f"-s3.config={config}",
-        ),
-        port=9000,
     )
 
 

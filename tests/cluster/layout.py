@@ -12,6 +12,7 @@ from ..engines import build
 ADDRESS = "10.99.0.1"
 SERVICE_RANGE = "10.99.0.0/24"
 POD_RANGE = "10.98.0.0/16"
+CLUSTER_DOMAIN = "cluster.local"
 REAL_NODE = "real"
 IMAGES = {
     "pause": "gpuflow.test/pause:1",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .kube import Kube, Manifest
@@ -13,6 +14,8 @@ REAL_LABELS = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gp
 GPU_NODE = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
 # Keeps pods that are meant to run off the nodes that run nothing.
 FENCE = {"key": "gpuflow.test/simulated", "effect": "NoSchedule"}
+BY_HAND = "gpuflow.test/by-hand"
+"""The label of pods that the simulator leaves alone: a test writes what a kubelet would (`kubelet_by_hand.py`)."""
 
 
 def simulated(
@@ -39,6 +42,15 @@ def simulated(
         "spec": {"taints": list(taints)},
         "status": {"capacity": dict(capacity), "allocatable": dict(capacity)},
     }
+
+
+@contextlib.contextmanager
+def standing(kube: Kube, name: str, labels: Mapping[str, str]) -> Iterator[str]:
+    """A simulated node for the pods that ask for it by its labels, removed at the end."""
+    kube.apply(simulated(name, labels=labels, taints=[FENCE]))
+    await_ready(kube, name)
+    yield name
+    kube("delete", "node", name)
 
 
 def add_devices(kube: Kube, node: str, devices: Mapping[str, str] = REAL_DEVICES) -> None:

@@ -9,9 +9,12 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import yaml
+
 from ..engines import build
-from .layout import ADDRESS, IMAGES, POD_RANGE, REAL_NODE, SERVICE_RANGE, Layout
-from .nodes import REAL_LABELS
+from .kube import documents
+from .layout import ADDRESS, CLUSTER_DOMAIN, IMAGES, POD_RANGE, REAL_NODE, SERVICE_RANGE, Layout
+from .nodes import BY_HAND, REAL_LABELS
 
 # The kubelet renews its lease four times in this span, and the node counts as lost after twice as long.
 LEASE_SECONDS = 8
@@ -107,12 +110,16 @@ def scheduler(layout: Layout) -> Program:
 
 
 def kwok(layout: Layout) -> Program:
-    """The simulator of nodes and their pods: Job pods complete at once, others stay running."""
+    """The simulator of nodes and their pods: Job pods complete at once, others stay running; none labeled `BY_HAND`."""
     stages = build.shared("kwok", "stage")
     files = (stages / "node" / "fast", stages / "node" / "heartbeat-with-lease", stages / "pod" / "fast")
     config = layout.run / "kwok.yaml"
-    documents = (file for folder in files for file in sorted(folder.glob("*.yaml")))
-    config.write_text("\n---\n".join(file.read_text() for file in documents if file.name != "kustomization.yaml"))
+    rules = [rule for folder in files for rule in documents(folder) if rule["kind"] == "Stage"]
+    mine = {"key": f".metadata.labels[{json.dumps(BY_HAND)}]", "operator": "DoesNotExist"}
+    for rule in rules:
+        if rule["spec"]["resourceRef"]["kind"] == "Pod":
+            rule["spec"]["selector"]["matchExpressions"].append(mine)
+    config.write_text(yaml.safe_dump_all(rules))
     return Program(
         (
             str(build.binary("kwok")),
@@ -184,6 +191,9 @@ def kubelet(layout: Layout) -> Program:
         "maxOpenFiles": 20000,
         "makeIPTablesUtilChains": False,
         "resolvConf": "",
+        # Where `dns.install` puts a server; without one names are not found, as without the address.
+        "clusterDNS": [ADDRESS],
+        "clusterDomain": CLUSTER_DOMAIN,
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
         "nodeLeaseDurationSeconds": LEASE_SECONDS,

@@ -14,13 +14,18 @@ LABEL = {"kueue.x-k8s.io/queue-name": QUEUE}
 
 
 @contextlib.contextmanager
-def queue(kube: Kube, quota: Mapping[str, str]) -> Iterator[None]:
-    """A ClusterQueue and flavor named for the namespace, and a LocalQueue `gpus` in it; removed at the end."""
+def queue(kube: Kube, quota: Mapping[str, str], *, preempt: bool = False) -> Iterator[None]:
+    """A ClusterQueue and flavor named for the namespace, and a LocalQueue `gpus` in it; removed at the end.
+
+    `preempt`: what has a higher priority takes the quota of what has a lower one.
+    """
     name = kube.namespace
     resources = [{"name": key, "nominalQuota": value} for key, value in quota.items()]
     flavor = {"name": name, "resources": resources}
     group: dict[str, Any] = {"coveredResources": list(quota), "flavors": [flavor]}
-    spec = {"namespaceSelector": {}, "resourceGroups": [group]}
+    spec: dict[str, Any] = {"namespaceSelector": {}, "resourceGroups": [group]}
+    if preempt:
+        spec["preemption"] = {"withinClusterQueue": "LowerPriority"}
     kube.apply(
         {"apiVersion": VERSION, "kind": "ResourceFlavor", "metadata": {"name": name}},
         {"apiVersion": VERSION, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec},
@@ -36,6 +41,17 @@ def queue(kube: Kube, quota: Mapping[str, str]) -> Iterator[None]:
     finally:
         kube("delete", "jobs,pods", "--all", "--wait=false")
         kube("delete", "clusterqueue,resourceflavor", name, "--wait=false")
+
+
+@contextlib.contextmanager
+def priority(kube: Kube, value: int) -> Iterator[dict[str, str]]:
+    """A WorkloadPriorityClass named for the namespace: the label that gives it to a workload."""
+    name = kube.namespace
+    kube.apply({"apiVersion": VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value})
+    try:
+        yield {"kueue.x-k8s.io/priority-class": name}
+    finally:
+        kube("delete", "workloadpriorityclass", name, "--wait=false")
 
 
 def waiting_message(kube: Kube, name: str) -> str:

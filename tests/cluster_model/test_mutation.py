@@ -146,7 +146,7 @@ def broken(draw: st.DrawFn) -> list[Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(broken(), st.sampled_from(sorted(DEMANDS)))
 def test_a_broken_manifest_ends_in_a_report_or_in_findings_and_in_nothing_else(
     documents: list[Any], pipeline: str

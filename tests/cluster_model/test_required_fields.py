@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,9 +144,11 @@ def replaced(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
 def test_whatever_a_part_of_an_example_of_kueue_is_replaced_by_only_findings_come_of_it(tmp_path: Path) -> None:
     demand = demand_of(loads(PIPELINE, "p.yaml"), Site.load("nvidia"), "argo")
     file, asked, codes = tmp_path / "c.yaml", 0, set[str]()
+    values = itertools.cycle((None, [], "", -1, {}))
     for bodies, index in documents():
         for path in places(bodies[index]):
-            for value in (None, [], "", -1, {}):
+            # Two of the five at each place, and each at two of five places that are alike.
+            for value in itertools.islice(values, 2):
                 broken = [*bodies[:index], replaced(bodies[index], path, value), *bodies[index + 1 :]]
                 file.write_text(yaml.dump_all(broken, Dumper=yaml.CSafeDumper))
                 asked += 1

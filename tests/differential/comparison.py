@@ -44,7 +44,7 @@ def ours(kind: Kind, case: Case) -> Answer:
     """Our answer; a refusal to read the case is an answer too."""
     try:
         return kind.ours(case)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as refusal:
+    except (GpuflowError, ValueError, KeyError, TypeError, AttributeError, IndexError) as refusal:
         return {"raises": f"{type(refusal).__name__}: {refusal}"}
 
 
@@ -55,7 +55,7 @@ def compare(kind: Kind, oracle: Oracle, cases: Sequence[Case], tally: Tally) -> 
     answers = oracle.ask([question for _, question in asked])
     for (case, _), answer in zip(asked, answers, strict=True):
         difference = _difference(kind, case, answer)
-        if "error" in answer:
+        if "error" in answer or (difference is not None and not _stands(kind, oracle, case, answer)):
             tally.not_judged += 1
         elif difference is None:
             tally.agreed += 1
@@ -64,6 +64,12 @@ def compare(kind: Kind, oracle: Oracle, cases: Sequence[Case], tally: Tally) -> 
         else:
             tally.differed += 1
             yield difference
+
+
+def _stands(kind: Kind, oracle: Oracle, case: Case, answer: Answer) -> bool:
+    """Whether the engine says the same when it is asked again: where it does not, nobody can agree with it."""
+    (again,) = oracle.ask([kind.question(case)])
+    return "error" not in again and kind.theirs(again) == kind.theirs(answer)
 
 
 def _difference(kind: Kind, case: Case, answer: Answer) -> Difference | None:

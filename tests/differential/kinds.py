@@ -10,6 +10,7 @@ from tests.differential import (
     claims,
     device_pods,
     devices,
+    gangs,
     nodes,
     patches,
     pipelines,
@@ -17,6 +18,7 @@ from tests.differential import (
     queues,
     sides,
     surroundings,
+    topologies,
 )
 from tests.differential.draw import Draw
 from tests.differential.oracle import Answer, Case
@@ -47,6 +49,12 @@ NAMED = frozenset(
 
 DEVICES = NAMED | {"claims", "others", "classes", "slices", "nodes", "family", "driver", "pool", "devices", "requests"}
 
+
+TOPOLOGY = frozenset(
+    {"cohorts", "topologies", "nodes", "pods", "admitted", "namespaces", "localQueues", "levels", "allocatable"}
+)
+
+GANG = frozenset({"jobSet", "replicatedJobs", "replicas", "parallelism", "completions", "completionMode", "suspend"})
 
 PIPELINE = frozenset(
     {"pipeline", "parameters", "outputs", "step", "apiVersion", "kind", "name", "command", "type", "list"}
@@ -128,6 +136,26 @@ KINDS = {
             keep=DEVICES,
         ),
         Kind("kueue", "kueue", "kueue", queues.case, sides.kueue_ours, sides.kueue_theirs, function="assign_flavors"),
+        Kind(
+            "gangs",
+            "kueue",
+            "kueue",
+            gangs.case,
+            sides.gangs_ours,
+            sides.topology_theirs,
+            keep=NAMED | TOPOLOGY | GANG,
+            function="assign_flavors",
+        ),
+        Kind(
+            "topology",
+            "kueue",
+            "kueue",
+            topologies.case,
+            sides.topology_ours,
+            sides.topology_theirs,
+            keep=NAMED | TOPOLOGY,
+            function="assign_flavors",
+        ),
         Kind(
             "argo",
             "argo",

@@ -45,7 +45,7 @@ def case(draw: Draw) -> dict[str, Any]:
         "flavors": [_flavor(draw, name) for name in flavors if not draw.chance(0.004)],
         "cohorts": cohorts,
         "clusterQueues": queues,
-        "localQueues": [_local_queue(draw, target)],
+        "localQueues": [local_queue(draw, target)],
         "admitted": [
             admitted(draw, index, queue["metadata"]["name"], groups)
             for index, queue in enumerate(draw.pick(queues) for _ in range(draw.number(0, 9)))
@@ -99,8 +99,8 @@ def _cluster_queue(draw: Draw, name: str, groups: Groups, cohorts: list[str]) ->
         namespaceSelector=_namespace_selector(draw),
         queueingStrategy="BestEffortFIFO",
         cohortName=cohort,
-        flavorFungibility=_fungibility(draw) if draw.chance(0.7) else None,
-        preemption=_preemption(draw),
+        flavorFungibility=fungibility(draw) if draw.chance(0.7) else None,
+        preemption=preemption(draw),
         stopPolicy=draw.weighted({"None": 80, "Hold": 1, "HoldAndDrain": 1}),
     )
     return {"apiVersion": API, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
@@ -142,7 +142,8 @@ def _namespace_selector(draw: Draw) -> Manifest | None:
     return draw.pick(selectors) if draw.chance(0.04) else {}
 
 
-def _fungibility(draw: Draw) -> Manifest:
+def fungibility(draw: Draw) -> Manifest:
+    """When the search for flavors stops early."""
     if draw.chance(0.06):
         both = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}
         return {**both, "preference": "PreemptionOverBorrowing"}
@@ -150,7 +151,8 @@ def _fungibility(draw: Draw) -> Manifest:
     return {"whenCanBorrow": draw.pick(stop), "whenCanPreempt": draw.pick(stop)}
 
 
-def _preemption(draw: Draw) -> Manifest:
+def preemption(draw: Draw) -> Manifest:
+    """Whom a ClusterQueue may preempt."""
     reclaim = draw.pick(RECLAIM)
     borrow: Manifest = {"policy": "Never"}
     if reclaim != "Never" and draw.chance(0.3):
@@ -158,7 +160,8 @@ def _preemption(draw: Draw) -> Manifest:
     return {"withinClusterQueue": draw.pick(WITHIN), "reclaimWithinCohort": reclaim, "borrowWithinCohort": borrow}
 
 
-def _local_queue(draw: Draw, target: str) -> Manifest:
+def local_queue(draw: Draw, target: str) -> Manifest:
+    """The LocalQueue of the workload; now and then it is stopped."""
     return {
         "apiVersion": API,
         "kind": "LocalQueue",

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import gpuflow
 from gpuflow.checker.dra.inventory import Inventory
 from gpuflow.checker.dra.plan import DevicePlan
 from gpuflow.checker.nodes.capacity import read_node_pools
 from gpuflow.checker.nodes.fit import fit, read_pending
 from gpuflow.checker.nodes.storage import read_storage
-from gpuflow.cluster import Cluster, Manifest
+from gpuflow.checker.pipeline.mixed_gangs import gang_workload
+from gpuflow.checker.pipeline.pod_groups import pod_groups
+from gpuflow.checker.pipeline.queues.setup import read_setup
+from gpuflow.checker.quota.namespace import namespace_policy
+from gpuflow.cluster import Cluster, Manifest, cluster_of
+from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Where
 from gpuflow.kubernetes.strategic_merge import BadPatch, merged
 from gpuflow.quantity import Quantity
@@ -262,6 +270,84 @@ def kueue_theirs(answer: Answer) -> Answer:
         "targets": sorted(f"{workloads.NAMESPACE}/{target['name']}" for target in answer.get("targets", [])),
         "finalVerdict": final.lower() if final else None,
     }
+
+
+def topology_ours(case: Case) -> Answer:
+    assign_flavors = _ours("assign_flavors")
+    return _placed(
+        assign_flavors(
+            case["workload"],
+            flavors=case["flavors"],
+            cluster_queues=case["clusterQueues"],
+            local_queues=case["localQueues"],
+            cohorts=case["cohorts"],
+            admitted=case["admitted"],
+            namespaces=case["namespaces"],
+            topologies=case["topologies"],
+            nodes=case["nodes"],
+            pods=case["pods"],
+        )
+    )
+
+
+KINDS = {
+    "namespaces": "Namespace",
+    "flavors": "ResourceFlavor",
+    "cohorts": "Cohort",
+    "clusterQueues": "ClusterQueue",
+    "localQueues": "LocalQueue",
+    "admitted": "Workload",
+    "topologies": "Topology",
+    "nodes": "Node",
+    "pods": "Pod",
+}
+"""Under which key of a case the objects of a kind are."""
+
+
+def gangs_ours(case: Case) -> Answer:
+    """What a check makes of the JobSet: its demand, the pods as the API server stores them, one workload of them."""
+    objects = [{"apiVersion": "v1", "kind": KINDS[key], **each} for key in KINDS for each in case.get(key, ())]
+    cluster = replace(cluster_of(objects), listed=frozenset(KINDS.values()))
+    setup = read_setup(cluster, workloads.NAMESPACE)
+    demand = one_pod_each(gpuflow.demand(case["jobSet"]))
+    policy = namespace_policy(cluster, workloads.NAMESPACE)
+    groups = pod_groups(demand, policy, policy.admit_steps(demand.steps), workloads.NAMESPACE, by_labels=False)
+    group_of = {step: group for group in groups for step in group.steps}
+    parts = [(each.pod_sets[0].name, group_of[each.name]) for each in demand.steps]
+    queue = setup and setup.queue_of(parts[0][1])
+    if setup is None or queue is None:
+        raise ValueError("it is in no queue")
+    return _placed(setup.kueue.assign(gang_workload("gang", parts, setup, queue)))
+
+
+def _placed(assignment: Any) -> Answer:
+    """Kueue's answer to a workload, with the places of its pods where it gets quota."""
+    places = {
+        name: [[*values, count] for values, count in places] for name, places in sorted(assignment.places.items())
+    }
+    return {
+        "verdict": assignment.verdict,
+        "message": _of_any_pod_set(assignment.message),
+        "podSets": {name: dict(flavors) for name, flavors in assignment.pod_sets.items()},
+        "targets": sorted(assignment.targets),
+        "finalVerdict": assignment.final_verdict,
+        "places": places if assignment.verdict == "fit" else {},
+    }
+
+
+def topology_theirs(answer: Answer) -> Answer:
+    places = {
+        each["name"]: [[*domain["values"], domain["count"]] for domain in each["domains"]]
+        for each in answer.get("podSets", [])
+        if each.get("domains") and answer["verdict"] == "Fit"
+    }
+    found = kueue_theirs(answer)
+    return {**found, "message": _of_any_pod_set(found["message"]), "places": places}
+
+
+def _of_any_pod_set(message: str) -> str:
+    """Where a leader and its workers have no place, Kueue names the one or the other: a map has no order in Go."""
+    return re.sub(r"pod set \S+: (no )?topology", r"pod set of the group: \1topology", message)
 
 
 # Argo -----------------------------------------------------------------------------------------------------

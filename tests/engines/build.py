@@ -43,6 +43,7 @@ RECIPE = "1"
 USUAL_SECONDS = {
     "kube-apiserver": 392, "kube-controller-manager": 81, "kube-scheduler": 8, "kubelet": 36, "kubectl": 40,
     "etcd": 70, "kwok": 258, "workflow-controller": 510, "argoexec": 164, "argo": 10, "kueue": 378,
+    "jobset": 263, "coredns": 211,
     "kfp-driver": 500, "kfp-launcher": 20, "kfp-persistence": 20, "kfp-schedules": 20, "kfp-apiserver": 190,
 }  # fmt: skip
 """On two busy cores from cold caches; what a build took on this machine is remembered instead."""
@@ -57,6 +58,7 @@ class Project:
     """One Go module to build programs from; `stamp`: linker values, `share`: files kept beside them.
 
     With an `archive` the source comes from there, and `pinned` says which version it is. `cgo`: programs with C code.
+    A program whose package starts with `./` has its `main` in the folder beside this file.
     """
 
     folder: str
@@ -91,8 +93,10 @@ class Project:
         if self.archive:
             found.update(repr((self.archive.sha256, sorted(self.archive.replaced.items()), self.pinned)).encode())
             return found.hexdigest()[:10]
-        for name in ("go.mod", "go.sum"):
-            found.update((ENGINES / self.folder / name).read_bytes() + b"\0")
+        folder = ENGINES / self.folder
+        own = (file for path in self.programs.values() if path.startswith("./") for file in folder.glob(f"{path}/*.go"))
+        for file in (folder / "go.mod", folder / "go.sum", *sorted(own)):
+            found.update(file.read_bytes() + b"\0")
         return found.hexdigest()[:10]
 
     def binary(self, program: str) -> Path:
@@ -135,6 +139,17 @@ PROJECTS = (
             "config/components/webhook/manifests.yaml": "webhooks.yaml",
         },
     ),
+    Project(
+        "jobset",
+        "sigs.k8s.io/jobset",
+        {"jobset": "sigs.k8s.io/jobset"},
+        share={
+            "config/components/crd/bases": "crds",
+            "config/components/webhook/manifests.yaml": "webhooks.yaml",
+        },
+    ),
+    # Only the plugins that names of pods need: all of them would bring the libraries of every cloud.
+    Project("coredns", "github.com/coredns/coredns", {"coredns": "./server"}),
     Project(
         "kubeflow",
         "github.com/kubeflow/pipelines",

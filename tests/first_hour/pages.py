@@ -37,6 +37,7 @@ PAGES = {
     "docs/guides/check-what-you-have.md": Page(("core", "argo", "airflow"), folder="docs/examples/others"),
     "docs/guides/import.md": Page(("argo",), folder="docs/examples/import"),
     "docs/guides/kubeflow.md": Page(("kubeflow",)),
+    "docs/guides/multi-node.md": Page(("argo",), folder="docs/examples/multi-node"),
     "docs/guides/platform.md": Page(("core",)),
     "docs/guides/pods.md": Page(("core",)),
     "docs/guides/quota.md": Page(("core",), folder="docs/examples/quota"),
@@ -46,13 +47,22 @@ PAGES = {
 RUN = {None, "timing", "kubectl", *ENGINES}
 """The labels of blocks that some test runs: `kubectl` where Go is, the name of an engine in its environment."""
 NEEDS_A_CLUSTER = {
-    "docs/tutorial.md": ("kubectl apply -f runtime.yaml", "gpuflow snapshot -o cluster/ --namespace my-team"),
+    "docs/tutorial.md": (
+        "kubectl apply --server-side -f runtime.yaml",
+        "gpuflow snapshot -o cluster/ --namespace my-team",
+    ),
     "docs/guides/airflow.md": (
         "gpuflow airflow pools pipelines/*.yaml --site site.yaml --cluster live",
         "airflow backfill create --dag-id nightly",
     ),
     "docs/guides/alerts.md": ("gpuflow argo agent pipelines/*.yaml --site site.yaml | kubectl apply -f -",),
     "docs/guides/argo-gitops.md": ("kubectl create namespace nlp",),
+    "docs/guides/artifacts.md": ("kubectl create secret generic s3-artifacts -n my-team",),
+    "docs/guides/multi-node.md": (
+        "gpuflow check pretrain.yaml --site site.yaml --cluster live",
+        "kubectl get jobset,pods",
+        "gpuflow site gang site.yaml --engine airflow",
+    ),
     "docs/guides/platform.md": ("gpuflow snapshot -o cluster/ --namespace my-team",),
     "docs/guides/quota.md": (
         "gpuflow snapshot --rbac --namespace nlp | kubectl apply -f -",

@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 import yaml
 
 from gpuflow import printable
+from gpuflow.runtime import gang, manifests
 from gpuflow.targets.argo.spelling import carried, constant
 from tests.hostile.compiling import TWINS, Case
 
@@ -105,6 +106,8 @@ class Words:
             folder = self.text.rstrip("/")
             if expanded(ours) == expanded(twin).replace(f"{self.twin}/", f"{folder}/"):
                 return
+            if self._same_object(expanded(ours), expanded(twin), path):
+                return
             raise Injected(f"{_at(path)}: a program gets {expanded(ours)!r:.300}, its twin {expanded(twin)!r:.200}")
         if any(spelled(ours) == spelled(twin).replace(self.twin, self.text) for spelled in (str, expanded)):
             return
@@ -115,6 +118,13 @@ class Words:
         if DERIVED.fullmatch(ours) and DERIVED.fullmatch(twin):
             return
         raise Injected(f"{_at(path)}: {ours[:300]!r} is not {twin[:200]!r} with the text in it")
+
+    def _same_object(self, ours: str, twin: str, path: tuple[Any, ...]) -> bool:
+        """Whether a word is an object of the cluster, which the launcher of a gang creates: it is read as one."""
+        option = "--manifest="
+        if not (ours.startswith(f"{option}{{") and twin.startswith(f"{option}{{")):
+            return False
+        return self._same_json(ours.removeprefix(option), twin.removeprefix(option), path, None)
 
     def _pattern(self, twin: str) -> re.Pattern[str]:
         """The twin with the text in any spelling, in each place by itself."""
@@ -154,6 +164,9 @@ class Words:
             self._mapping(ours, twin, path, tags)
         elif isinstance(twin, list) and isinstance(ours, list):
             here, there = _without_brace(ours), _without_brace(twin)
+            if _is_launcher(here) and _is_launcher(there):
+                self._launched(here, there, path, tags)
+                return
             if len(here) != len(there):
                 raise Injected(f"{_at(path)}: {len(here)} entries, its twin has {len(there)}: {here!r:.200}")
             for index, pair in enumerate(zip(here, there, strict=True)):
@@ -162,6 +175,15 @@ class Words:
             self.same(ours, twin, path=path, tags=tags)
         elif type(ours) is not type(twin) or ours != twin:
             raise Injected(f"{_at(path)}: {ours!r:.200} is not {twin!r:.200}")
+
+    def _launched(self, ours: list[str], twin: list[str], path: tuple[Any, ...], tags: str | None) -> None:
+        """The command of a gang's launcher. A text in which something stands for the engine, and be it only a brace,
+        travels as a word of its own, so what counts is the object that the launcher makes of all of them."""
+        here, there = (sum(word.count(tags) for word in words) if tags else 0 for words in (ours, twin))
+        if here != there:
+            raise Injected(f"{_at(path)}: its words have {here} tags, those of its twin {there}")
+        self.tree(*(_without_object(words) for words in (ours, twin)), path, tags)
+        self.tree(*(_object_of(words) for words in (ours, twin)), (*path, "manifest"))
 
     def _mapping(self, ours: dict[Any, Any], twin: dict[Any, Any], path: tuple[Any, ...], tags: str | None) -> None:
         if self.starts and "image" in ours and any(_USED in word for word in started(ours)) and not _has_brace(ours):
@@ -269,6 +291,24 @@ def _without_brace(entries: list[Any]) -> list[Any]:
     return [each for each in entries if not (isinstance(each, dict) and each.get("name") == BRACE)]
 
 
+_OBJECT, _CHANGE = "--manifest={", "--set="
+
+
+def _is_launcher(words: list[Any]) -> bool:
+    return all(isinstance(word, str) for word in words) and any(word.startswith(_OBJECT) for word in words)
+
+
+def _without_object(words: list[str]) -> list[str]:
+    return [word for word in words if not word.startswith((_OBJECT, _CHANGE))]
+
+
+def _object_of(words: list[str]) -> Any:
+    """What the launcher creates, as its kubelet hands it the words."""
+    (text,) = [expanded(word).partition("=")[2] for word in words if word.startswith(_OBJECT)]
+    changes = [expanded(word).removeprefix(_CHANGE) for word in words if word.startswith(_CHANGE)]
+    return manifests.from_text(text, "--manifest", [gang.unexpanded(change) for change in changes])
+
+
 _USED = f"$({BRACE})"
 
 
@@ -340,7 +380,7 @@ def _by_the_driver(tree: Any) -> Any:
 
 
 def _python(words: Words, made: str, twin: str) -> None:
-    _node(words, ast.parse(made), ast.parse(twin), made.count("GpuPodOperator") == 0)
+    _node(words, ast.parse(made), ast.parse(twin), re.search("Gpu(Pod|Gang)Operator", made) is None)
     here, there = _comments(made), _comments(twin)
     if len(here) != len(there):
         raise Injected(f"{len(here)} comments, its twin has {len(there)}")

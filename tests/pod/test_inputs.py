@@ -140,6 +140,16 @@ def test_buckets_and_credentials_are_looked_at_before_the_run(fields: str, code:
         pod(fields, site(buckets=BUCKETS))
 
 
+@pytest.mark.parametrize("uri", ["{param: d}", "{join: [{param: d}, /x]}"])
+def test_the_default_of_a_parameter_says_which_bucket_is_meant(uri: str) -> None:
+    head = HEAD.replace("{d: x}", "{d: '%s'}")
+    text = f"steps: {{read: {{command: [r], inputs: {{/in: {{uri: {uri}}}}}}}}}"
+    spec = pod_for(loads(head % "s3://other" + text, "p.yaml"), "read", site(buckets=BUCKETS))["spec"]
+    assert {"name": "AWS_ENDPOINT_URL", "value": "http://two"} in main(spec)["env"]
+    with pytest.raises(GpuflowError, match=r"GF328.*the input /in is in s3://unknown"):
+        pod_for(loads(head % "s3://unknown" + text, "p.yaml"), "read", site(buckets=BUCKETS))
+
+
 def test_two_buckets_may_disagree_where_the_step_decides() -> None:
     fields = "inputs: {/in/d: {output: make.d}, /in/o: 's3://other/x'}, env: {AWS_ENDPOINT_URL: mine}"
     assert {"name": "AWS_ENDPOINT_URL", "value": "mine"} in main(pod(fields, site(buckets=BUCKETS)))["env"]

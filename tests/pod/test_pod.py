@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from gpuflow import GpuflowError, Pipeline, Site, load
 from gpuflow.emit import emit
 from gpuflow.kubernetes.admission import admit
-from gpuflow.pod import pod_for
+from gpuflow.plan import plan_of
+from gpuflow.pod import pod_for, pod_notes
 from gpuflow.site import presets
 from tests.conftest import ROOT
 from tests.spec.generated import pipelines
@@ -349,3 +350,40 @@ def test_the_same_step_gives_the_same_bytes() -> None:
     pipeline = load(EXAMPLES / "finetune.yaml")
     again = load(EXAMPLES / "finetune.py")
     assert emit(pod_for(pipeline, "train", NVIDIA)) == emit(pod_for(again, "train", NVIDIA))
+
+
+RACKS = "topology: {rack: cloud.com/rack, queues: [research]}\n"
+TOGETHER = {"gang": {"workers": 2}, "topology": {"same": "rack"}, "queue": "research"}
+
+
+def test_a_gang_asks_kueue_for_its_rack_where_the_site_says_that_the_queue_has_a_topology(tmp_path: Path) -> None:
+    made = pod(site(tmp_path, RACKS), **TOGETHER)
+    assert made["metadata"]["annotations"] == {"kueue.x-k8s.io/podset-required-topology": "cloud.com/rack"}
+    assert "affinity" not in made["spec"]
+
+
+@pytest.mark.parametrize("other", [{"queue": "another"}, {"gang": None}])
+def test_in_other_queues_and_for_single_pods_the_scheduler_is_asked(other: dict[str, Any], tmp_path: Path) -> None:
+    made = pod(site(tmp_path, RACKS), **{**TOGETHER, **other})
+    assert "annotations" not in made["metadata"]
+    assert "podAffinity" in made["spec"]["affinity"]
+
+
+def test_a_leader_and_its_workers_are_one_group_for_kueue(tmp_path: Path) -> None:
+    made = pod(site(tmp_path, RACKS), **{**TOGETHER, "gang": {"workers": 2, "leader": True}})
+    assert made["metadata"]["annotations"]["kueue.x-k8s.io/podset-group-name"] == "gang"
+
+
+@pytest.mark.parametrize(
+    ("queue", "said"),
+    [
+        ("research", "Kueue places the gang in one rack as a whole, by cloud.com/rack"),
+        ("another", "the scheduler keeps the gang in one rack, by affinity on cloud.com/rack, pod by pod"),
+    ],
+)
+def test_who_keeps_a_gang_together_is_said(queue: str, said: str, tmp_path: Path) -> None:
+    step = {"image": "registry.example.com/x:1", "command": ["run"], **TOGETHER, "queue": queue}
+    plan = plan_of(Pipeline("p", steps={"a": step}), site(tmp_path, RACKS))
+    (note,) = pod_notes(plan)
+    assert (note.code, note.severity) == ("GF399", "note")
+    assert said in note.message

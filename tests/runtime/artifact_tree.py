@@ -25,6 +25,7 @@ def tree(seed: str, attempt: str) -> dict[str, tuple[str, object]]:
     found["large"] = ("file", chance.randbytes(1 << 20) + bytes(1 << 20) + b"end")
     found["none"] = ("folder", None)
     found["to"] = ("link", "d1")
+    found["d2/one"] = ("link", "../d0/f0")
     found["run"] = ("program", b"#!/bin/sh\n")
     return found
 

@@ -26,6 +26,14 @@ def _nothing_is_left_running() -> Iterator[None]:
     end_started()
 
 
+@pytest.fixture(autouse=True)
+def _signals_are_heard_as_before() -> Iterator[None]:
+    """`gpuflow-run` holds them back for good; a test that calls it in this process would make the next one deaf."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @pytest.fixture(scope="session", params=["moto", "seaweedfs"])
 def s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of an empty bucket on a running server; the environment points S3 clients at it."""

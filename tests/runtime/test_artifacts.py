@@ -137,7 +137,7 @@ def test_the_marker_names_every_file_with_its_digest(tmp_path: Path, state: tupl
     assert {file.path: file.link or file.size or file.directory for file in record.files} == {
         "d": True,
         "empty": True,
-        "to-file": 2,
+        "to-file": "w",
         "to-folder": "d",
         "w": 2,
     }
@@ -363,9 +363,9 @@ def test_below_the_root_only_what_this_run_left_before_goes(tmp_path: Path, stat
 def test_without_a_book_nobody_elses_attempt_is_touched(tmp_path: Path) -> None:
     assert run(*rooted(tmp_path), *shell(WRITE)).returncode == 0
     (one,) = (tmp_path / "root").rglob("files")
-    (one / ".part-1-x").write_text("an upload of another attempt, which may be alive")
+    (one / ".part-1-0123456789abcdef").write_text("an upload of another attempt, which may be alive")
     assert run(*rooted(tmp_path), *shell(WRITE)).returncode == 0
-    assert (one / ".part-1-x").exists()
+    assert (one / ".part-1-0123456789abcdef").exists()
     assert len(list((tmp_path / "root").rglob("manifest.json"))) == 2
 
 

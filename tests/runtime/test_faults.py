@@ -134,7 +134,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), rate=st.sampled_from([0.0, 0.1, 0.3]), keep=st.integers(1, 3))
 def test_under_faults_every_restore_is_one_of_the_saved_states_and_never_older_than_a_kept_one(
     seed: int, rate: float, keep: int, tmp_path_factory: pytest.TempPathFactory

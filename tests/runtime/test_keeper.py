@@ -292,11 +292,14 @@ def test_a_file_that_grows_in_a_marked_directory_is_told_and_tried_with_pauses(t
 # -- failures
 
 
-@pytest.mark.parametrize(("constant", "value"), [("LARGE", 0), ("BATCH", 1)])
+@pytest.mark.parametrize("alone", ["by size", "by number"])
 def test_a_failed_upload_goes_on_where_it_failed(
-    tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch, constant: str, value: int
+    tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch, alone: str
 ) -> None:
-    monkeypatch.setattr(transfer, constant, value)
+    if alone == "by size":
+        monkeypatch.setattr(transfer, "LARGE", 0)
+    else:
+        monkeypatch.setattr(Hooked, "batch", 1)
     made = machine(tmp_path, store)
     marked(made, "last", a="1", b="2", c="3")
     broken = [True]

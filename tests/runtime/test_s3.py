@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from gpuflow.runtime.store import Store, open_store
 from tests.runtime.chaos import chaos
 from tests.runtime.harness import run, shell
 from tests.runtime.killing import torture
+from tests.runtime.racing import one_of_many_creates
 
 pytestmark = pytest.mark.s3
 
@@ -38,20 +38,7 @@ def test_small_objects_are_written_read_listed_and_deleted(store: Store) -> None
 
 
 def test_of_many_that_create_one_object_one_succeeds(s3: str) -> None:
-    stores = [open_store(f"{s3}/race") for _ in range(6)]
-    won: list[int] = []
-
-    def create(index: int) -> None:
-        if stores[index].create("claim", str(index).encode()):
-            won.append(index)
-
-    threads = [threading.Thread(target=create, args=(index,)) for index in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(won) == 1
-    assert stores[0].read("claim") == str(won[0]).encode()
+    one_of_many_creates(lambda: open_store(f"{s3}/race"), 6)
 
 
 def test_large_objects_pass_in_parts_and_a_broken_upload_leaves_nothing(store: Store) -> None:

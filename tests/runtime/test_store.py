@@ -20,23 +20,12 @@ from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.remote import NoDriver
 from gpuflow.runtime.retrying import Limit, persist
 from gpuflow.runtime.store import StorageError, open_store
-from gpuflow.runtime.supervisor import _open_place
+from gpuflow.runtime.supervisor import open_place
+from tests.runtime.racing import one_of_many_creates
 
 
 def test_of_many_that_create_one_object_one_succeeds(tmp_path: Path) -> None:
-    won: list[int] = []
-
-    def create(index: int) -> None:
-        if Folder(str(tmp_path)).create("a/claim", str(index).encode()):
-            won.append(index)
-
-    threads = [threading.Thread(target=create, args=(index,)) for index in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(won) == 1
-    assert Folder(str(tmp_path)).read("a/claim") == str(won[0]).encode()
+    one_of_many_creates(lambda: Folder(str(tmp_path)), 16, "a/claim")
 
 
 def test_a_write_that_breaks_off_leaves_the_old_object_and_no_litter(tmp_path: Path) -> None:
@@ -54,7 +43,7 @@ def test_a_write_that_breaks_off_leaves_the_old_object_and_no_litter(tmp_path: P
 
 
 def test_half_written_parts_of_a_killed_writer_are_not_listed(tmp_path: Path) -> None:
-    (tmp_path / ".part-1-ab").write_bytes(b"half")
+    (tmp_path / ".part-1-0123456789abcdef").write_bytes(b"half")
     assert Folder(str(tmp_path)).names("") == []
 
 
@@ -69,7 +58,7 @@ def test_a_kind_of_store_that_nobody_speaks_is_named() -> None:
     with pytest.raises(NoDriver, match="ftp://"):
         open_store("ftp://host/x")
     with pytest.raises(BadOption, match="ftp://"):
-        _open_place("ftp://host/x")
+        open_place("ftp://host/x")
 
 
 def test_persist_tries_again_and_gives_up_in_time() -> None:
@@ -163,8 +152,7 @@ def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_links")
 def test_without_hard_links_one_of_many_still_creates(tmp_path: Path) -> None:
-    assert [Folder(str(tmp_path)).create("k", b"1"), Folder(str(tmp_path)).create("k", b"2")] == [True, False]
-    assert Folder(str(tmp_path)).read("k") == b"1"
+    one_of_many_creates(lambda: Folder(str(tmp_path)), 16)
 
 
 @pytest.mark.usefixtures("no_links")
@@ -249,14 +237,23 @@ def test_an_error_among_many_is_raised_and_ends_the_rest(tmp_path: Path) -> None
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".part-")]
 
 
+def test_a_file_that_is_named_nearly_as_an_upload_is_a_file(tmp_path: Path) -> None:
+    store = Folder(str(tmp_path))
+    names = ["a/.part-0", "a/.part-1-x", "a/.part-1-0123456789abcdef0"]
+    for name in names:
+        store.write(name, b"1")
+    store.clear_uploads("a")
+    assert [key for key, _ in store.names("a")] == sorted(names)
+
+
 def test_what_killed_writers_left_is_cleared_below_a_prefix_only(tmp_path: Path) -> None:
     store = Folder(str(tmp_path))
-    for name in ("a/x/.part-1-ab", "b/.part-2-cd", "a/kept"):
+    for name in ("a/x/.part-1-0123456789abcdef", "b/.part-2-fedcba9876543210", "a/kept"):
         store.write(name, b"half")
     store.clear_uploads("a")
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == [
         "a/kept",
-        "b/.part-2-cd",
+        "b/.part-2-fedcba9876543210",
     ]
 
 

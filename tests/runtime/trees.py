@@ -25,7 +25,7 @@ _MODES = st.sampled_from([0o644, 0o600, 0o755, 0o444, 0o640, 0o777])
 
 @st.composite
 def trees(draw: st.DrawFn) -> Tree:
-    """Files that are empty, sparse, of odd names and modes; empty folders; links to folders inside."""
+    """Files that are empty, sparse, of odd names and modes; empty folders; links inside, to files and folders."""
     found: Tree = {}
     folders = [""]
     for _ in range(draw(st.integers(0, 12))):
@@ -38,7 +38,7 @@ def trees(draw: st.DrawFn) -> Tree:
             found[path] = ("folder", None, 0)
             folders.append(path)
         elif kind == "link":
-            target = draw(st.sampled_from(folders))
+            target = draw(st.sampled_from([*folders, *(path for path, made in found.items() if made[0] == "file")]))
             if target:
                 found[path] = ("link", "../" * above.count("/") + ("../" if above else "") + target, 0)
         else:

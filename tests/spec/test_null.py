@@ -58,6 +58,9 @@ def document(**step: Any) -> dict[str, Any]:
     }
 
 
+SCHEMA = jsonschema.Draft202012Validator(pipeline_schema())
+
+
 def loaded(**step: Any) -> Pipeline:
     return loads(yaml.safe_dump(document(**step)))
 
@@ -75,7 +78,7 @@ def test_null_takes_the_default_away_for_one_step(name: str) -> None:
     assert pipeline != loaded()
     assert to_document(pipeline)["steps"]["a"][name] is None
     assert loads(to_yaml(pipeline)) == pipeline
-    jsonschema.validate(document(**{name: None}), pipeline_schema())
+    SCHEMA.validate(document(**{name: None}))
 
 
 @pytest.mark.parametrize("name", SHARED_MAPS)
@@ -86,7 +89,7 @@ def test_null_takes_one_key_of_a_default_away(name: str) -> None:
     assert key in getattr(pipeline.effective("b"), name)
     assert to_document(pipeline)["steps"]["a"][name] == {key: None}
     assert loads(to_yaml(pipeline)) == pipeline
-    jsonschema.validate(document(**{name: {key: None}}), pipeline_schema())
+    SCHEMA.validate(document(**{name: {key: None}}))
 
 
 def test_other_keys_beside_a_null_are_the_steps_own() -> None:

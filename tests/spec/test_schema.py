@@ -15,6 +15,7 @@ from gpuflow import yaml_tree
 from gpuflow.site import Site, presets
 from gpuflow.site.schema import site_schema
 from gpuflow.spec.canonical import to_document
+from gpuflow.spec.gang import Leader
 from gpuflow.spec.loading import loads
 from gpuflow.spec.schema import pipeline_schema
 from gpuflow.spec.settings import Settings
@@ -98,9 +99,11 @@ def test_no_definition_shows_the_path_of_a_module(schema: dict[str, Any]) -> Non
     assert [name for name in schema["$defs"] if "__" in name] == []
 
 
-def test_only_the_settings_of_a_step_may_be_null_which_takes_a_default_away() -> None:
+def test_only_the_settings_of_a_step_and_of_a_leader_may_be_null_which_takes_something_away() -> None:
     rest = copy.deepcopy(PIPELINE)
     settings = {name: rest["$defs"]["Step"]["properties"].pop(name) for name in Settings.model_fields}
+    leader = rest["$defs"]["Leader"]["anyOf"][1]["properties"]
+    settings |= {f"leader.{name}": leader.pop(name) for name in (*Leader.SETTINGS, "env")}
     assert all('"null"' in json.dumps(schema) for schema in settings.values())
     assert '"null"' not in json.dumps(rest)
 

@@ -55,7 +55,7 @@ PIPELINES: dict[str, str] = {
     "for_each.matrix": step("for_each: {i: [a, b], j: [c, d]}"),
     "for_each.dynamic_matrix": "params: {l: {type: json, default: [1]}}\n" + step("for_each: {i: {param: l}, j: [c]}"),
     "for_each.parallel": step("for_each: {i: [a, b]}, parallel: 1"),
-    "gang": step("gang: 2"),
+    "gang": step("gang: {workers: 2, leader: {memory: 1Gi, command: [lead]}}"),
     "gpu": step("gpu: a100-80gb x 2"),
     "gpu.any": step("gpu: 2"),
     "gpu.form": step("gpu: a100-80gb sxm"),

@@ -25,7 +25,7 @@ DOCUMENTS = {
 params: {word: {type: string, default: "{{=open"}}
 steps:
   ask: {approval: "ship {{workflow.name}}?"}
-  pair: {command: [x], gang: 2, outputs: {o: {type: string, default: "{{x}}"}}}
+  pair: {command: [x], queue_timeout: 1h, outputs: {o: {type: string, default: "{{x}}"}}}
   tagged: {command: [x], annotations: {note: "{{workflow.name}} and {{pod.name}}"}}
   loop:
     for_each: {i: ["a$(B)"]}
@@ -35,7 +35,7 @@ steps:
       outputs: {n: {output: maybe.n}}
 """,
         [
-            'GF301 argo does not support gang (step "pair")',
+            'GF301 argo does not support queue_timeout (step "pair")',
             'GF306 parameter "word": Argo would read an expression',
             'GF306 step "ask": Argo would replace the tag in the approval message',
             'GF306 step "pair": Argo would replace the tag in the default of o',
@@ -88,7 +88,13 @@ steps:
         ],
     ),
 }
-OPTIONAL = {"does not support gang", "does not support cache", "does not support termination_grace", "no fs_group"}
+OPTIONAL = {
+    "does not support queue_timeout",
+    "does not support gang",
+    "does not support cache",
+    "does not support termination_grace",
+    "no fs_group",
+}
 
 
 @pytest.fixture(params=sorted(DOCUMENTS))

@@ -8,7 +8,16 @@ from typing import Final
 from gpuflow.catalog.labels import PRODUCT_KEY
 from gpuflow.checker.kueue import Assignment, Kueue
 from gpuflow.checker.kueue.queues import ClusterQueue
-from gpuflow.checker.kueue.reasons import AboveCapacity, AffinityMismatch, Inadmissible, Uncovered, UntoleratedTaint
+from gpuflow.checker.kueue.reasons import (
+    AboveCapacity,
+    AffinityMismatch,
+    Inadmissible,
+    NoPlace,
+    TopologyLevelMissing,
+    TopologyMismatch,
+    Uncovered,
+    UntoleratedTaint,
+)
 from gpuflow.errors import did_you_mean
 
 ANOTHER: Final = "use another queue"
@@ -42,7 +51,11 @@ def queue_hint(
         return _missing(kueue, namespace, local_queue)
     if found.verdict == "blocked":
         return _blocked(found, queue, is_driver)
-    lines = [*_uncovered(found, queue, kueue, asked), *_mismatched(found, queue, kueue, is_driver)]
+    lines = [
+        *_uncovered(found, queue, kueue, asked),
+        *_mismatched(found, queue, kueue, is_driver),
+        *_topology(found, queue, kueue),
+    ]
     return "\n".join(lines) or None
 
 
@@ -101,6 +114,23 @@ def _mismatched(found: Assignment, queue: ClusterQueue, kueue: Kueue, is_driver:
     if any(isinstance(each, AffinityMismatch) for each in found.reasons):
         flavors = [kueue.flavors[name] for name in dict.fromkeys(queue.flavors) if name in kueue.flavors]
         yield f"the queue's flavors are for {'; '.join(f'{each.name}: {_nodes(each.labels)}' for each in flavors)}"
+
+
+def _topology(found: Assignment, queue: ClusterQueue, kueue: Kueue) -> Iterator[str]:
+    """What a topology has against the pods: the queue knows none, or not this level, or its nodes are too few."""
+    flavors = [kueue.flavors[name] for name in dict.fromkeys(queue.flavors) if name in kueue.flavors]
+    aware = [each for each in flavors if each.topology is not None]
+    if any(isinstance(each, TopologyMismatch) and not each.is_topology_aware for each in found.reasons) and not aware:
+        yield f"no flavor of ClusterQueue {queue.name} has a Topology: take it out of topology.queues in the site, and"
+        yield "the scheduler keeps the pods together, by affinity; or have a flavor with topologyName added"
+    if any(isinstance(each, TopologyMismatch) and each.is_topology_aware for each in found.reasons):
+        yield f"flavors with a Topology take only pods that ask for one: {', '.join(each.name for each in aware)}"
+    if any(isinstance(each, TopologyLevelMissing) for each in found.reasons):
+        levels = kueue.levels or {}
+        named = "; ".join(f"{each.name}: {', '.join(levels.get(each.topology or '', ()))}" for each in aware)
+        yield f"the levels of its flavors are {named}: correct topology in the site"
+    if any(isinstance(each, NoPlace) for each in found.reasons):
+        yield "ask for fewer pods, for a wider level (topology.same), or for less in each pod; or have nodes added"
 
 
 def _nodes(labels: Mapping[str, str]) -> str:

@@ -20,6 +20,8 @@ class NodeAffinity(NamedTuple):
     selector: Labels
     terms: tuple[tuple[Requirement, ...], ...]
     where: str
+    names: tuple[tuple[Requirement, ...], ...] = ()
+    """Of each term, what it asks of the node's own name (`matchFields`)."""
 
     def matches_flavor(self, labels: Labels) -> bool:
         """Whether nodes of a flavor may do: keys that the flavor does not carry have no say."""
@@ -28,6 +30,18 @@ class NodeAffinity(NamedTuple):
         terms = [_known(term, labels) for term in self.terms]
         # A term that knows none of the flavor's keys, or names fields only, leaves the affinity open.
         return not terms or not all(terms) or self._any_matches(terms, labels)
+
+    def matches_node(self, name: str, labels: Labels) -> bool:
+        """Whether one of the terms is for this node, as the scheduler reads them; an empty one is for none."""
+        if not self.terms:
+            return True
+        for term, names in zip(self.terms, self.names, strict=True):
+            if any(each.fault for each in (*term, *names)):
+                continue
+            named = all(each.matches({"metadata.name": name}) for each in names)
+            if (term or names) and named and all(each.matches(labels) for each in term):
+                return True
+        return False
 
     def _any_matches(self, terms: Iterable[tuple[Requirement, ...]], labels: Labels) -> bool:
         faults: list[BadField] = []
@@ -47,15 +61,14 @@ def read_node_affinity(spec: Mapping[str, Any], where: str) -> NodeAffinity:
     affinity = read_map(spec.get("affinity"), f"{where}.affinity")
     node = read_map(affinity.get("nodeAffinity"), f"{where}.affinity.nodeAffinity")
     required = read_map(node.get(REQUIRED), f"{where}.affinity.nodeAffinity.{REQUIRED}")
-    terms = f"{where}.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
-    return NodeAffinity(
-        read_labels(spec.get("nodeSelector"), f"{where}.nodeSelector"),
-        tuple(
-            read_requirements(term.get("matchExpressions"), f"{terms}[{index}].matchExpressions")
-            for index, term in enumerate(read_maps(required.get("nodeSelectorTerms"), terms))
-        ),
-        terms,
-    )
+    at = f"{where}.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+    terms = read_maps(required.get("nodeSelectorTerms"), at)
+
+    def each(field: str) -> tuple[tuple[Requirement, ...], ...]:
+        return tuple(read_requirements(term.get(field), f"{at}[{index}].{field}") for index, term in enumerate(terms))
+
+    selector = read_labels(spec.get("nodeSelector"), f"{where}.nodeSelector")
+    return NodeAffinity(selector, each("matchExpressions"), at, each("matchFields"))
 
 
 def _known(term: Iterable[Requirement], labels: Collection[str]) -> tuple[Requirement, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -52,6 +53,11 @@ def quota_amount(resource: str, quantity: Quantity) -> int:
 def request_amount(resource: str, quantity: Quantity) -> int:
     """A request, rounded up."""
     return clamp(quantity.milli if resource == "cpu" else quantity.value)
+
+
+def amounts_of(resources: Mapping[str, Quantity]) -> dict[str, int]:
+    """What a pod requests, or a node has, as whole numbers."""
+    return {name: request_amount(name, quantity) for name, quantity in resources.items()}
 
 
 def exact_amount(resource: str, nano: Fraction) -> int:

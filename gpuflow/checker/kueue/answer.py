@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuflow.checker.kueue.reasons import FlavorReason, Inadmissible, QuotaReason
+from gpuflow.checker.kueue.topology_placement import Places
 
 AssignmentStatus = Literal["fit", "preempt", "wait", "never", "blocked"]
 
@@ -32,6 +33,8 @@ class Assignment:
     """What all pods of a pod set together are charged of those resources."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many pods of each pod set that is for: fewer than asked where a workload is admitted in part."""
+    places: Mapping[str, Places] = field(default_factory=dict)
+    """Of pod sets that are placed by topology: the domains, and how many pods go to each."""
     cluster_queue: str | None = None
     targets: tuple[str, ...] = ()
     """The workloads to be preempted, as `namespace/name`."""

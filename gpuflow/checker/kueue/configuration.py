@@ -30,6 +30,16 @@ EXPECTED_GATES = {
 }
 """Feature gates that change the answer, as Kueue 0.19 sets them and as they are followed here."""
 
+TOPOLOGY_GATES = {
+    "ElasticJobsViaWorkloadSlicesWithTAS": False,
+    "SchedulerLibraryIntegration": False,
+    "TASBalancedPlacement": False,
+    "TASHandleOverlappingFlavors": True,
+    "TASProfileMixed": True,
+    "TASRespectNodeAffinityPreferred": False,
+}
+"""The same, of what only pods that are placed by topology meet."""
+
 
 class Transformation(NamedTuple):
     """One resource counted as others: so much of each output for every unit of the input."""
@@ -47,6 +57,8 @@ class Configuration(NamedTuple):
     fair_sharing: bool = False
     unmodeled: tuple[str, ...] = ()
     """What is set and not followed here."""
+    unmodeled_places: tuple[str, ...] = ()
+    """The same, of topology-aware scheduling."""
 
 
 def read_configuration(manifest: object) -> Configuration:
@@ -64,6 +76,7 @@ def read_configuration(manifest: object) -> Configuration:
         read_text(requeuing, "timestamp", "Configuration: waitForPodsReady.requeuingStrategy") != "Creation",
         _is_on(manifest, "fairSharing"),
         tuple(_unmodeled(manifest)),
+        tuple(_other_gates(manifest, TOPOLOGY_GATES)),
     )
 
 
@@ -91,13 +104,17 @@ def _unmodeled(manifest: Body) -> list[str]:
     blocks = ready.get("blockAdmission", ready.get("enable", False))
     if ready.get("enable", True) is True and blocks is True:
         notes.append("waitForPodsReady.blockAdmission holds a workload back until the pods of others are ready")
+    return [*notes, *_other_gates(manifest, EXPECTED_GATES)]
+
+
+def _other_gates(manifest: Body, followed: Mapping[str, bool]) -> list[str]:
+    """The feature gates that are not set as they are followed here."""
     gates = read_map(manifest.get("featureGates"), "Configuration: featureGates")
-    notes += [
+    return [
         f"feature gate {name} is {str(gates[name]).lower()}"
-        for name, expected in EXPECTED_GATES.items()
+        for name, expected in followed.items()
         if gates.get(name, expected) is not expected
     ]
-    return notes
 
 
 def _is_on(manifest: Body, section: str) -> bool:

@@ -15,6 +15,7 @@ from gpuflow.checker.kueue.queues import ClusterQueue
 from gpuflow.checker.kueue.reasons import FlavorReason
 from gpuflow.checker.kueue.search import Search
 from gpuflow.checker.kueue.snapshot import Snapshot
+from gpuflow.checker.kueue.topology_placement import NotPlaced, place, still_fits
 from gpuflow.checker.kueue.workloads import Holder
 
 MOST_CYCLES = 1000
@@ -98,7 +99,7 @@ def _try(
     if proposal.mode in (PreemptionMode.FIT, PreemptionMode.NO_FIT):
         return proposal, []
     wanted = _requested(proposal, demands)
-    return proposal, find_targets(head.asking, snapshot, proposal.needed, wanted)
+    return proposal, find_targets(head.asking, snapshot, proposal.needed, wanted, proposal.asked)
 
 
 def _requested(proposal: Proposal, demands: Sequence[PodSetResources]) -> dict[FlavorResource, int]:
@@ -142,6 +143,15 @@ def _still_fits(proposal: Proposal, targets: Sequence[Holder], snapshot: Snapsho
     for target in targets:
         snapshot.remove(target)
     fits = all(max(0, node.available(key)) >= amount for key, amount in proposal.usage.items())
+    fits = fits and _still_placed(proposal, snapshot)
     for target in targets:
         snapshot.add(target)
     return fits
+
+
+def _still_placed(proposal: Proposal, snapshot: Snapshot) -> bool:
+    trees = snapshot.trees
+    if trees is None or not proposal.asked:
+        return True
+    places = place(trees, proposal.asked) if proposal.places is None else proposal.places
+    return isinstance(places, NotPlaced) or still_fits(trees, proposal.asked, places)

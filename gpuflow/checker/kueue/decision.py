@@ -18,12 +18,13 @@ from gpuflow.checker.kueue.prechecks import Known, admissibility_refusal, inacti
 from gpuflow.checker.kueue.preemption import Preemptor
 from gpuflow.checker.kueue.proposal import Found, PodSetResources
 from gpuflow.checker.kueue.queues import ClusterQueue, by_name, read_cluster_queue, read_cohort, read_local_queue
-from gpuflow.checker.kueue.reasons import Inadmissible, Refusal
+from gpuflow.checker.kueue.reasons import Inadmissible, NoPlace, Refusal
 from gpuflow.checker.kueue.requests import LimitSummary, adjusted, pod_amounts, summarize
 from gpuflow.checker.kueue.snapshot import Snapshot
 from gpuflow.checker.kueue.topology import asks_topology
+from gpuflow.checker.kueue.topology_tree import TopologyInventory, read_inventory, read_topology
 from gpuflow.checker.kueue.tree import cyclic_cohorts
-from gpuflow.checker.kueue.workloads import NOT_YET, Workload, read_holder, read_workload
+from gpuflow.checker.kueue.workloads import NOT_YET, Holder, Workload, read_holder, read_workload
 from gpuflow.kubernetes.admission.classes import RuntimeClass, read_runtime_class
 from gpuflow.kubernetes.admission.limit_range import LimitRange, read_limit_range
 from gpuflow.kubernetes.admission.pod import Body, read_object
@@ -54,6 +55,8 @@ def assign_flavors(
     runtime_classes: Iterable[Body | RuntimeClass] | None = None,
     admission_checks: Iterable[Body] | None = None,
     topologies: Iterable[Body] | None = None,
+    nodes: Iterable[Body] | None = None,
+    pods: Iterable[Body] | None = None,
     configuration: Body | None = None,
 ) -> Assignment:
     """What Kueue 0.19 would do with this Workload in its next scheduling cycle, alone at the head of its queue.
@@ -74,6 +77,8 @@ def assign_flavors(
         runtime_classes=runtime_classes,
         admission_checks=admission_checks,
         topologies=topologies,
+        nodes=nodes,
+        pods=pods,
         configuration=configuration,
     )
     return kueue.assign(workload)
@@ -95,9 +100,14 @@ class Kueue:
         runtime_classes: Iterable[Body | RuntimeClass] | None = None,
         admission_checks: Iterable[Body] | None = None,
         topologies: Iterable[Body] | None = None,
+        nodes: Iterable[Body] | None = None,
+        pods: Iterable[Body] | None = None,
+        nodes_may_come: bool = False,
         configuration: Body | None = None,
         reserved: Mapping[str, Mapping[FlavorResource, int]] | None = None,
     ) -> None:
+        """`nodes_may_come`: something may add nodes, so that what has no place now may have one later."""
+        topologies = None if topologies is None else list(topologies)
         self.reserved = reserved
         self.configuration = read_configuration(configuration)
         self.flavors = {flavor.name: flavor for flavor in map(read_flavor, flavors)}
@@ -109,6 +119,12 @@ class Kueue:
             cyclic_cohorts(self.cohorts),
             None if admission_checks is None else dict(map(_read_check, admission_checks)),
             None if topologies is None else frozenset(_name(each, "Topology") for each in topologies),
+        )
+        self.levels = None if topologies is None else dict(map(read_topology, topologies))
+        self.knows_pods, self.nodes_may_come = pods is not None, nodes_may_come
+        is_placed = self.levels is not None and any(flavor.topology for flavor in self.flavors.values())
+        self.inventory = (
+            read_inventory(self.levels or {}, nodes, pods or ()) if is_placed and nodes is not None else None
         )
         self.namespaces = dict(map(_read_namespace, namespaces))
         self.limit_ranges = tuple(map(read_limit_range, limit_ranges))
@@ -169,11 +185,15 @@ class Kueue:
         first, last = cycles[0], cycles[-1]
         alone = run_cycles(head, self.empty) if "pending" in (first.outcome, last.outcome) else []
         is_open = len(alone) == MOST_CYCLES
-        is_possible = is_open or (bool(alone) and alone[-1].outcome == "fit")
+        lacks_nodes = bool(alone) and any(isinstance(each, NoPlace) for each in alone[-1].reasons)
+        is_open_later = lacks_nodes and self.nodes_may_come
+        is_possible = is_open or is_open_later or (bool(alone) and alone[-1].outcome == "fit")
         verdict, final = _verdict(first, is_possible), _verdict(last, is_possible)
         unmodeled = tuple(self._unmodeled(workload, head.queue, first))
         if is_open:
             unmodeled += (f"after {MOST_CYCLES} cycles the scans of flavors still go on",)
+        if is_open_later:
+            unmodeled += ("there are too few nodes for its topology now, and nodes may be added",)
         if unmodeled:
             verdict, final = _cautious(verdict), _cautious(final)
         found = {each.demand.pod_set.name: each for each in first.proposal.found}
@@ -186,6 +206,7 @@ class Kueue:
             },
             {name: _usage(each) for name, each in found.items()},
             {name: each.demand.pods for name, each in found.items()},
+            first.proposal.places or {},
             head.queue.name,
             tuple(sorted("/".join(target.key) for target in first.targets)),
             final,
@@ -196,17 +217,28 @@ class Kueue:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.flavors, self.queues, self.cohorts, self._active, self.holders.values(), self.reserved)
+        return self._snapshot(self.holders.values(), self.reserved, self.inventory)
 
     @cached_property
     def empty(self) -> Snapshot:
         """The same queues with nothing admitted."""
-        return Snapshot(self.flavors, self.queues, self.cohorts, self._active, ())
+        inventory = self.inventory
+        return self._snapshot((), None, inventory and inventory._replace(busy=inventory.daemons))
+
+    def _snapshot(
+        self,
+        holders: Iterable[Holder],
+        reserved: Mapping[str, Mapping[FlavorResource, int]] | None,
+        inventory: TopologyInventory | None,
+    ) -> Snapshot:
+        return Snapshot(
+            self.flavors, self.queues, self.cohorts, self._active, holders, reserved, self.levels, inventory
+        )
 
     def _without(self, key: tuple[str, str]) -> Snapshot:
         """A workload that already holds quota is asked about as if it did not."""
         others = (holder for holder in self.holders.values() if holder.key != key)
-        return Snapshot(self.flavors, self.queues, self.cohorts, self._active, others)
+        return self._snapshot(others, None, self.inventory)
 
     @cached_property
     def _active(self) -> frozenset[str]:
@@ -246,9 +278,20 @@ class Kueue:
         topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
         placed = [each.name for each in workload.pod_sets if topologies and asks_topology(each, queue, topologies)]
         if placed:
-            yield f"topology-aware scheduling places the pods of {', '.join(placed)} on nodes"
+            yield from self._place_notes(workload, placed)
         elif topologies and self.known.topologies is None:
             yield f"ClusterQueue {queue.name} is active only if {', '.join(sorted(set(topologies.values())))} exists"
+
+    def _place_notes(self, workload: Workload, placed: list[str]) -> Iterable[str]:
+        if self.inventory is None:
+            yield f"topology-aware scheduling places the pods of {', '.join(placed)} on nodes"
+            return
+        yield from self.configuration.unmodeled_places
+        for each in workload.pod_sets:
+            if each.topology.has_slices:
+                yield f"pod set {each.name}: topology-aware scheduling places slices of its pods"
+        if not self.knows_pods:
+            yield "topology-aware scheduling looks at the pods that run on the nodes, and they are not known"
 
 
 def _blocked(refusal: Refusal, queue: ClusterQueue | None, because: str | None = None) -> Assignment:
@@ -271,7 +314,9 @@ def _flavors(found: Found) -> dict[str, str]:
 
 
 def _usage(found: Found) -> dict[str, str]:
-    return {name: amount_text(name, found.demand.amounts[name], is_quota=False) for name in sorted(found.choices)}
+    return {
+        name: amount_text(name, found.demand.amounts.get(name, 0), is_quota=False) for name in sorted(found.choices)
+    }
 
 
 def _truncated(message: str) -> str:

@@ -86,7 +86,7 @@ def read_flavor(manifest: object) -> Flavor:
         name,
         read_labels(spec.get("nodeLabels"), f"{where}.nodeLabels"),
         tuple(
-            _read_taint(taint, f"{where}.nodeTaints[{index}]")
+            read_taint(taint, f"{where}.nodeTaints[{index}]")
             for index, taint in enumerate(read_maps(spec.get("nodeTaints"), f"{where}.nodeTaints"))
         ),
         _read_tolerations(spec.get("tolerations"), f"{where}.tolerations"),
@@ -120,7 +120,7 @@ def read_time(value: object, where: str) -> datetime | None:
     raise BadField(where, f"{value!r} is not a time such as 2026-01-01T00:00:00Z")
 
 
-def _read_taint(taint: Body, where: str) -> FlavorTaint:
+def read_taint(taint: Body, where: str) -> FlavorTaint:
     key, value, effect = (read_text(taint, field, where) or "" for field in ("key", "value", "effect"))
     return FlavorTaint(key, value, effect, read_time(taint.get("timeAdded"), f"{where}.timeAdded"))
 

@@ -7,7 +7,7 @@ Mirrors sigs.k8s.io/kueue/pkg/scheduler/preemption.Preemptor.classicalPreemption
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from gpuflow.checker.kueue.amounts import FlavorResource, minus
 from gpuflow.checker.kueue.queues import NEVER, Preemption
 from gpuflow.checker.kueue.snapshot import Snapshot
+from gpuflow.checker.kueue.topology_placement import NotPlaced, PlaceRequest, place
 from gpuflow.checker.kueue.tree import QuotaNode
 from gpuflow.checker.kueue.workloads import Holder
 
@@ -43,9 +44,16 @@ class PreemptionCandidate(NamedTuple):
 
 
 def find_targets(
-    asking: Preemptor, snapshot: Snapshot, needed: Collection[FlavorResource], wanted: Mapping[FlavorResource, int]
+    asking: Preemptor,
+    snapshot: Snapshot,
+    needed: Collection[FlavorResource],
+    wanted: Mapping[FlavorResource, int],
+    asked: Sequence[PlaceRequest] = (),
 ) -> list[Holder]:
-    """The workloads to preempt so that `wanted` fits, with quota lacking in `needed`; empty when none will do."""
+    """The workloads to preempt so that `wanted` fits, with quota lacking in `needed`; empty when none will do.
+
+    `asked`: what must find a place as well.
+    """
     own = snapshot.nodes[asking.cluster_queue]
     same_queue = _candidates(own, None, Variant.WITHIN_QUEUE, asking, snapshot, needed)
     hierarchy, priority = _candidates_of_others(asking, snapshot, needed, wanted)
@@ -58,8 +66,8 @@ def find_targets(
                     continue
                 snapshot.remove(candidate.holder)
                 targets.append(candidate.holder)
-                if _fits(own, wanted, may_borrow):
-                    _give_back(targets, snapshot, own, wanted, may_borrow)
+                if _fits(own, wanted, may_borrow, snapshot, asked):
+                    _give_back(targets, snapshot, own, wanted, may_borrow, asked)
                     return list(targets)
         finally:
             for target in targets:
@@ -191,19 +199,31 @@ def _is_valid(
     return True
 
 
-def _fits(own: QuotaNode, wanted: Mapping[FlavorResource, int], may_borrow: bool) -> bool:
-    return not any(
+def _fits(
+    own: QuotaNode,
+    wanted: Mapping[FlavorResource, int],
+    may_borrow: bool,
+    snapshot: Snapshot,
+    asked: Sequence[PlaceRequest],
+) -> bool:
+    is_short = any(
         (not may_borrow and own.borrows_with(key, amount)) or amount > max(0, own.available(key))
         for key, amount in wanted.items()
     )
+    return not is_short and (snapshot.trees is None or not isinstance(place(snapshot.trees, asked), NotPlaced))
 
 
 def _give_back(
-    targets: list[Holder], snapshot: Snapshot, own: QuotaNode, wanted: Mapping[FlavorResource, int], may_borrow: bool
+    targets: list[Holder],
+    snapshot: Snapshot,
+    own: QuotaNode,
+    wanted: Mapping[FlavorResource, int],
+    may_borrow: bool,
+    asked: Sequence[PlaceRequest],
 ) -> None:
     for index in range(len(targets) - 2, -1, -1):
         snapshot.add(targets[index])
-        if _fits(own, wanted, may_borrow):
+        if _fits(own, wanted, may_borrow, snapshot, asked):
             targets[index] = targets[-1]
             targets.pop()
         else:

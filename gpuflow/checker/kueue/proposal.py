@@ -11,7 +11,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource
-from gpuflow.checker.kueue.reasons import FlavorReason
+from gpuflow.checker.kueue.reasons import FlavorReason, NoPlace
+from gpuflow.checker.kueue.topology_placement import NotPlaced, PlaceRequest, Places
 from gpuflow.checker.kueue.workloads import PodSet, scaled
 
 Progress = tuple[Mapping[str, int], ...]
@@ -71,6 +72,10 @@ class Found(NamedTuple):
     def sentences(self) -> list[str]:
         return [each.sentence() for each in self.reasons]
 
+    def preempting(self) -> Found:
+        mode = PreemptionMode.PREEMPT
+        return self._replace(choices={name: each._replace(mode=mode) for name, each in self.choices.items()})
+
     @property
     def mode(self) -> PreemptionMode:
         if self.error is None and not self.reasons:
@@ -85,10 +90,33 @@ class Proposal(NamedTuple):
 
     found: tuple[Found, ...]
     usage: Mapping[FlavorResource, int]
+    asked: tuple[PlaceRequest, ...] = ()
+    """What is asked of the nodes, by topology."""
+    places: Mapping[str, Places] | None = None
+    """The domains that each pod set gets; `None` where that is not known, or not possible now."""
+    by_place: PreemptionMode | None = None
+    """The mode, where topology-aware scheduling has decided it."""
 
     @property
     def mode(self) -> PreemptionMode:
+        if self.by_place is not None:
+            return self.by_place
         return min((each.mode for each in self.found), default=PreemptionMode.NO_FIT)
+
+    def refused(self, failure: NotPlaced) -> Proposal:
+        """The quota is there, and the place is not."""
+        reason = NoPlace(failure.reason)
+        found = (
+            each._replace(reasons=(*each.reasons, reason)) if each.demand.pod_set.name == failure.pod_set else each
+            for each in self.found
+        )
+        return self._replace(found=tuple(found), by_place=PreemptionMode.PREEMPT)
+
+    def preempting(self) -> Proposal:
+        """Whoever holds a place may have to leave it, also where quota is left."""
+        placed = {each.pod_set for each in self.asked}
+        found = (each.preempting() if each.demand.pod_set.name in placed else each for each in self.found)
+        return self._replace(found=tuple(found), by_place=PreemptionMode.PREEMPT)
 
     @property
     def progress(self) -> Progress:

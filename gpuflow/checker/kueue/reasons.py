@@ -98,8 +98,36 @@ class TopologyMismatch:
         return f'Flavor "{self.flavor}" {fault} TopologyAwareScheduling'
 
 
+@dataclass(frozen=True, slots=True)
+class TopologyLevelMissing:
+    """The flavor's Topology has no such level."""
+
+    flavor: str
+
+    def sentence(self) -> str:
+        return f'Flavor "{self.flavor}" does not contain the requested level'
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlace:
+    """The nodes of the flavor, as its topology groups them, have no room for the pods."""
+
+    words: str
+
+    def sentence(self) -> str:
+        return self.words
+
+
 FlavorReason = (
-    Uncovered | AboveCapacity | NoUnusedQuota | FlavorNotFound | UntoleratedTaint | AffinityMismatch | TopologyMismatch
+    Uncovered
+    | AboveCapacity
+    | NoUnusedQuota
+    | FlavorNotFound
+    | UntoleratedTaint
+    | AffinityMismatch
+    | TopologyMismatch
+    | TopologyLevelMissing
+    | NoPlace
 )
 QuotaReason = Uncovered | AboveCapacity | NoUnusedQuota
 """The reasons that name a resource."""

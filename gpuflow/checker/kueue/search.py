@@ -24,7 +24,8 @@ from gpuflow.checker.kueue.proposal import (
 from gpuflow.checker.kueue.queues import NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue, Fungibility, ResourceGroup
 from gpuflow.checker.kueue.reasons import AboveCapacity, FlavorNotFound, FlavorReason, NoUnusedQuota, Uncovered
 from gpuflow.checker.kueue.snapshot import Snapshot
-from gpuflow.checker.kueue.topology import topology_fault, topology_mismatch
+from gpuflow.checker.kueue.topology import asks_topology, place_request, topology_fault, topology_mismatch
+from gpuflow.checker.kueue.topology_placement import NotPlaced, PlaceRequest, place
 
 
 class Search:
@@ -65,26 +66,53 @@ class Search:
             choices, reasons = self._choose(group, indices, usage)
             has_failed = False
             for demand in group:
-                own = {name: choices[name] for name in demand.amounts if name in choices}
+                own = self._own(demand, choices)
                 found.append(Found(demand, own, tuple(reasons)))
                 for name, choice in own.items():
                     key = choice.flavor, name
-                    usage[key] = plus(usage.get(key, 0), demand.amounts[name])
+                    usage[key] = plus(usage.get(key, 0), demand.amounts.get(name, 0))
                 has_failed = has_failed or bool(demand.amounts and not own)
             if has_failed:
                 return Proposal(tuple(found), usage)
         proposal = Proposal(tuple(found), usage)
         return proposal if proposal.mode is PreemptionMode.NO_FIT else self._placed(proposal)
 
+    def _own(self, demand: PodSetResources, choices: Mapping[str, Choice]) -> dict[str, Choice]:
+        """The flavors of a group that concern one pod set; one that asks for nothing goes where its group goes."""
+        if not demand.amounts and demand.pod_set.topology.group is not None:
+            return {name: choice for name, choice in choices.items() if choice.flavor in self.topologies}
+        return {name: choices[name] for name in demand.amounts if name in choices}
+
     def _placed(self, proposal: Proposal) -> Proposal:
-        """The proposal, with what topology-aware scheduling has against it without looking at nodes."""
-
-        def placed(each: Found) -> Found:
+        """The proposal, with what topology-aware scheduling says to it."""
+        found: list[Found] = []
+        asked: list[PlaceRequest] = []
+        for each in proposal.found:
+            pod_set, pods = each.demand.pod_set, each.demand.pods
             flavors = {choice.flavor for choice in each.choices.values()}
-            fault = topology_fault(each.demand.pod_set, self.queue, self.topologies, flavors)
-            return each._replace(error=fault) if fault and each.demand.pods else each
+            fault = topology_fault(pod_set, self.queue, self.topologies, flavors) if pods else None
+            found.append(each._replace(error=fault) if fault else each)
+            if pods and not fault and asks_topology(pod_set, self.queue, self.topologies):
+                (flavor,) = (name for name in flavors if name in self.topologies)
+                asked.append(place_request(pod_set, pods, flavor))
+        proposal = proposal._replace(found=tuple(found), asked=tuple(asked))
+        # Without nodes, and for slices of pods, quota alone is judged.
+        has_slices = any(each.demand.pod_set.topology.has_slices for each in found)
+        return proposal if self.snapshot.trees is None or has_slices else self._on_nodes(proposal)
 
-        return proposal._replace(found=tuple(map(placed, proposal.found)))
+    def _on_nodes(self, proposal: Proposal) -> Proposal:
+        trees = self.snapshot.trees
+        assert trees is not None
+        if proposal.mode is PreemptionMode.FIT:
+            places = place(trees, proposal.asked)
+            if not isinstance(places, NotPlaced):
+                return proposal._replace(places=places)
+            proposal = proposal.refused(places)
+        if proposal.mode is PreemptionMode.NO_FIT:
+            return proposal
+        if isinstance(place(trees, proposal.asked, empty=True), NotPlaced):
+            return proposal._replace(by_place=PreemptionMode.NO_FIT)
+        return proposal.preempting() if proposal.asked else proposal
 
     def _choose(
         self, group: list[PodSetResources], indices: list[int], usage: Mapping[FlavorResource, int]
@@ -161,7 +189,9 @@ class Search:
             return FlavorNotFound(name)
         for demand in group:
             covered = resource_group.covered
-            mismatch = topology_mismatch(demand.pod_set, flavor, self.queue, self.topologies, covered)
+            mismatch = topology_mismatch(
+                demand.pod_set, flavor, self.queue, self.topologies, covered, self.snapshot.levels
+            )
             reason = mismatch or flavor.mismatch(demand.pod_set.constraints)
             if reason:
                 return reason
@@ -203,7 +233,7 @@ def _groups(demands: Sequence[PodSetResources]) -> list[list[int]]:
     """The pod sets that must share their flavors, by a common topology group; most stand alone."""
     groups: dict[str, list[int]] = {}
     for index, demand in enumerate(demands):
-        name = demand.pod_set.topology_group
+        name = demand.pod_set.topology.group
         groups.setdefault(str(index) if name is None else name, []).append(index)
     return list(groups.values())
 

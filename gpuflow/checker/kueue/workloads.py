@@ -5,13 +5,14 @@ Mirrors sigs.k8s.io/kueue/pkg/workload.Ordering.GetQueueOrderTimestamp and PodSe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from gpuflow.checker.kueue.amounts import FlavorResource, clamp, plus, request_amount
+from gpuflow.checker.kueue.amounts import FlavorResource, amounts_of, clamp, plus, request_amount
 from gpuflow.checker.kueue.flavors import FlavorConstraints, read_constraints, read_name, read_time
 from gpuflow.checker.kueue.requests import PodTemplate, read_template
+from gpuflow.checker.kueue.topology_assignment import read_assignment
 from gpuflow.kubernetes.admission.pod import Body, read_integer, read_object, read_text
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.resources import BadField, read_map, read_maps, read_resource_list
@@ -29,6 +30,29 @@ EXPLICIT_TOPOLOGY = (
     "podSetSliceSize",
     "podsetSliceRequiredTopologyConstraints",
 )
+SLICES = EXPLICIT_TOPOLOGY[3:]
+
+
+class TopologyRequest(NamedTuple):
+    """Where the pods of a pod set want to be, relative to each other."""
+
+    required: str | None = None
+    """All in one domain of this level."""
+    preferred: str | None = None
+    """In as few domains of this level as will do."""
+    unconstrained: bool | None = None
+    """Anywhere, but on nodes that have room for all of them."""
+    group: str | None = None
+    """Pod sets of one group go to the same domain."""
+    has_slices: bool = False
+
+    @property
+    def is_explicit(self) -> bool:
+        return self.has_slices or self.level is not None or self.unconstrained is not None
+
+    @property
+    def level(self) -> str | None:
+        return self.preferred if self.required is None else self.required
 
 
 class WorkloadCondition(NamedTuple):
@@ -44,8 +68,7 @@ class PodSet(NamedTuple):
     """How many pods it can do with."""
     template: PodTemplate
     constraints: FlavorConstraints
-    asks_topology: bool
-    topology_group: str | None
+    topology: TopologyRequest
     claims: frozenset[str]
     """The kinds of resource claims its pods use."""
 
@@ -90,6 +113,16 @@ class Holder(NamedTuple):
     is_evicted: bool
     usage: Mapping[FlavorResource, int]
     uses: frozenset[FlavorResource]
+    places: tuple[Place, ...] = ()
+
+
+class Place(NamedTuple):
+    """Pods of a workload in one domain of a topology."""
+
+    flavor: str
+    domain: str
+    amounts: Mapping[str, int]
+    """What all of them take there."""
 
 
 class AdmittedPodSet(NamedTuple):
@@ -153,12 +186,15 @@ def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
     counts = _read_counts(manifest, f"Workload {workload.name}: spec")
     usage: dict[FlavorResource, int] = {}
     uses: set[FlavorResource] = set()
+    places: list[Place] = []
     for item in read_maps(admission.get("podSetAssignments"), f"{where}.podSetAssignments"):
         flavors = read_labels(item.get("flavors"), f"{where}.podSetAssignments.flavors")
         uses.update((flavor, resource) for resource, flavor in flavors.items())
         for resource, amount in _held(item, workload, counts, f"{where}.podSetAssignments").items():
             key = flavors.get(resource, ""), resource
             usage[key] = plus(usage.get(key, 0), amount)
+        if item.get("topologyAssignment") is not None:
+            places += _read_places(item, manifest, set(flavors.values()), f"{where}.podSetAssignments")
     evicted = workload.conditions.get("Evicted")
     return Holder(
         (workload.namespace, workload.name),
@@ -170,7 +206,22 @@ def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
         evicted is not None and evicted.is_true,
         usage,
         frozenset(uses),
+        tuple(places),
     )
+
+
+def _read_places(item: Body, manifest: Body, flavors: Iterable[str], where: str) -> Iterator[Place]:
+    """The domains in which the pods of a pod set are, with what they take: what their template asks for."""
+    name = read_text(item, "name", where) or "main"
+    each: Mapping[str, int] = {}
+    for pod_set in read_maps(read_map(manifest.get("spec"), where).get("podSets"), where):
+        if (read_text(pod_set, "name", where) or "main") == name:
+            template = read_map(pod_set.get("template"), where)
+            each = amounts_of(read_template(read_map(template.get("spec"), where), where).requests())
+    for values, pods in read_assignment(item.get("topologyAssignment"), f"{where}.topologyAssignment"):
+        amounts = {resource: amount * pods for resource, amount in each.items()}
+        for flavor in sorted(flavors):
+            yield Place(flavor, ",".join(values), {**amounts, "pods": pods})
 
 
 def read_admitted(manifest: object) -> list[AdmittedPodSet]:
@@ -254,16 +305,28 @@ def _read_pod_set(item: Body, where: str) -> PodSet:
     fewest = pods if fewest is None else fewest
     if not 0 <= fewest <= pods <= MOST_PODS:
         raise BadField(where, f"count {pods} and minCount {fewest}, not 0 <= minCount <= count <= {MOST_PODS}")
-    topology = read_map(item.get("topologyRequest"), f"{where}.topologyRequest")
     return PodSet(
         read_text(item, "name", where) or "main",
         pods,
         fewest,
         read_template(spec, f"{where}.template.spec"),
         read_constraints(spec, f"{where}.template.spec"),
-        any(topology.get(field) is not None for field in EXPLICIT_TOPOLOGY),
-        read_text(topology, "podSetGroupName", f"{where}.topologyRequest"),
+        _read_topology(item.get("topologyRequest"), f"{where}.topologyRequest"),
         _claims(spec, where),
+    )
+
+
+def _read_topology(value: object, where: str) -> TopologyRequest:
+    topology = read_map(value, where)
+    unconstrained = topology.get("unconstrained")
+    if unconstrained is not None and not isinstance(unconstrained, bool):
+        raise BadField(f"{where}.unconstrained", f"must be true or false, not {unconstrained!r}")
+    return TopologyRequest(
+        read_text(topology, "required", where),
+        read_text(topology, "preferred", where),
+        unconstrained,
+        read_text(topology, "podSetGroupName", where),
+        any(topology.get(field) is not None for field in SLICES),
     )
 
 

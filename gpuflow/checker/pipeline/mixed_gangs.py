@@ -26,23 +26,31 @@ def mixed_gang_outcome(
         for name, parts in demand.gangs.items()
         if len(parts) > 1 and all(part.name in group_of for part in parts)
     }
+    queued_parts = {
+        name: [(part.pod_sets[0].name, group_of[part.name]) for part in demand.gangs[name] if not part.is_launcher]
+        for name in gangs
+    }
     findings: list[Finding] = []
-    for name, members in gangs.items():
-        queued = list(_never_queued(demand, name, members, setup))
-        findings += queued or _never_placed(demand, name, members, setup, node_pools)
+    for name in gangs:
+        queued = list(_never_queued(demand, name, queued_parts[name], setup))
+        # Whoever looks after a gang may be anywhere.
+        ranks = [group for _, group in queued_parts[name]]
+        findings += queued or _never_placed(demand, name, ranks, setup, node_pools)
     return outcome_of(findings, "never")
 
 
-def _never_queued(demand: Demand, name: str, members: Sequence[PodGroup], setup: Setup | None) -> Iterator[Finding]:
+def _never_queued(
+    demand: Demand, name: str, parts: Sequence[tuple[str, PodGroup]], setup: Setup | None
+) -> Iterator[Finding]:
     """Kueue makes one Workload of the gang, with one pod set for each part, and admits it whole."""
-    queues = {None if setup is None else setup.queue_of(group) for group in members}
+    queues = {None if setup is None else setup.queue_of(group) for _, group in parts}
     queue = queues.pop()
-    if setup is None or queues or not queue:
+    if setup is None or queues or not queue or len(parts) < 2:
         return
-    alone = [setup.kueue.assign(setup.workload(group, queue)).verdict for group in members]
+    alone = [setup.kueue.assign(setup.workload(group, queue)).verdict for _, group in parts]
     if "never" in alone or "blocked" in alone:
         return  # reported for that part already
-    found = setup.kueue.assign(_workload(name, members, setup, queue))
+    found = setup.kueue.assign(gang_workload(name, parts, setup, queue))
     if found.verdict in ("never", "blocked"):
         yield Finding(
             "GF507",
@@ -53,10 +61,11 @@ def _never_queued(demand: Demand, name: str, members: Sequence[PodGroup], setup:
         )
 
 
-def _workload(name: str, members: Sequence[PodGroup], setup: Setup, queue: str) -> dict[str, Any]:
-    first, *others = (setup.workload(group, queue) for group in members)
+def gang_workload(name: str, parts: Sequence[tuple[str, PodGroup]], setup: Setup, queue: str) -> dict[str, Any]:
+    """The Workload that Kueue makes of a gang: a pod set, with its name, for each part."""
+    first, *others = (setup.workload(group, queue) for _, group in parts)
     pod_sets = [each["spec"]["podSets"][0] for each in (first, *others)]
-    named = [{**each, "name": f"set-{index}"} for index, each in enumerate(pod_sets)]
+    named = [{**each, "name": part} for each, (part, _) in zip(pod_sets, parts, strict=True)]
     metadata = {**first["metadata"], "name": name.replace(".", "-")}
     return {"metadata": metadata, "spec": {**first["spec"], "podSets": named}}
 

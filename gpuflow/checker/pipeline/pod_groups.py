@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, driver_admission
 from gpuflow.demands import Demand
-from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.demands.model import StepDemand
+from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, QUEUED_BY
 
 Body = Mapping[str, Any]
 KUEUE: Final = "kueue.x-k8s.io/"
@@ -35,6 +36,8 @@ class PodGroup:
     """How many make one copy of a step: more than one is a gang."""
     is_driver: bool = False
     """It is the engine's own pod that runs before the step's, never at the same time."""
+    pod_set: str = "main"
+    """What Kueue calls these pods in the workload that it makes of them."""
 
     @property
     def is_one(self) -> bool:
@@ -54,18 +57,23 @@ def pod_groups(
 
     `by_labels`: labels count too, because an anti-affinity in the cluster selects by them.
     """
-    found: dict[str, tuple[Body, list[str], int]] = {}
+    found: dict[str, tuple[Body, list[str], StepDemand]] = {}
     for one in admissions:
         pod = _at_home(one.ever.pod, namespace)
         key = f"{one.step.pods} {_identity(pod, by_labels)}"
-        found.setdefault(key, (pod, [], one.step.pods))[1].append(one.step.name)
-    groups = [PodGroup(pod, tuple(steps), pods) for pod, steps, pods in found.values()]
+        found.setdefault(key, (pod, [], one.step))[1].append(one.step.name)
+    groups = [PodGroup(pod, tuple(steps), first.pods, pod_set=_pod_set(first)) for pod, steps, first in found.values()]
     driver = driver_admission(demand, policy)
     if driver is not None:
         groups.append(
             PodGroup(_at_home(driver.pod, namespace), tuple(one.step.name for one in admissions), 1, is_driver=True)
         )
     return groups
+
+
+def _pod_set(step: StepDemand) -> str:
+    """The name of its pods in a Workload: their own in that of an object, "main" in that of a single pod."""
+    return step.pod_sets[0].name if QUEUED_BY in step.pod["metadata"].get("annotations", {}) else "main"
 
 
 def _at_home(pod: Body, namespace: str) -> Body:

@@ -12,16 +12,21 @@ from typing import Final, NamedTuple
 from gpuflow.checker.report import LimitLine
 from gpuflow.checker.wording import shortened
 from gpuflow.demands import Bound, Demand, StepDemand, peaks_of
-from gpuflow.demands.model import KeptPods
-from gpuflow.engines import RunObject, facts_of
+from gpuflow.demands.model import LAUNCHER, KeptPods
+from gpuflow.engines import NO_ENGINE, RunObject, facts_of
 from gpuflow.errors import Finding, Where
 from gpuflow.kubernetes.admission import Quota
-from gpuflow.kubernetes.labels import QUEUE_LABEL
+from gpuflow.kubernetes.labels import LEADER, QUEUE_LABEL, QUEUED_BY, WORKERS
 from gpuflow.quantity import Quantity
+from gpuflow.runtime.gang_kinds import queued_as
 
 COUNTED_PODS: Final = "count/pods"
 COUNTED_WORKLOADS: Final = "count/workloads.kueue.x-k8s.io"
 """Kueue's Workload of a pod, which is deleted with the pod."""
+SERVICES: Final = ("services", "count/services")
+"""The Services by which ranks find each other."""
+JOBS: Final = "count/jobs.batch"
+"""Of a gang one for its ranks, and one more for a leader."""
 KEPT: Final = "every try of every step, because finished pods count until they are deleted"
 FAILED_KEPT: Final = "the pods that run at once, and every try that failed, whose pod is kept"
 
@@ -67,21 +72,60 @@ def stored_objects(
             found[key] = one if made.per == "run" else _kept(demand, demand.steps, demand.driver is not None, "all")
         if COUNTED_WORKLOADS in quota.hard:
             queued = [step for step in demand.steps if default_queue or _is_queued(step)]
-            live = _live(demand, queued) if kept_pods(demand) == "failed" else None
+            live = _live(demand, queued, _one_each(queued)) if kept_pods(demand) == "failed" else None
             drivers = default_queue and demand.driver is not None
             found[COUNTED_WORKLOADS] = _stored(demand, queued, drivers, live, gangs_are_one=True)
+        for key in quota.hard:
+            stored = _of_gangs(demand, key)
+            if stored is not None:
+                found[key] = stored
     return {key: each for key, each in found.items() if each is not None}
+
+
+def _of_gangs(demand: Demand, key: str) -> Stored | None:
+    """JobSets, or what else gangs are, and what each of them makes. A launcher leaves them all; an operator of the
+    engine's keeps those that failed."""
+    counts = {step.name: _made(step, key) for step in demand.steps}
+    counted = [step for step in demand.steps if counts[step.name]]
+    # Pods of one step that are not alike may be counted as steps of their own.
+    by_launcher = {step.part_of or step.name for step in demand.steps if _has(step, LAUNCHER)}
+    launched = [step for step in counted if (step.part_of or step.name) in by_launcher]
+    if launched:
+        return _kept(demand, launched, False, "all", counts=counts)
+    operated = [] if demand.engine == NO_ENGINE else counted
+    return _failed_kept(operated, _live(demand, operated, counts), counts=counts) if operated else None
+
+
+def _made(step: StepDemand, key: str) -> int:
+    """How many objects that this key counts an attempt of the gang is, beside its pods."""
+    ranks = [each for each in step.pod_sets if each.name in (LEADER, WORKERS)]
+    if not ranks:
+        return 0
+    kind = queued_as(ranks[0].pod["metadata"].get("annotations", {}).get(QUEUED_BY))
+    if key == JOBS:
+        return len(ranks) if kind.has_jobs else 0
+    if key in SERVICES and kind.service_for_each:
+        return sum(each.count for each in ranks)
+    # One for all of them, which is counted with the workers.
+    one = key in SERVICES or key == f"count/{kind.plural}.{kind.group}"
+    return int(one and any(each.name == WORKERS for each in ranks))
+
+
+def _has(step: StepDemand, pod_set: str) -> bool:
+    return any(each.name == pod_set for each in step.pod_sets)
 
 
 def _is_queued(step: StepDemand) -> bool:
     return QUEUE_LABEL in step.pod["metadata"].get("labels", {})
 
 
-def _live(demand: Demand, steps: Sequence[StepDemand]) -> Bound | None:
-    """The most copies of these steps that are alive at once."""
+def _live(demand: Demand, steps: Sequence[StepDemand], counts: Mapping[str, int] | None = None) -> Bound | None:
+    """The most copies of these steps that are alive at once, or so many objects of each."""
     key = "alive"
-    names = {step.name for step in steps}
-    usages = {step.name: {key: Quantity.from_units(1)} if step.name in names else {} for step in demand.steps}
+    each = {step.name: 1 if counts is None else counts[step.name] for step in steps}
+    usages = {
+        step.name: {key: Quantity.from_units(each[step.name])} if step.name in each else {} for step in demand.steps
+    }
     return peaks_of(demand.graph, usages, demand.conditional).get(key)
 
 
@@ -95,13 +139,27 @@ def _stored(
 ) -> Stored | None:
     kept = kept_pods(demand)
     if kept != "failed":
-        return _kept(demand, counted, with_drivers, kept, gangs_are_one=gangs_are_one)
-    return _failed_kept(counted, live, gangs_are_one=gangs_are_one)
+        return _kept(demand, counted, with_drivers, kept, counts=_one_each(counted) if gangs_are_one else None)
+    return _failed_kept(counted, live, counts=_one_each(counted) if gangs_are_one else None)
 
 
-def _failed_kept(counted: Sequence[StepDemand], live: Bound | None, *, gangs_are_one: bool) -> Stored | None:
+def _one_each(steps: Sequence[StepDemand]) -> dict[str, int]:
+    """One Workload for each step: the pod sets of a gang, which may be taken apart, have one together."""
+    found: dict[str, int] = {}
+    seen: set[str] = set()
+    for step in steps:
+        whole = step.name if step.part_of is None or step.is_launcher else step.part_of
+        found[step.name] = int(whole not in seen)
+        seen.add(whole)
+    return found
+
+
+def _failed_kept(
+    counted: Sequence[StepDemand], live: Bound | None, *, counts: Mapping[str, int] | None
+) -> Stored | None:
     """Those that run at once, and what earlier tries left."""
-    some = Quantity.from_units(int(any(step.is_sure and step.copies for step in counted)))
+    sure = [1 if counts is None else counts[step.name] for step in counted if step.is_sure and step.copies]
+    some = Quantity.from_units(max(sure, default=0))
     if live is None or live.value is None:
         return None if live is None else Stored(live, some)
     again = 0
@@ -109,7 +167,7 @@ def _failed_kept(counted: Sequence[StepDemand], live: Bound | None, *, gangs_are
         if step.copies is None and step.tries > 1:
             why = f"how many pods {step.name} leaves behind is only known when it has run"
             return Stored(Bound("unknown", None, why, (step.name,)), some)
-        again += (step.copies or 0) * (1 if gangs_are_one else step.pods) * (step.tries - 1)
+        again += (step.copies or 0) * (step.pods if counts is None else counts[step.name]) * (step.tries - 1)
     if not again:
         return Stored(live, some)
     total = live.value + Quantity.from_units(again)
@@ -122,13 +180,13 @@ def _kept(
     with_drivers: bool,
     kept: KeptPods,
     *,
-    gangs_are_one: bool = False,
+    counts: Mapping[str, int] | None = None,
 ) -> Stored | None:
-    """All that a run leaves behind, and all that it surely does."""
+    """All that a run leaves behind, and all that it surely does. `counts`: of each step, where it is not its pods."""
     most = least = 0
     unknown: Bound | None = None
     for step in counted:
-        pods = 1 if gangs_are_one else step.pods
+        pods = step.pods if counts is None else counts[step.name]
         least += pods * (step.copies or 0) if step.is_sure else 0
         if step.copies is None:
             why = f"how many pods {step.name} leaves behind is only known when it has run"

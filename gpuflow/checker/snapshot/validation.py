@@ -14,6 +14,7 @@ from gpuflow.checker.kueue.configuration import read_configuration
 from gpuflow.checker.kueue.flavors import read_flavor, read_name
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue
 from gpuflow.checker.kueue.reservations import read_reservations
+from gpuflow.checker.kueue.topology_tree import read_topology
 from gpuflow.checker.kueue.workloads import read_holder, read_workload
 from gpuflow.checker.nodes.subjects import BoundPod, read_bound, read_node, read_schedulable_pod
 from gpuflow.checker.quota.ineffective_keys import standard_fault
@@ -204,7 +205,7 @@ READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
     "LocalQueue": (read_local_queue,),
     "Workload": (read_workload, require_whole_workload, _read_held),
     "WorkloadPriorityClass": (_read_workload_priority,),
-    "Topology": (_named("Topology"),),
+    "Topology": (read_topology,),
     "AdmissionCheck": (_named("AdmissionCheck"),),
     "Configuration": (read_configuration, require_whole_settings),
     "ConfigMap": (_read_settings,),

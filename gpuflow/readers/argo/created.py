@@ -11,6 +11,7 @@ from typing import Any, Final
 from gpuflow.demands.model import Demand
 from gpuflow.errors import GpuflowError, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.readers.argo.gangs import gang_manifest, gang_words
 from gpuflow.readers.argo.nodes import At, Child, TooLarge
 from gpuflow.readers.argo.parameters import Open, opened
 from gpuflow.readers.argo.pods import BadPod, parsed_with_tags
@@ -19,6 +20,7 @@ from gpuflow.readers.argo.values import mapping, plain, text_of
 from gpuflow.readers.argo.walk import MOST_STEPS, Walk
 from gpuflow.readers.documents import Document, kind_of
 from gpuflow.readers.frame import Options, Passive
+from gpuflow.readers.gangs import later_in, nodes_avoided_in
 from gpuflow.readers.kinds import READERS
 
 CREATING: Final = ("create", "apply", "replace")
@@ -35,7 +37,10 @@ _depth: ContextVar[int] = ContextVar("created", default=0)
 
 
 def created_by(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, name: str, own: Tree) -> Child:
-    """A resource template: Argo's own pod, which is in `own`, with what it creates."""
+    """A resource template: Argo's own pod, which is in `own`, with what it creates. So is one that launches a gang."""
+    gang = gang_manifest(tree)
+    if gang is not None:
+        return _waited_for(walk, template, gang, at, name, own, gang_words(tree))
     resource = mapping(tree.get("resource"))
     action = text_of(resource.get("action")) or ""
     where = template.where("resource", "manifest")
@@ -74,6 +79,24 @@ def created_by(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, 
     copies = Unknown(f"how often {name} creates a {kind} is only known in the run") if at.copies is None else at.copies
     walk.found.escaped.append(inner if copies == 1 else Loop(f"{name}.created", inner, copies))
     return Child(own)
+
+
+def _waited_for(
+    walk: Walk, template: Template, manifest: dict[str, Any], at: At, name: str, own: Tree, words: list[str]
+) -> Child:
+    kind, group = kind_of(manifest)
+    where = template.where("container")
+    document = Document(manifest, template.home.document.file, kind, group, 0)
+    demand = _read(walk, document, name, None, where) if (kind, group) in READERS else None
+    if demand is None:
+        return Child(own)
+    steps = tuple(replace(step, nodes_avoided=nodes_avoided_in(words)) for step in demand.steps)
+    inner = _adopted(walk, replace(demand, steps=steps), at, name, where)
+    for step in steps:
+        # A gang of ours is one step: its ranks, or a leader and its workers.
+        for when, ranks in later_in(words, step.pod_sets):
+            walk.found.later[f"{when} {name}.{step.name}"] = when, f"{name}.{step.name}", ranks
+    return Child(Dag({"own": own, "created": inner}), is_pods=False)
 
 
 def _read(walk: Walk, document: Document, name: str, missing: Open | None, where: Where) -> Demand | None:

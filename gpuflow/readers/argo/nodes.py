@@ -82,7 +82,7 @@ class Found:
     conditional: dict[str, bool] = field(default_factory=dict)
     inherited: dict[str, None] = field(default_factory=dict)
     """Steps that run only when a conditional one did."""
-    later: dict[str, tuple[str, str, PodSet]] = field(default_factory=dict)
+    later: dict[str, tuple[str, str, tuple[PodSet, ...]]] = field(default_factory=dict)
     """When, the step, and its pod in the last attempt."""
     names: dict[str, None] = field(default_factory=dict)
     locks: list[tuple[str, int | None, int | None, int | None]] = field(default_factory=list)

@@ -140,7 +140,7 @@ def _assembled(
         conditional |= {name: False for name in found.inherited if name not in conditional}
     later: dict[str, dict[str, tuple[PodSet, ...]]] = {}
     for when, name, pods in found.later.values():
-        later.setdefault(when, {})[name] = (pods,)
+        later.setdefault(when, {})[name] = pods
     return _demand(
         document, spec, options, steps, tree,
         claims=(*claims, *found.claims),

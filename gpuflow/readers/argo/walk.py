@@ -13,6 +13,7 @@ from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.strategic_merge import BadPatch
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.expressions import NotConstant, when_holds
+from gpuflow.readers.argo.gangs import launches_gang
 from gpuflow.readers.argo.items import BadLoop, Items, items_of
 from gpuflow.readers.argo.locks import locks_of
 from gpuflow.readers.argo.nodes import At, Child, Found, Place, Readers, TooLarge
@@ -379,12 +380,13 @@ class Walk:
         if kind == "suspend":
             return self.nothing(name)
         own: Tree = Leaf(name, {}, 0)
-        if kind not in ONLY_ENGINE or self.with_engine:
+        creates = kind == "resource" or launches_gang(tree)
+        if (kind not in ONLY_ENGINE and not creates) or self.with_engine:
             step = self._step(template, tree, kind, at, name)
             if step is None:
                 return self.nothing(name)
             own = Leaf(name, {}, 1)
-        if kind != "resource":
+        if not creates:
             return Child(own)
         return self.readers.created(self, template, tree, at, name, own)
 
@@ -441,7 +443,7 @@ class Walk:
                     self.hidden(name, unknown, where, part.resource, placement=part.resource is None)
             if last.bare != first.bare and last.missing == first.missing:
                 bare, full, _ = self._pod_sets(last)
-                self.found.later[f"{when} {name}"] = when, name, full if self.with_engine else bare
+                self.found.later[f"{when} {name}"] = when, name, (full if self.with_engine else bare,)
 
     def _pod_sets(self, made: Made) -> tuple[PodSet, PodSet, Mapping[str, Quantity]]:
         found = self._sets.get(id(made))

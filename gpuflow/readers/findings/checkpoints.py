@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from gpuflow.demands.gang_scheduling import gpus_of_pod, mapping, maps
 from gpuflow.errors import Finding
 from gpuflow.readers.findings.subject import Subject
-from gpuflow.readers.findings.words import checkpoint_mounts, gpus_of_pod, mapping, maps
+from gpuflow.readers.findings.words import checkpoint_mounts, command_words
 
 ENDING = ("Job", "CronJob", "JobSet", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "TrainJob")
 """Kinds that come to an end: of others, pods are restarted in place as a matter of course."""
@@ -35,6 +37,8 @@ def restarts_with_checkpoint(subject: Subject) -> Iterator[Finding]:
 def checkpoints_lost(subject: Subject) -> Iterator[Finding]:
     """GF767: checkpoints in a volume that is deleted with its pod."""
     for asked in subject.containers():
+        if _kept_by_supervisor(asked.container):
+            continue
         lost = {str(each.get("name")) for each in maps(asked.pod["spec"].get("volumes")) if "emptyDir" in each}
         for _, mount in checkpoint_mounts(asked.container):
             if str(mount.get("name")) in lost:
@@ -46,6 +50,14 @@ def checkpoints_lost(subject: Subject) -> Iterator[Finding]:
                     "mount a persistentVolumeClaim there, or save to an object store",
                     severity="warning",
                 )
+
+
+def _kept_by_supervisor(container: Mapping[str, Any]) -> bool:
+    """Whether gpuflow-run carries what is saved there to a store."""
+    words = command_words(container)
+    own = words[: words.index("--")] if "--" in words else words
+    starts = [index for index, word in enumerate(own) if word.rpartition("/")[2] == "gpuflow-run"]
+    return bool(starts) and any(word.startswith("--store=") for word in own[starts[0] :])
 
 
 def restarted_members(subject: Subject) -> Iterator[Finding]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from gpuflow.demands.model import StepDemand
+from gpuflow.demands.gang_scheduling import gangs_of, is_queued, mapping, placed_one_by_one, starts_whole
 from gpuflow.errors import Finding
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.readers.findings.subject import Subject
-from gpuflow.readers.findings.words import gpus_of_pod, is_queued, is_scheduled_as_gang, mapping
 
 SERVING: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Pod")
 """Kinds whose pods do not wait for each other."""
@@ -20,27 +19,18 @@ def gangs_without_scheduling(subject: Subject) -> Iterator[Finding]:
     """GF771: members with GPUs that are placed one by one."""
     if subject.kind in SERVING or _operator_schedules(subject):
         return
-    for step in _gangs(subject):
-        pods = [each.pod for each in step.pod_sets]
-        if any(map(is_queued, pods)) or any(map(is_scheduled_as_gang, pods)):
+    for step in gangs_of(subject.demand):
+        if starts_whole(step):
             continue
-        number = sum(each.count for each in step.pod_sets if gpus_of_pod(each.pod["spec"]))
-        again = "; its own schedule can start a second one beside it" if subject.demand.overlap is not None else ""
-        yield Finding(
-            "GF771",
-            f'step "{step.name}": {number} pods with GPUs wait for each other, and nothing starts all of them or none: '
-            f"two such gangs can each hold a part of the GPUs forever{again}",
-            subject.where(step.name),
-            f"label the object {QUEUE_LABEL}: QUEUE where Kueue runs, or use the scheduler of Volcano or a PodGroup",
-            severity="warning",
-        )
+        hint = f"label the object {QUEUE_LABEL}: QUEUE where Kueue runs, or use the scheduler of Volcano or a PodGroup"
+        yield placed_one_by_one(step, subject.where(step.name), hint, overlaps=subject.demand.overlap is not None)
 
 
 def queue_on_pods(subject: Subject) -> Iterator[Finding]:
     """GF774: a queue that admits the pods of a gang one by one."""
     if subject.kind in (*SERVING, *BY_WORKFLOW) or _object_names_queue(subject):
         return
-    for step in _gangs(subject, least_gpus=0):
+    for step in gangs_of(subject.demand, least_gpus=0):
         if any(is_queued(each.pod) for each in step.pod_sets):
             yield Finding(
                 "GF774",
@@ -50,13 +40,6 @@ def queue_on_pods(subject: Subject) -> Iterator[Finding]:
                 f"move the label {QUEUE_LABEL} to metadata.labels of the {subject.kind}",
                 severity="warning",
             )
-
-
-def _gangs(subject: Subject, least_gpus: int = 1) -> Iterator[StepDemand]:
-    """Steps of which at least two pods ask for so many GPUs."""
-    for step in subject.demand.steps:
-        if sum(each.count for each in step.pod_sets if gpus_of_pod(each.pod["spec"]) >= least_gpus) > 1:
-            yield step
 
 
 def _object_names_queue(subject: Subject) -> bool:

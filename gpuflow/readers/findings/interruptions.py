@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuflow import yaml_tree
+from gpuflow.demands.gang_scheduling import mapping, maps
 from gpuflow.errors import Finding, Where
 from gpuflow.readers.documents import KFP
 from gpuflow.readers.findings.subject import Subject
-from gpuflow.readers.findings.words import mapping, maps, spot_label
+from gpuflow.readers.findings.words import spot_label
 
 WORKFLOWS: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
 ARGO_HINT: Final = (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuflow.demands.gang_scheduling import gpus, maps
 from gpuflow.errors import Finding
 from gpuflow.readers.findings.subject import Subject
-from gpuflow.readers.findings.words import gpus, looks_like_torch, maps
+from gpuflow.readers.findings.words import looks_like_torch
 
 SHM = "/dev/shm"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.demands.model import ClaimDemand, Deadline, Demand, DriverPods, PodSet, Unseen
+from gpuflow.demands.model import ClaimDemand, Deadline, Demand, DriverPods, LaterAttempts, PodSet, Unseen
 from gpuflow.engines import NO_ENGINE, facts_of
 from gpuflow.errors import Finding, fail
 from gpuflow.graph import Dag
@@ -28,7 +28,7 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     ir = ir_of(document, library)
     if not ir.root.value:
         return Passive(document, "it has components and no root, so nothing runs them")
-    tasks = Tasks(ir, options)
+    tasks = Tasks(ir, options, library=library)
     whole = _whole(ir, tasks, options) if task_count(ir) <= MOST_TASKS else _unread(document, tasks)
     parts, facts = engine_of(options.site, options.engine), facts_of(options.engine)
     before = driver_pod(parts)
@@ -45,6 +45,7 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
         driver_pods=None if before is None else _driver_pods(drivers, tasks),
         keeps_pods=facts.keeps_pods,
         conditional=tasks.conditional,
+        later=tuple(LaterAttempts(when, pods) for when, pods in tasks.later.items()),
         refusals=(*dict.fromkeys(tasks.findings), *_cache_note(document, tasks)),
         engine_settings=_settings(parts, options.engine),
         kind=document.kind,

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, Unseen
-from gpuflow.errors import Finding, Where, did_you_mean, fail
+from gpuflow.demands.model import LAUNCHER, ClaimDemand, PodSet, StepDemand, Unseen
+from gpuflow.engines import NO_ENGINE
+from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle, order
 from gpuflow.pod.injected import driver_pod, engine_of
-from gpuflow.readers.frame import Options, with_parts
+from gpuflow.readers.frame import Library, Options, with_parts
+from gpuflow.readers.gangs import later_in, nodes_avoided_in
 from gpuflow.readers.kfp.claims import claims_of, is_claim_task
 from gpuflow.readers.kfp.conditions import condition_of
+from gpuflow.readers.kfp.gangs import gang_manifest, gang_words, ranks_of
 from gpuflow.readers.kfp.ir import Ir
 from gpuflow.readers.kfp.message import Message
 from gpuflow.readers.kfp.pods import WORKSPACE_PATH, Made, Task, pod_of
@@ -98,9 +101,12 @@ class Tasks:
     claims: list[ClaimDemand] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     conditional: dict[str, bool] = field(default_factory=dict)
+    later: dict[str, dict[str, tuple[PodSet, ...]]] = field(default_factory=dict)
+    """The pods of last attempts that are not like the first, by what must have happened, and by step."""
     only_at_most: str | None = None
     cached: list[str] = field(default_factory=list)
     """The tasks that may take their results from the cache."""
+    library: Library = field(default_factory=Library)
     _names: set[str] = field(default_factory=set)
 
     def dag(self, component: Message, inputs: Values, uris: Mapping[str, str], around: Around) -> Part:
@@ -290,18 +296,47 @@ class Tasks:
         is_cached = task.message("cachingOptions").flag("enableCache")
         if is_cached:
             self.cached.append(path)
-        pod = self._with_account(made.pod)
+        gang = gang_manifest(spec.executor.message("container"))
+        if gang is not None:
+            return self._gang(path, task, spec, around, made, gang)
+        step = self._made_step(path, task, made, around, is_sure=around.is_sure and not is_cached)
+        return Part(Leaf(step.name, {}, 1), Drivers(1, 1))
+
+    def _made_step(self, path: str, task: Message, made: Made, around: Around, *, is_sure: bool) -> StepDemand:
         step = StepDemand(
             self._unique(path),
-            (PodSet("main", 1, pod),),
+            (PodSet("main", 1, self._with_account(made.pod)),),
             around.copies,
             where=replace(task.where(key=True), step=path),
             tries=1 + around.retries,
             is_exit=around.is_exit,
-            is_sure=around.is_sure and not is_cached,
+            is_sure=is_sure,
         )
         self.steps.append(with_parts(step, self.options, has_outputs=True))
-        return Part(Leaf(step.name, {}, 1), Drivers(1, 1))
+        return self.steps[-1]
+
+    def _gang(self, path: str, task: Message, spec: Task, around: Around, made: Made, manifest: dict[str, Any]) -> Part:
+        """The ranks, which are no pods of KFP's, and the pod that looks after them: the engine's part of the step."""
+        launcher = self._made_step(path, task, made, around, is_sure=around.is_sure)
+        try:
+            ranks = ranks_of(manifest, spec.executor.message("container"), self.library, self.options)
+        except GpuflowError as refusal:
+            because = f"{manifest.get('kind')}: {refusal.findings[0].message}"
+            self.unseen.append(Unseen(path, because, launcher.where))
+            ranks = None
+        sets = [each for step in ranks.steps for each in step.pod_sets] if ranks is not None else []
+        if sets:
+            (own,) = launcher.pod_sets
+            counted = self.options.engine != NO_ENGINE
+            overhead = launcher.usage if counted else {}
+            sets += [replace(own, name=LAUNCHER)] if counted else []
+            words = gang_words(spec.executor.message("container"))
+            avoided = nodes_avoided_in(words)
+            self.steps[-1] = replace(launcher, pod_sets=tuple(sets), overhead=overhead, nodes_avoided=avoided)
+            own_sets = [each for each in sets if each.name != LAUNCHER]
+            for when, pods in later_in(words, own_sets):
+                self.later.setdefault(when, {})[launcher.name] = (*pods, *sets[len(own_sets) :])
+        return Part(Leaf(launcher.name, {}, self.steps[-1].pods), Drivers(1, 1))
 
     def _note(self, path: str, made: Made) -> None:
         for each in made.hidden:

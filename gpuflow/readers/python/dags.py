@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuflow.demands import Demand
-from gpuflow.demands.model import ClaimDemand, Deadline, Overlap, PodSet, StepDemand, Unseen
+from gpuflow.demands.model import LAUNCHER, ClaimDemand, Deadline, Overlap, PodSet, StepDemand, Unseen
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.quantity import Quantity
+from gpuflow.readers.argo.gangs import gang_manifest
 from gpuflow.readers.documents import Document, kind_of
 from gpuflow.readers.findings import ForeignSource, foreign_source
 from gpuflow.readers.frame import Foreign, Library, Options, Passive, with_parts
@@ -119,6 +120,9 @@ def _task(document: Document, library: Library, options: Options, task: Mapping[
             step = own if len(kind["objects"]) == 1 else f"{own}/{place + 1}"
             if makes == "pods":
                 found = _pod(step, manifest, task, options, where)
+                gang = gang_manifest({"container": manifest["spec"]["containers"][0]})
+                if gang is not None:
+                    found = _launched(found, _object(step, gang, document, library, options, where))
             else:
                 found = _object(step, manifest, document, library, options, where)
             steps += [replace(each, copies=_times(each.copies, times)) for each in found.steps]
@@ -139,6 +143,18 @@ def _pod(name: str, manifest: Mapping[str, Any], task: Mapping[str, Any], option
     step = StepDemand(name, (PodSet("main", 1, pod),), where=where, tries=tries)
     step = with_parts(step, options, has_outputs=bool(task.get("has_outputs")))
     return _Task(Leaf(name, {}, 1), steps=(step,), unseen=tuple(unseen))
+
+
+def _launched(launcher: _Task, gang: _Task) -> _Task:
+    """A gang together with the pod that looks after it, which lives as long."""
+    (own,) = launcher.steps
+    name = f"{own.name}/{LAUNCHER}"
+    return _Task(
+        Dag({"gang": gang.tree, LAUNCHER: Leaf(name, {}, 1)}),
+        steps=(*gang.steps, replace(own, name=name)),
+        unseen=(*gang.unseen, *launcher.unseen),
+        conditional=gang.conditional,
+    )
 
 
 def _object(

@@ -381,6 +381,8 @@ class _NoHook:
 
 
 def _made(operator: Any, lineage: Any) -> Any:
+    if "GpuGangOperator" in lineage:
+        return _answer("objects", [_plain(operator.jobset())], operator, False, True)
     if "GpuPodOperator" in lineage:
         template = operator.template
         pod = template if isinstance(template, dict) else {"metadata": template.metadata, "spec": template.spec}
@@ -401,6 +403,8 @@ def _made(operator: Any, lineage: Any) -> Any:
         }
     operator.__dict__["hook"] = _NoHook()
     has_outputs, operator.do_xcom_push = bool(getattr(operator, "do_xcom_push", False)), False
+    if getattr(operator, "pod_template_dict", None):
+        operator.pod_template_dict = _unwrapped(operator.pod_template_dict)
     if getattr(operator, "pod_template_file", None):
         operator.pod_template_file = _path(operator, operator.pod_template_file)
     if "KubernetesJobOperator" in lineage:
@@ -409,6 +413,15 @@ def _made(operator: Any, lineage: Any) -> Any:
             "objects", [job], operator, has_outputs, bool(getattr(operator, "wait_until_job_complete", False))
         )
     return _answer("pods", [_plain(operator.build_pod_request_obj(None))], operator, has_outputs, True)
+
+
+def _unwrapped(tree: Any) -> Any:
+    """A pod without `literal`, which keeps text from Airflow's templates until they are filled in."""
+    if type(tree).__name__ == "LiteralValue":
+        return _unwrapped(tree.value)
+    if isinstance(tree, dict):
+        return {key: _unwrapped(each) for key, each in tree.items()}
+    return [_unwrapped(each) for each in tree] if isinstance(tree, list) else tree
 
 
 def _path(operator: Any, name: Any) -> Any:

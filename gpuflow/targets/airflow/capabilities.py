@@ -16,19 +16,14 @@ _CANNOT = {
         "Airflow keeps no results of earlier runs",
         "let the step check for its own result and exit early, or split the pipeline and start the second half on_data",
     ),
-    "gang": Cannot(
-        "not yet",
-        "one Airflow task is one pod, and nothing would start the workers together",
-        "use one pod with several GPUs, or create the JobSet from a step of its own and wait for it",
-    ),
 }
 
 _CARRIED = (
     "approval", "approval.timeout", "checkpoint", "checkpoint.scratch", "claims", "deadline", "exit.always",
     "exit.failure", "exit.outputs",
     "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
-    "for_each.parallel", "for_each.param", "for_each.range", "if_skipped.run", "inputs", "inputs.size", "notify.mail",
-    "notify.pagerduty", "notify.slack", "notify.webhook", "on_data", "on_data.with_schedule",
+    "for_each.parallel", "for_each.param", "for_each.range", "gang", "if_skipped.run", "inputs", "inputs.size",
+    "notify.mail", "notify.pagerduty", "notify.slack", "notify.webhook", "on_data", "on_data.with_schedule",
     "outputs.artifact", "outputs.default", "outputs.size", "outputs.value", "outputs_from", "parallel", "params",
     "params.enum", "params.range",
     "pipeline", "pipeline.deadline", "pipeline.timeout", "queue_timeout", "retry.any", "retry.backoff",

@@ -22,6 +22,7 @@ FACTS = EngineFacts(
     most_runs=16,  # core.max_active_runs_per_dag, unless it was changed; only forbid sets max_active_runs
     forbids_data_runs=True,
     keeps_pods="failed",
+    launches_gangs=False,  # GpuGangOperator does; of a --standalone file the stock operator makes a launcher
     container_settings="gpuflow compile passes the site's limits on; a stock KubernetesPodOperator reads them from "
     "xcom_sidecar_container_resources in the connection's extra",
     supervisor="airflow",

@@ -16,10 +16,10 @@ _BY_MODULE = {
         "DAG", "Asset", "AssetAny", "AssetOrTimeSchedule", "CronTriggerTimetable", "Param", "TaskGroup", "literal",
     ),
     "gpuflow.airflow": (
-        "Approve", "DeleteClaim", "GpuPodOperator", "LOST_WORKERS", "ListItems", "MakeClaim", "Mark", "Pod", "at_most",
-        "attempt", "began", "claim", "combinations", "dag_run_id", "deadline", "interval_start", "item", "join",
-        "logical_date", "mail_alert", "output", "pagerduty_alert", "param", "run_began", "run_id", "slack_alert",
-        "webhook_alert",
+        "Approve", "DeleteClaim", "GpuGangOperator", "GpuPodOperator", "LOST_WORKERS", "ListItems", "MakeClaim", "Mark",
+        "Pod", "at_most", "attempt", "began", "claim", "combinations", "dag_run_id", "deadline", "interval_start",
+        "item", "join", "logical_date", "mail_alert", "output", "pagerduty_alert", "param", "run_began", "run_id",
+        "slack_alert", "webhook_alert",
     ),
 }  # fmt: skip
 HOMES = {name: module for module, names in _BY_MODULE.items() for name in names}

@@ -59,6 +59,7 @@ def _shown(each: PlannedStep, site: Site) -> str:
 
 def _reason(step: Step, site: Site) -> str:
     reasons = {
+        "gang": step.gang is not None,
         "checkpoint": step.checkpoint is not None,
         "outputs": bool(step.outputs),
         "retry budget": counts_budgets(step, site),

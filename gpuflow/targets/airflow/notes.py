@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from gpuflow.errors import Finding, Where
 from gpuflow.spec.text import RUN_DATES
 from gpuflow.targets.airflow.alerts import alert_notes
+from gpuflow.targets.airflow.gangs import gang_notes
 from gpuflow.targets.airflow.in_images import image_notes
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.constructs import uses
@@ -37,15 +38,19 @@ def notes_of(request: Request) -> Iterator[Finding]:
     yield from _unscheduled(request)
     yield from alert_notes(request)
     yield from image_notes(request)
+    yield from gang_notes(request)
     yield from _links(request)
 
 
 def _failures_alone(request: Request) -> Iterator[Finding]:
     """Whoever counts failures alone may think that a drained node is one. To the stock operator it is."""
     plan = request.plan
-    policies = {each.name: each.step.retry for each in plan.containers if each.step.retry is not None}
+    standalone = request.options_as(AirflowOptions).standalone
+    # The launcher of a gang counts by itself, also under the stock operator.
+    steps = [each for each in plan.containers if not standalone or each.step.gang is None]
+    policies = {each.name: each.step.retry for each in steps if each.step.retry is not None}
     names = tuple(name for name, retry in policies.items() if retry.failures and not retry.after_interruptions)
-    if names and request.options_as(AirflowOptions).standalone:
+    if names and standalone:
         yield Finding(
             "GF305",
             f"{named_steps(names)}: the stock operator retries whatever ended the pod, so a drained node or a "

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuflow import printable
 from gpuflow.pod import is_supervised
+from gpuflow.pod.gang_kinds import DEFAULT
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
@@ -17,13 +18,15 @@ from gpuflow.targets.airflow.assets import kept_assets
 from gpuflow.targets.airflow.flow import Task, deadlines_of, limits_of
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.own_words import docs, task_arguments
-from gpuflow.targets.airflow.pods import on_demand, pod_data
+from gpuflow.targets.airflow.pods import launcher_data, on_demand, pod_data
 from gpuflow.targets.airflow.pools import slots
 from gpuflow.targets.airflow.python import Call, Infix, Method, Name
 from gpuflow.targets.airflow.references import is_dynamic
 from gpuflow.targets.frame import Request
 
 LOST_WORKERS = Name("LOST_WORKERS")
+LAUNCHER_TRIES: dict[str, Any] = {"retries": 3, "retry_delay": Call("timedelta", (), {"seconds": 10})}
+"""Of the pod that looks after a gang: one that was taken away finds its gang again. The budgets are its own matter."""
 
 
 def operator(task: Task, request: Request, items: Any = None) -> Any:
@@ -33,17 +36,24 @@ def operator(task: Task, request: Request, items: Any = None) -> Any:
     named: dict[str, Any] = {"task_id": task.name, **docs(task.step)}
     named |= _approval(task) if task.step.approval else _container(task, request)
     named = task_arguments(named | _flow(task), task.step)
-    name = "Approve" if task.step.approval else "GpuPodOperator"
+    name = _class_of(task, request)
     if items is None:
         return Call(name, (), named)
     if task.step.parallel is not None and not task.scope.keys:
         named["max_active_tis_per_dagrun"] = task.step.parallel
-    if name == "GpuPodOperator" and "retries" not in named:
+    if name != "Approve" and "retries" not in named:
         # The scheduler reads the retries of a mapped task here; of any other the operator says them itself.
         failures = named.setdefault("failures", 0)
         named["retries"] = Infix("+", failures, LOST_WORKERS) if failures else LOST_WORKERS
     named["map_index_template"] = "{{ task.label }}"
     return Method(Call(f"{name}.partial", (), named), "expand", (), {"item": items})
+
+
+def _class_of(task: Task, request: Request) -> str:
+    if task.step.approval:
+        return "Approve"
+    is_gang = task.step.gang is not None and not request.options_as(AirflowOptions).standalone
+    return "GpuGangOperator" if is_gang else "GpuPodOperator"
 
 
 def mark(task: Task, items: Any = None) -> Any:
@@ -130,28 +140,43 @@ def _deadline(group: str, limit: Duration, begun: Any) -> Call:
 
 def _container(task: Task, request: Request) -> dict[str, Any]:
     step, scope, site = task.step, task.scope, request.site
-    pod = pod_data(scope, task.name, site)
+    launched = step.gang is not None and request.options_as(AirflowOptions).standalone
+    pod = launcher_data(scope, task.name, site) if launched else pod_data(scope, task.name, site)
     named: dict[str, Any] = {}
     if request.namespace is not None:
         named["namespace"] = request.namespace
     named["template"] = Call("Pod", (pod["metadata"],), {"spec": pod["spec"]})
+    leads = step.gang is not None and step.gang.leader is not None and not launched
+    if step.gang is not None and not launched:
+        named["workers"] = step.gang.workers
+        if leads:
+            first = pod_data(scope, task.name, site, leads=True)
+            named["leader"] = Call("Pod", (first["metadata"],), {"spec": first["spec"]})
+        if site.gangs.kind != DEFAULT:
+            named["kind"] = site.gangs.kind
     values = {name: "string" if output.is_artifact else output.type for name, output in step.outputs.items()}
     if values:
         named["outputs"] = values
         sidecar = site.engine("airflow").output_containers.get("airflow-xcom-sidecar")
-        if sidecar is not None and sidecar.limits:
+        if sidecar is not None and sidecar.limits and step.gang is None:
             parts = (("requests", sidecar.requests), ("limits", sidecar.limits))
             named["sidecar_resources"] = {
                 part: {key: str(value) for key, value in amounts.items()} for part, amounts in parts if amounts
             }
     named |= _artifacts(task, request)
-    if is_supervised(step, site):
+    if step.gang is None and is_supervised(step, site):
         named["supervised"] = True
-    named |= budgets(step.retry)
-    if step.queue_timeout is not None:
+    named |= LAUNCHER_TRIES if launched else budgets(step.retry)
+    if step.queue_timeout is not None and not launched:
         named["queue_timeout"] = span(step.queue_timeout)
-    if step.spot is not None and step.spot.fallback_after is not None and (plain := on_demand(scope, task.name, site)):
-        named |= {"fallback_after": step.spot.fallback_after, "on_demand": plain}
+    after = step.spot.fallback_after if step.spot is not None and not launched else None
+    if after is not None:
+        plain = on_demand(scope, task.name, site)
+        first_plain = on_demand(scope, task.name, site, leads=True) if leads else plain
+        if plain or first_plain:
+            named |= {"fallback_after": after, "on_demand": plain}
+        if first_plain != plain:
+            named["leader_on_demand"] = first_plain
     whole = [] if request.pipeline.parallel is None else [Call("at_most", (request.pipeline.parallel,))]
     limits = [*whole, *(Call("at_most", (most, group), by) for most, group, by in limits_of(scope, task.name))]
     if limits:

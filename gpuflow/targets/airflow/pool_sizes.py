@@ -16,7 +16,7 @@ from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demands.of_pipeline import demand_of
 from gpuflow.demands.peaks import Bound
 from gpuflow.errors import Finding
-from gpuflow.pod.placement import devices
+from gpuflow.pod.placement import devices_of_step
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
 from gpuflow.spec.flow import every_step
@@ -91,7 +91,7 @@ def takers(pipelines: Iterable[Pipeline], site: Site) -> list[Takers]:
     found: dict[str, list[tuple[Pipeline, str, Step, int]]] = {}
     for pipeline in pipelines:
         for name, step in every_step(pipeline):
-            for resource, count in devices(step, site).resources.items():
+            for resource, count in devices_of_step(step, site).items():
                 found.setdefault(resource, []).append((pipeline, name, step, count))
     return [Takers(resource, tuple(steps)) for resource, steps in sorted(found.items())]
 

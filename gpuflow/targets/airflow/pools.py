@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuflow.pod.placement import devices
+from gpuflow.pod.placement import devices_of_step
 from gpuflow.site import Site
 from gpuflow.spec.step import Step
 
@@ -14,5 +14,5 @@ def pool_name(resource: str) -> str:
 
 
 def slots(step: Step, site: Site) -> dict[str, int]:
-    """The pool a step's task belongs to and the slots it takes there: one for each GPU, slice or share."""
-    return {pool_name(resource): count for resource, count in devices(step, site).resources.items()}
+    """The pool a step's task belongs to and the slots it takes there: one for each GPU, slice or share of its pods."""
+    return {pool_name(resource): count for resource, count in devices_of_step(step, site).items()}

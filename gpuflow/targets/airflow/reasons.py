@@ -38,8 +38,10 @@ def with_reasons(node: Any, whole: Any) -> Any:
         return node
     found = dict(_reasons(node.named, whole.named))
     named = {key: Noted(value, found[key]) if key in found else value for key, value in node.named.items()}
-    if isinstance(node.named.get("template"), Call):
-        named["template"] = _pod(node.named["template"], supervised="supervised" in node.named)
+    supervised = not {"supervised", "workers"}.isdisjoint(node.named)
+    for key in ("template", "leader"):
+        if isinstance(node.named.get(key), Call):
+            named[key] = _pod(node.named[key], supervised=supervised)
     return Call(node.name, node.args, named)
 
 

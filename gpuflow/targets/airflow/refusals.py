@@ -19,11 +19,12 @@ from gpuflow.targets.airflow.assets import refused_assets
 from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
 from gpuflow.targets.airflow.clock import clock_change
 from gpuflow.targets.airflow.flow import tasks_of, watched
+from gpuflow.targets.airflow.gangs import gang_findings, kept_by_launcher
 from gpuflow.targets.airflow.older import older_refusals
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.own_words import dag_words, refused_words, stock_refusals
 from gpuflow.targets.airflow.references import Scope
-from gpuflow.targets.constructs import uses
+from gpuflow.targets.constructs import Use, uses
 from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import Loss, construct_losses, left_out, refused
 
@@ -38,13 +39,14 @@ def partial_losses(request: Request) -> Iterator[Loss]:
     yield from map(refused, refused_words(request.pipeline))
     yield from map(refused, refused_assets(request.pipeline, request.site))
     yield from map(refused, _setups_unwatched(request.pipeline))
+    yield from map(refused, gang_findings(request))
     if any(planned.step.for_each for planned in request.plan.steps):
         scope = Scope(request.pipeline, refused=[])
         twins = [refused(finding) for finding in _inside(scope, request.site)]
         yield from map(refused, scope.refused or ())
         yield from twins
     if request.options_as(AirflowOptions).standalone:
-        yield from _standalone(request.pipeline)
+        yield from _standalone(request)
 
 
 def _setups_unwatched(pipeline: Pipeline) -> Iterator[Finding]:
@@ -138,10 +140,14 @@ def twins(name: str, sources: Mapping[str, Any], where: Where | None = None) -> 
             )
 
 
-def _standalone(pipeline: Pipeline) -> Iterator[Loss]:
+def _standalone(request: Request) -> Iterator[Loss]:
     """What the stock operators lose besides."""
     table = {**CAPABILITIES, **STANDALONE_CANNOT}
-    for loss in construct_losses(pipeline, table, "airflow --standalone", optional=False):
+
+    def counts(use: Use) -> bool:
+        return not kept_by_launcher(request, use)
+
+    for loss in construct_losses(request.pipeline, table, "airflow --standalone", optional=False, counts=counts):
         if loss.construct in STANDALONE_CANNOT:
             yield loss
-    yield from map(refused, stock_refusals(pipeline))
+    yield from map(refused, stock_refusals(request.pipeline))

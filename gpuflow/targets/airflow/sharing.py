@@ -32,6 +32,8 @@ STEMS = (
 )
 """In the order of the file."""
 CONTAINERS = ("initContainers", "containers")
+PODS = ("template", "leader")
+"""Arguments that are pods."""
 SHORT = 60
 """What fits in this many characters is easier to read where it stands."""
 
@@ -78,8 +80,7 @@ class Shared:
         if not isinstance(call, Call):
             return call
         named = self._replace(dict(call.named), ARGUMENTS)
-        if isinstance(named.get("template"), Call):
-            named["template"] = self._pod(named["template"])
+        named |= {key: self._pod(named[key]) for key in PODS if isinstance(named.get(key), Call)}
         return Call(call.name, call.args, named)
 
     def _pod(self, pod: Call) -> Call:
@@ -116,9 +117,11 @@ class Shared:
         if not isinstance(call, Call):
             return
         yield from ((stem, call.named[key], "") for key, stem in ARGUMENTS.items() if key in call.named)
-        pod = call.named.get("template")
-        if not isinstance(pod, Call):
-            return
+        for key in PODS:
+            if isinstance(call.named.get(key), Call):
+                yield from self._parts_of_pod(call.named[key])
+
+    def _parts_of_pod(self, pod: Call) -> Iterator[tuple[str, Any, str]]:
         home = _pipeline(pod)
         yield "LABELS", _labels(pod.args[0])[0], home
         spec = pod.named["spec"]

@@ -11,11 +11,14 @@ from gpuflow.targets.argo.alert_rules import alert_rules
 from gpuflow.targets.argo.alerts import AGENT_POD, sent_by_agent
 from gpuflow.targets.argo.capabilities import CAPABILITIES
 from gpuflow.targets.argo.facts import FACTS
+from gpuflow.targets.argo.gangs import BY_LAUNCHER
 from gpuflow.targets.argo.kustomize import kustomized
 from gpuflow.targets.argo.notes import request_notes
 from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.refusals import partial_losses
+from gpuflow.targets.constructs import Use
 from gpuflow.targets.frame import Artifact, Batch, Request, Target
+from gpuflow.targets.gang_uses import asked_of_engine
 from gpuflow.targets.losses import Loss
 
 
@@ -36,6 +39,9 @@ class Argo(Target):
         "start nothing that has secrets."
     )
     separator = "---\n"
+
+    def asked_of_it(self, request: Request) -> Iterable[Use]:
+        return asked_of_engine(request.plan, request.uses, BY_LAUNCHER)
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         return partial_losses(request)

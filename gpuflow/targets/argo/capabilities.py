@@ -36,11 +36,6 @@ _CANNOT = {
         "a suspend node with a duration resumes when the time is up, which is the opposite",
         "approve without a timeout",
     ),
-    "gang": Cannot(
-        "not yet",
-        "a gang needs a JobSet, and one Argo template is one pod",
-        "use one pod with several GPUs, or create the JobSet from a step of its own and wait for it",
-    ),
     "queue_timeout": Cannot(
         "upstream",
         "Argo can limit the time a pod runs, or its waiting and running together, but not the waiting alone",
@@ -85,7 +80,7 @@ _WEAKER = {
 
 _CARRIED = (
     "approval", "cache", "checkpoint", "checkpoint.scratch", "claims", "deadline", "exit.always", "exit.failure",
-    "exit.outputs", "exit.success", "for_each.list", "for_each.matrix", "for_each.output", "for_each.parallel",
+    "exit.outputs", "exit.success", "gang", "for_each.list", "for_each.matrix", "for_each.output", "for_each.parallel",
     "for_each.param", "for_each.range", "if_skipped.run", "inputs", "inputs.size", "outputs.artifact",
     "outputs.default", "outputs.size", "outputs.value",
     "parallel", "params", "params.enum", "pipeline", "retry.any", "retry.backoff", "retry.failures",

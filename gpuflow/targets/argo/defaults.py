@@ -30,6 +30,14 @@ def keeps_token(step: Step, site: Site) -> bool:
     return site.engine(FACTS.name).executor is not None and step.service_account is not None
 
 
+def given_by_argo(step: Step, site: Site) -> dict[str, Any]:
+    """What the workflow gives to its own pods: the account, and whether programs get its token."""
+    engine = site.engine(FACTS.name)
+    account = {} if engine.service_account is None else {"serviceAccountName": engine.service_account}
+    bare = engine.executor is not None and step.service_account is None
+    return {**account, **({"automountServiceAccountToken": False} if bare else {})}
+
+
 def _executor(executor: Executor | None) -> dict[str, Any]:
     """Argo refuses the first without the second (setupServiceAccount in workflowpod.go, 4.0.2)."""
     if executor is None:

@@ -8,6 +8,7 @@ from gpuflow.engines import starved_containers
 from gpuflow.errors import Finding, Where
 from gpuflow.plan import Plan, plan_of
 from gpuflow.pod import pod_for
+from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import falls_back
 from gpuflow.pod.restarts import counts_budgets
 from gpuflow.pod.supervision import saves_to_scratch, scratch_size
@@ -15,6 +16,7 @@ from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.targets.argo.alerts import alert_notes
+from gpuflow.targets.argo.defaults import given_by_argo
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.run_facts import without_schedule
@@ -25,11 +27,20 @@ from gpuflow.targets.losses import named_steps
 def shares_one_count(step: Step, site: Site) -> bool:
     """Both budgets, and nobody but Argo to count them."""
     retry = step.retry
+    if step.gang is not None:
+        return False  # its launcher counts
     return bool(retry and retry.failures and retry.interruptions) and not counts_budgets(step, site)
+
+
+def has_no_account(step: Step, site: Site) -> bool:
+    """A gang, and nobody who may create it."""
+    return step.gang is not None and site.gangs.service_account is None
 
 
 def leaves_spot_early(step: Step, site: Site) -> bool:
     """Failures count towards falling back as well."""
+    if step.gang is not None:
+        return False  # its launcher tells them apart
     return falls_back(step) and bool(step.retry and step.retry.after_failures)
 
 
@@ -52,10 +63,32 @@ def has_no_memory_to_grow(step: Step, site: Site) -> bool:
     return bool(step.retry and step.retry.more_memory) and step.memory is None
 
 
+def ranks_may_launch(step: Step, site: Site) -> bool:
+    """Programs with a token of the account that creates their gang."""
+    own = given_by_argo(step, site)
+    account = step.service_account or own.get("serviceAccountName")
+    holds = step.gang is not None and own.get("automountServiceAccountToken") is not False
+    return holds and account is not None and account == site.gangs.service_account
+
+
 MANY = 100
 """From how many pods of a fan-out in one queue on Kueue is told of each."""
 Applies = Callable[[Step, Site], bool]
 NOTES: tuple[tuple[str, str, Applies, str, str], ...] = (
+    (
+        "GF379",
+        "gang",
+        has_no_account,
+        "the pod that looks after the gang must be allowed to create JobSets, and the site names no account for it",
+        "set gangs.service_account in the site, and apply what gpuflow site gang prints",
+    ),
+    (
+        "GF380",
+        "gang",
+        ranks_may_launch,
+        "the programs of the ranks hold the token of the account that may create JobSets",
+        "name an account for Argo's own containers (engines.argo.executor in the site): programs then get no token",
+    ),
     (
         "GF324",
         "retry",
@@ -109,6 +142,7 @@ def notes(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
         for code, field, applies, text, hint in NOTES:
             found = [each for each in steps if each.kind == "container" and applies(each.step, site)]
             if found:
+                text = text.replace("JobSets", SPELLINGS[site.gangs.kind].plural)
                 names = tuple(each.own_name for each in found)
                 yield Finding(code, f"{named_steps(names)}: {text}", found[0].where(field), hint, "note")
     yield from _many_workloads(plan)
@@ -118,7 +152,7 @@ def notes(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
 def _many_workloads(plan: Plan) -> Iterator[Finding]:
     for each in plan.containers:
         queue, copies = each.step.queue or plan.site.queue, each.copies_in_run
-        if queue is not None and copies is not None and copies >= MANY:
+        if queue is not None and copies is not None and copies >= MANY and each.step.gang is None:
             yield Finding(
                 "GF319",
                 f'step "{each.name}": {copies} pods in queue {queue} are {copies} Kueue Workloads',
@@ -133,6 +167,8 @@ def _small_containers(plan: Plan) -> Iterator[Finding]:
     for each in plan.containers:
         if each.step.memory is None and not any(helper.memory for helper in each.step.sidecars):
             continue
+        if each.step.gang is not None:
+            continue  # its ranks are no pods of Argo's
         for name, limit in starved_containers(pod_for(each.pipeline, each.own_name, plan.site), FACTS):
             yield Finding(
                 "GF321",

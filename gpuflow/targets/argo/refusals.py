@@ -17,6 +17,7 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef
 from gpuflow.targets.argo.alerts import alert_refusals
 from gpuflow.targets.argo.facts import FACTS
+from gpuflow.targets.argo.gangs import gang_findings
 from gpuflow.targets.argo.graph import skipped_outputs
 from gpuflow.targets.argo.loops import item_findings
 from gpuflow.targets.argo.options import ArgoOptions
@@ -140,12 +141,15 @@ def _steps(plan: Plan) -> Iterator[Finding]:
 def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool = True) -> Iterator[Finding]:
     """What Argo cannot express of one step that runs a container."""
     yield from _default_tags(pipeline, name, pipeline.effective(name))
+    yield from gang_findings(pipeline, name, site.gangs.kind)
     yield from _no_token(pipeline, name, site)
     yield from _pod_findings(pipeline, name, site, tags_in_site)
 
 
 def _no_token(pipeline: Pipeline, name: str, site: Site) -> Iterator[Finding]:
     """Argo's own containers need a token in the pod, unless the site names an account for them."""
+    if pipeline.effective(name).gang is not None:
+        return  # they are in the launcher's pod
     hatch = pipeline.effective(name).kubernetes
     spec = ((hatch.merge if hatch else None) or {}).get("spec") or {}
     if spec.get(TOKEN) is False and site.engine(FACTS.name).executor is None:
@@ -168,7 +172,7 @@ def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool)
         pod = pod_for(pipeline, name, site, Inputs(), ENGINE)
         found = list(stray_tags(name, pod, pipeline.where_step(name)))
         yield from found
-        if not found:
+        if not found and step.gang is None:
             later_fields(pipeline, name, site, pod["spec"])
     except GpuflowError as refusal:
         where = pipeline.where_step(name)

@@ -50,6 +50,9 @@ STOPPED = f"(lastRetry.status == 'Error' || {CODE} in [75, 143] || {_begins(*TAK
 """A deleted pod is an Error without an exit code, or ends with 143; 75 is the supervisor's own word for it."""
 INTERRUPTED = f"!({OWN_FAULT}) && {STOPPED}"
 
+LAUNCHER_RETRIES: dict[str, Any] = {"limit": "100", "retryPolicy": "Always", "expression": INTERRUPTED}
+"""Of the pod that looks after a gang: one that was taken away finds its gang again. The budgets are its own matter."""
+
 
 def retry_strategy(
     retry: Retry | None, *, counted: bool, supervised: bool = False, timed: bool = False

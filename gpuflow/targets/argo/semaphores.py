@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.errors import Where, fail
-from gpuflow.pod.placement import devices
+from gpuflow.pod.placement import devices_of_step
 from gpuflow.site import Site
 from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
@@ -32,8 +32,8 @@ class Size:
 
 
 def sizes(step: Step, site: Site) -> list[Size]:
-    """What the step takes of each countable device."""
-    return [Size(resource, count) for resource, count in sorted(devices(step, site).resources.items())]
+    """What the step takes of each countable device; a gang takes it once for each rank."""
+    return [Size(resource, count) for resource, count in sorted(devices_of_step(step, site).items())]
 
 
 def synchronization(step: Step, site: Site, config_map: str | None) -> dict[str, Any] | None:

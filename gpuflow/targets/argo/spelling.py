@@ -53,6 +53,11 @@ def _hidden(match: re.Match[str]) -> str:
     return f"{dollars}$({BRACE})"
 
 
+def is_filled_in(text: str) -> bool:
+    """Whether Argo, or the kubelet after it, has something to put into the text."""
+    return "{{" in text or f"$({BRACE})" in text
+
+
 def safe(value: str) -> str:
     """An expression for a run-time value that survives Argo's later passes and the kubelet's expansion."""
     return f"{{{{=sprig.replace('{{', '$({BRACE})', sprig.replace('$', '$$', {value}))}}}}"

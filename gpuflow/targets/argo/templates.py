@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.later_attempts import falls_back, off_spot
+from gpuflow.pod.launcher import launcher_for
 from gpuflow.pod.restarts import counts_budgets
 from gpuflow.pod.supervision import is_supervised, keeps_state
 from gpuflow.pod.volumes import run_claim_volume
@@ -17,15 +18,15 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.types import reference_type
 from gpuflow.targets.argo.caching import memoize
-from gpuflow.targets.argo.defaults import keeps_token
+from gpuflow.targets.argo.defaults import given_by_argo, keeps_token
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.last_attempt import with_last_attempt
 from gpuflow.targets.argo.own_words import template_fields
 from gpuflow.targets.argo.patches import growing_memory, on_demand, pod_patch
 from gpuflow.targets.argo.places import PLACE
-from gpuflow.targets.argo.retries import retry_strategy
+from gpuflow.targets.argo.retries import LAUNCHER_RETRIES, retry_strategy
 from gpuflow.targets.argo.semaphores import synchronization
-from gpuflow.targets.argo.spelling import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs
+from gpuflow.targets.argo.spelling import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs, is_filled_in
 
 ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir)
 NATIVE = (
@@ -56,16 +57,15 @@ def step_template(
     """The template of a container step, and the inputs its caller must fill. `within`: how it reads its place."""
     inputs = Inputs() if inputs is None else inputs
     step = pipeline.effective(name)
-    retries = retry_strategy(
-        step.retry,
-        counted=counts_budgets(step, site),
-        supervised=is_supervised(step, site),
-        timed=step.timeout is not None and is_supervised(step, site),
-    )
+    retries = _retries(step, site)
     inputs.is_retried = retries is not None
-    pod = pod_for(pipeline, name, site, inputs, replace(ENGINE, within=within))
+    engine = replace(ENGINE, within=within)
+    if step.gang is None:
+        pod = pod_for(pipeline, name, site, inputs, engine)
+        later = later_fields(pipeline, name, site, pod["spec"])
+    else:
+        pod, later = launcher_for(pipeline, name, site, inputs, engine, is_filled_in, given_by_argo(step, site)), {}
     spec = dict(pod["spec"])
-    later = later_fields(pipeline, name, site, pod["spec"])
     (main,) = spec.pop("containers")
     init = spec.pop("initContainers", [])
     volumes = [volume for volume in spec.pop("volumes", []) if not _is_run_claim(volume, pipeline)]
@@ -95,9 +95,20 @@ def step_template(
     }
     if step.cache:
         template["memoize"] = memoize(pipeline.name, title, template, inputs)
-    if template["retryStrategy"] is not None and keeps_state(step, site):
+    if template["retryStrategy"] is not None and keeps_state(step, site) and step.gang is None:
         template["container"] = with_last_attempt(template["container"])
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
+
+
+def _retries(step: Step, site: Site) -> dict[str, Any] | None:
+    if step.gang is not None:
+        return LAUNCHER_RETRIES
+    return retry_strategy(
+        step.retry,
+        counted=counts_budgets(step, site),
+        supervised=is_supervised(step, site),
+        timed=step.timeout is not None and is_supervised(step, site),
+    )
 
 
 def later_fields(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]) -> dict[str, str]:

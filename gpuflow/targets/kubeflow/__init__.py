@@ -14,11 +14,14 @@ from gpuflow.pod.restarts import Restarts
 from gpuflow.site import Site
 from gpuflow.targets.alerts import endless_waits
 from gpuflow.targets.capabilities import Capabilities
+from gpuflow.targets.constructs import Use
 from gpuflow.targets.frame import Artifact, Request, Target
+from gpuflow.targets.gang_uses import asked_of_engine
 from gpuflow.targets.kubeflow.alerts import alert_refusals, with_alerts
 from gpuflow.targets.kubeflow.caching import never_cached
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES, capabilities_at
 from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.gangs import BY_RANKS, account_notes
 from gpuflow.targets.kubeflow.installation import unowned_volumes
 from gpuflow.targets.kubeflow.notes import cache_notes, key_notes, notes
 from gpuflow.targets.kubeflow.options import KubeflowOptions
@@ -53,6 +56,9 @@ class Kubeflow(Target):
     def restarts_at(self, site: Site) -> Restarts:
         return restarts_at(site)
 
+    def asked_of_it(self, request: Request) -> Iterable[Use]:
+        return asked_of_engine(request.plan, request.uses, BY_RANKS)
+
     def weaker(self, request: Request) -> Iterable[Finding]:
         yield from retry_notes(request.plan, restarts_at(request.site))
         yield from unsure_ends(request.plan)
@@ -73,6 +79,7 @@ class Kubeflow(Target):
         yield from hidden_paths(request.plan)
         yield from never_cached(request.plan)
         yield from unowned_volumes(request.plan)
+        yield from account_notes(request.plan)
         yield from endless_waits(request.plan)
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:

@@ -82,6 +82,10 @@ def alone(
         )
     refuse_nothing(step)
     refuse_flow(step, FLOW, "kubernetes.mount_pvc of kfp")
+    if step.gang is not None:
+        # Nothing would keep the gangs of two calls apart, or of two turns of a loop.
+        hint = "write the pipeline in gpuflow and compile it, which does"
+        raise fail("GF378", "a component of a hand-written pipeline looks after no gang", hint=hint)
     pipeline = Pipeline.model_construct(name=name, steps={name: step}, labels=dict(labels or {}))
     missing = [*construct_losses(pipeline, capabilities_at(site), FACTS.name), *partial_losses(plan_of(pipeline, site))]
     if missing and not judged:

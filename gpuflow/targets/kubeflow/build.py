@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from gpuflow.graph.order import order
-from gpuflow.pod import Engine, pod_for
+from gpuflow.pod import Engine
 from gpuflow.pod.restarts import without_state
 from gpuflow.pod.supervision import DEFAULT_GRACE, active_deadline
 from gpuflow.pod.volumes import run_claim_volume
@@ -20,10 +21,11 @@ from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.spec.types import output_types
 from gpuflow.targets.kubeflow.artifacts import artifact_types
 from gpuflow.targets.kubeflow.caching import cached_settings
-from gpuflow.targets.kubeflow.container import container_spec
+from gpuflow.targets.kubeflow.container import plain_container
 from gpuflow.targets.kubeflow.dag import AnyType, Dag, Fixed, Given, Item, Items, Task, Want, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.exit_outputs import defaults_of, defaults_step
 from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.gangs import task_pod
 from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops
 from gpuflow.targets.kubeflow.handover import handover
 from gpuflow.targets.kubeflow.helpers import helper_config
@@ -41,7 +43,7 @@ from gpuflow.targets.kubeflow.names import (
 )
 from gpuflow.targets.kubeflow.outcomes import asks_outcome, condition_on, outcome_channel
 from gpuflow.targets.kubeflow.own_words import set_caching, task_words
-from gpuflow.targets.kubeflow.pods import claim_channels, executor_config
+from gpuflow.targets.kubeflow.pods import claim_channels, plain_config
 from gpuflow.targets.kubeflow.retries import restarts_at, retry_policy
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
 from gpuflow.targets.kubeflow.values import STATUS, STRING, Type, constant, output_type, param_types, wanted_types
@@ -77,10 +79,9 @@ class Builder:
         # kfp takes a pipeline for a single component when a component bears the pipeline's name.
         self.names: Names = parent.names if parent else Names(pipeline.name)
         self.components: dict[str, Any] = parent.components if parent else {}
-        self.executors: dict[str, Any] = parent.executors if parent else {}
-        self.configs: dict[str, Any] = parent.configs if parent else {}
-        self.later: dict[str, dict[str, Any]] = parent.later if parent else {}
-        """What configs say that the installed SDK has no message for."""
+        self.executors: dict[str, dict[str, Any]] = parent.executors if parent else {}
+        self.configs: dict[str, dict[str, Any]] = parent.configs if parent else {}
+        """Both as plain data already: most steps have most of it alike."""
         self.step_names = {*pipeline.steps, *pipeline.exit}
         self.steps = {name: pipeline.effective(name) for name in (*pipeline.steps, *pipeline.exit)}
         self.reads = {
@@ -94,6 +95,7 @@ class Builder:
         """The outputs that exit steps read, where a step writes their defaults."""
         self.claim_volumes = {name: run_claim_volume(name) for name in pipeline.claims}
         self.restarts = restarts_at(site)
+        self.adds_containers = adds_containers(site)
         self.engine = replace(ENGINE, within=prefix.rstrip("-"), restarts=self.restarts)
 
     def type_of(self, channel: Channel, dag: Dag, items: Items) -> AnyType:
@@ -167,6 +169,8 @@ class Builder:
 
     def _made(self, name: str, step: Step) -> dict[Given, tuple[str, AnyType]]:
         """What a step gives: the text of every output, and the artifacts behind some."""
+        if not step.outputs:
+            return {}
         keys, made = handover(step).keys, dict[Given, tuple[str, AnyType]]()
         for out, output in step.outputs.items():
             ref = OutputRef(name, out)
@@ -195,14 +199,15 @@ class Builder:
         Gives what its text refers to, its claims, and a hash of what KFP's cache does not look at.
         """
         spelling = KubeflowSpelling()
-        pod = pod_for(self.pipeline, name, self.site, spelling, self.engine)
+        pod = task_pod(self.pipeline, name, self.site, spelling, self.engine)
         claims = claim_channels(pod, self.claim_volumes)
-        container = container_spec(pod["spec"]["containers"][0], outputs=handover(step))
-        self.executors[f"exec-{label}"] = ir.PipelineDeploymentConfig.ExecutorSpec(container=container)
+        container = plain_container(pod["spec"]["containers"][0], outputs=handover(step))
+        self.executors[f"exec-{label}"] = {"container": container}
         named = {volume: channel_name(claim) for volume, claim in claims.items()}
-        self.configs[f"exec-{label}"] = executor_config(pod, named)
-        if adds_containers(self.site):
-            self.later[f"exec-{label}"] = helper_config(pod)
+        config = plain_config(pod, named)
+        if self.adds_containers:  # which the installed SDK may have no message for
+            config = dict(sorted({**config, **helper_config(pod)}.items()))
+        self.configs[f"exec-{label}"] = config
         outcome = [outcome_channel(self.pipeline)] if asks_outcome(step) else []
         return [*spelling.used, *outcome], list(claims.values()), cached_settings(step, pod)
 
@@ -250,10 +255,16 @@ def component(label: str, inputs: Mapping[str, AnyType], outputs: Mapping[str, A
     """A component that one executor runs."""
     spec = ir.ComponentSpec(executor_label=label)
     if inputs:
-        spec.input_definitions.CopyFrom(inputs_of(inputs))
+        spec.input_definitions.CopyFrom(_inputs_once(tuple(inputs.items())))
     if outputs:
         spec.output_definitions.CopyFrom(outputs_of(outputs))
     return spec
+
+
+@lru_cache(maxsize=1024)
+def _inputs_once(types: tuple[tuple[str, AnyType], ...]) -> Any:
+    """Input definitions, one message for all components that take the same: whoever wants to change it copies it."""
+    return inputs_of(dict(types))
 
 
 def parameters(builder: Builder) -> Any:

@@ -79,8 +79,11 @@ def _start_time(schedule: Schedule) -> str | None:
 
 
 def accounts(pipeline: Pipeline) -> set[str | None]:
-    """The service accounts that steps ask for, those of sub-pipelines too; KFP gives a run one."""
-    return {step.service_account for _, step in every_step(pipeline) if step.runs_container}
+    """The service accounts that steps ask for, those of sub-pipelines too; KFP gives a run one.
+
+    The account of a gang is that of its ranks, which are no pods of KFP's.
+    """
+    return {step.service_account for _, step in every_step(pipeline) if step.runs_container and step.gang is None}
 
 
 def _call(function: str, *arguments: Any, **named: Any) -> str:

@@ -8,7 +8,6 @@ from gpuflow.targets.constructs import ENGINE_WORDS
 from gpuflow.targets.kubeflow.versions import adds_containers
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
-_CREATE = "gpuflow-run create; docs/guides/kubeflow.md, Create a Job, TrainJob or Experiment"
 _CODES = (
     "gpuflow-run keeps them: inside the pod, or where the site says retry: always and it has a place to count in. In a "
     "plain step every exit code counts alike"
@@ -41,9 +40,6 @@ _CANNOT = {
         "upstream",
         "it has no request for local disk",
         "volumes: {/scratch: {empty_dir: 50Gi}}, or a LimitRange default",
-    ),
-    "gang": Cannot(
-        "upstream", "a step is one pod", f"let the step create a JobSet or TrainJob and wait for it ({_CREATE})"
     ),
     "if_skipped.run": Cannot(
         "upstream",
@@ -156,6 +152,11 @@ _WEAKER = {
     "exit.outputs": Weaker(
         "a step that did not end well has the default of its output. A small container (images.alerts of the site) "
         "writes the defaults before the first step starts; where that container fails, no step and no exit step starts"
+    ),
+    "gang": Weaker(
+        "the task's pod looks after the ranks, which are no pods of KFP's and are named in its log. A pod that is lost "
+        "takes its gang with it: the step has failed, or, where the installation starts it again, begins anew with "
+        "whole budgets, from its last checkpoint"
     ),
     "checkpoint.scratch": Weaker(
         "Kubeflow limits the scratch space, but has no request for local disk: the scheduler does not count it"

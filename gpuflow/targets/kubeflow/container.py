@@ -8,39 +8,45 @@ from typing import Any
 from gpuflow.content import content_of, data_of
 from gpuflow.quantity import NANO, Quantity
 from gpuflow.targets.kubeflow.command import PLACEHOLDER, command_words
-from gpuflow.targets.kubeflow.handover import Handover
+from gpuflow.targets.kubeflow.handover import NOTHING, Handover
 from gpuflow.targets.kubeflow.messages import ir
+from gpuflow.targets.kubeflow.plain import plain
 from gpuflow.targets.kubeflow.text import BRACE, for_driver
 
 _Container: Any = ir.PipelineDeploymentConfig.PipelineContainerSpec
 _Resources: Any = _Container.ResourceSpec
 _GIGA = 10**9
-NOTHING = Handover()
 
 
 def container_spec(main: dict[str, Any], *, outputs: Handover = NOTHING) -> Any:
     """The typed container spec. `outputs`: what KFP's launcher looks for."""
     command = command_words(main, outputs)
-    spec = _Container()
-    spec.CopyFrom(_around(main, any(_BRACE in word for word in command)))
+    spec = _made(*_around(main, command))
     spec.command.extend(map(for_driver, command))
     return spec
+
+
+def plain_container(main: dict[str, Any], *, outputs: Handover = NOTHING) -> dict[str, Any]:
+    """The same as plain data. Many steps have all but the command alike: it is made once for each content."""
+    command = command_words(main, outputs)
+    said = _around(main, command)
+    content = content_of(said)
+    around = plain(_made(*said)) if content is None else _plain_once(content)
+    return dict(sorted({"command": list(map(for_driver, command)), **around}.items()))
 
 
 _BRACE = f"$({BRACE})"
 
 
-def _around(main: dict[str, Any], braces: bool) -> Any:
-    """All but the command, in which there may be `braces`. Many steps have the same: it is made once per content."""
+def _around(main: dict[str, Any], command: list[str]) -> tuple[str, list[Any], dict[str, Any], bool]:
+    """What a container has beside its command: image, variables, resources; and whether the command has braces."""
     env = [entry for entry in main.get("env", ()) if "value" in entry and PLACEHOLDER not in entry["value"]]
-    said = (main["image"], env, main.get("resources", {}), braces)
-    content = content_of(said)
-    return _made(*said) if content is None else _made_once(content)
+    return main["image"], env, main.get("resources", {}), any(_BRACE in word for word in command)
 
 
 @lru_cache(maxsize=1024)
-def _made_once(content: bytes) -> Any:
-    return _made(*data_of(content))
+def _plain_once(content: bytes) -> dict[str, Any]:
+    return plain(_made(*data_of(content)))
 
 
 def _made(image: str, env: list[dict[str, str]], resources: dict[str, dict[str, str]], braces: bool) -> Any:

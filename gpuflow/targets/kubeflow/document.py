@@ -68,13 +68,13 @@ def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
     own = pipeline_words(pipeline)
     spec.pipeline_info.display_name = own.display_name or ""
     spec.default_pipeline_root = own.pipeline_root or ""
-    spec.root.CopyFrom(ir.ComponentSpec(dag=dag.spec(pipeline.outputs)))
+    spec.root.dag.CopyFrom(dag.spec(pipeline.outputs))
     if pipeline.params:
         spec.root.input_definitions.CopyFrom(parameters(builder))
     if pipeline.outputs:
         types = {name: dag.produced[ref][2] for name, ref in pipeline.outputs.items()}
         spec.root.output_definitions.CopyFrom(outputs_of(types))
-    executors = plain(ir.PipelineDeploymentConfig(executors=builder.executors))
+    executors = {"executors": dict(sorted(builder.executors.items()))}
     written = dict(sorted({**plain(spec), "deploymentSpec": executors}.items()))
     return written, _platform(builder, _run_config(pipeline)), len(builder.executors)
 
@@ -91,8 +91,7 @@ def _run_config(pipeline: Pipeline) -> dict[str, Any]:
 
 def _platform(builder: Builder, config: dict[str, Any]) -> dict[str, Any]:
     kubernetes: dict[str, Any] = {}
-    whole = {label: {**plain(config), **builder.later.get(label, {})} for label, config in builder.configs.items()}
-    said = {label: dict(sorted(whole[label].items())) for label in sorted(whole) if whole[label]}
+    said = {label: config for label, config in sorted(builder.configs.items()) if config}
     if said:
         kubernetes["deploymentSpec"] = {"executors": said}
     if config:

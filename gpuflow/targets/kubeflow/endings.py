@@ -25,6 +25,7 @@ from gpuflow.targets.kubeflow.names import (
     release_task,
 )
 from gpuflow.targets.kubeflow.outcomes import ANSWER, asking_step, asks_outcome
+from gpuflow.targets.kubeflow.plain import plain
 from gpuflow.targets.kubeflow.values import LIST, STATUS, STRING, Type
 
 CREATE, DELETE = "argostub/createpvc", "argostub/deletepvc"
@@ -80,7 +81,7 @@ def _defaults(builder: Builder, body: Dag) -> dict[OutputRef, tuple[str, str]]:
     made = builder.components[body.tasks[name].component_ref.name]
     made.output_definitions.CopyFrom(outputs_of({key: body.produced[ref][2] for ref, key in keys.items()}))
     places = (f"{{{{$.outputs.parameters['{key}'].output_file}}}}" for key in keys.values())
-    builder.executors[made.executor_label].container.command.extend(places)
+    builder.executors[made.executor_label]["container"]["command"] += places
     return {ref: (name, key) for ref, key in keys.items()}
 
 
@@ -112,7 +113,7 @@ def _asking(builder: Builder, name: str, dag: Dag, handler: str) -> Task:
     made.input_definitions.parameters[status].CopyFrom(inputs_of({status: STATUS}).parameters[status])
     made.output_definitions.CopyFrom(outputs_of({ANSWER: STRING}))
     words = (handler, placeholder(status), f"{{{{$.outputs.parameters['{ANSWER}'].output_file}}}}")
-    builder.executors[made.executor_label].container.command.extend(words)
+    builder.executors[made.executor_label]["container"]["command"] += words
     task.wants[status] = (StatusRef(), STATUS)
     task.outputs[OutputRef(name, ANSWER)] = (ANSWER, STRING)
     return task
@@ -160,7 +161,7 @@ def _stub(builder: Builder, name: str, image: str, wants: dict[str, Want], outpu
     label = builder.names.unique(name)
     executor = ir.PipelineDeploymentConfig.ExecutorSpec()
     executor.container.image = image
-    builder.executors[f"exec-{label}"] = executor
+    builder.executors[f"exec-{label}"] = plain(executor)
     inputs = {key: type_ for key, (_, type_) in wants.items()}
     builder.components[f"comp-{label}"] = component(f"exec-{label}", inputs, outputs)
     spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))

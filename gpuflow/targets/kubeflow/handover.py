@@ -27,6 +27,8 @@ class Handover:
 
     def words(self) -> list[str]:
         """The options of the supervisor that say it."""
+        if not self.keys:
+            return []
         told = [f"--output-kind={name}={kind}" for name, kind in self.kinds.items()]
         told += [f"--hand-over={name}" for name in self.files]
         return [
@@ -35,8 +37,14 @@ class Handover:
         ]
 
 
+NOTHING = Handover()
+"""That of a step without outputs."""
+
+
 def handover(step: Step, *, alone: bool = False) -> Handover:
     """What a step hands over. `alone`: in a hand-written pipeline, where KFP's own components may read its files."""
+    if not step.outputs:
+        return NOTHING
     said = task_words(step).hand_over
     files = alone if said is None else said
     kinds = {name: output.kind for name, output in step.outputs.items() if output.kind is not None}

@@ -18,6 +18,7 @@ from gpuflow.spec.container import Security
 from gpuflow.spec.step import Step
 from gpuflow.spec.volumes import Volume
 from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.gangs import own_pods
 from gpuflow.targets.losses import Loss, named_steps
 
 KEY = "engines.kubeflow.fs_group"
@@ -33,7 +34,7 @@ def fs_group_patch(site: Site) -> dict[str, Any]:
 def fs_group_losses(plan: Plan) -> Iterator[Loss]:
     """Steps that name a group other than the installation's."""
     given = plan.site.engine(FACTS.name).fs_group
-    for each in plan.containers:
+    for each in own_pods(plan):
         wanted = each.step.security.fs_group if each.step.security is not None else None
         if wanted is not None and wanted != given:
             has = "gives none" if given is None else f"gives {given} to all pods"
@@ -47,7 +48,7 @@ def fs_group_losses(plan: Plan) -> Iterator[Loss]:
 
 def unowned_volumes(plan: Plan) -> Iterator[Finding]:
     """One warning about all claims that a step may not be able to write to, because nobody gives them to its group."""
-    found = {each.name: claims for each in plan.containers if (claims := unowned_claims(each.step, plan.site))}
+    found = {each.name: claims for each in own_pods(plan) if (claims := unowned_claims(each.step, plan.site))}
     if found:
         named = tuple(dict.fromkeys(claim for each in found.values() for claim in each))
         yield unowned(tuple(found), named, plan.site, plan.where(next(iter(found))))

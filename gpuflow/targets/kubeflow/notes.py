@@ -13,6 +13,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
 from gpuflow.spec.types import output_types
+from gpuflow.targets.kubeflow.gangs import own_pods
 from gpuflow.targets.kubeflow.retries import restarts_at
 from gpuflow.targets.losses import named_steps
 
@@ -46,7 +47,7 @@ def key_notes(plan: Plan) -> Iterator[Finding]:
     key = plan.site.runtime.key
     restarts = restarts_at(plan.site)
     signed = tuple(
-        each.name for each in plan.containers if has_records(each.step, seen_by(each, plan.site, restarts), restarts)
+        each.name for each in own_pods(plan) if has_records(each.step, seen_by(each, plan.site, restarts), restarts)
     )
     if key is not None and signed:
         yield Finding(
@@ -62,7 +63,7 @@ def key_notes(plan: Plan) -> Iterator[Finding]:
 def cache_notes(plan: Plan) -> Iterator[Finding]:
     """KFP mounts no folders of nodes: what the site has there for other engines is not used."""
     cache = plan.site.runtime.cache
-    fetching = tuple(each.name for each in plan.containers if fetches(each.step))
+    fetching = tuple(each.name for each in own_pods(plan) if fetches(each.step))
     if cache is not None and cache.host_path is not None and fetching:
         yield Finding(
             "GF305",

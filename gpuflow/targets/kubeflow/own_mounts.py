@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from gpuflow.errors import Finding
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod.supervision import saves_to_scratch
+from gpuflow.targets.kubeflow.gangs import own_pods
 
 MOUNTS = ("/kfp-launcher", "/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config", "/var/run/argo")
 """Each is an empty folder of the pod: what the image has there is hidden."""
@@ -17,7 +18,7 @@ Place = tuple[tuple[str | int, ...], str]
 
 def taken_mounts(plan: Plan) -> Iterator[Finding]:
     """Volumes where KFP mounts one itself: Kubernetes refuses two mounts of one path, and the step never starts."""
-    for each in plan.containers:
+    for each in own_pods(plan):
         for place, path in _mounted(each):
             if _normal(path) in MOUNTS:
                 yield Finding(
@@ -31,7 +32,7 @@ def taken_mounts(plan: Plan) -> Iterator[Finding]:
 
 def hidden_paths(plan: Plan) -> Iterator[Finding]:
     """Steps that work where KFP mounts an empty folder."""
-    for each in plan.containers:
+    for each in own_pods(plan):
         for place, path in _used(each):
             mount = _around(_normal(path))
             if mount is not None and not any(_below(_normal(path), _normal(own)) for _, own in _mounted(each)):

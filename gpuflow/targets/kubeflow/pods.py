@@ -12,6 +12,7 @@ from gpuflow.content import content_of, data_of
 from gpuflow.pod.nodes import PREFERRED, REQUIRED
 from gpuflow.targets.kubeflow.messages import ir, platform
 from gpuflow.targets.kubeflow.names import ClaimRef
+from gpuflow.targets.kubeflow.plain import plain
 from gpuflow.targets.kubeflow.text import each_for_driver
 from gpuflow.targets.kubeflow.values import constant
 
@@ -33,8 +34,7 @@ _OF_MAIN = ("volumeMounts", "imagePullPolicy")
 
 def executor_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> Config:
     """The typed config of a pod. `claims`: where the name of each run's claim comes from, by volume name."""
-    config = platform.KubernetesExecutorConfig()
-    config.CopyFrom(_settings(pod["spec"], claims))
+    config = _made(*_settings(pod["spec"], claims))
     # Argo puts labels and annotations on the pod by itself: the driver, and its kubelet, have no part in it.
     metadata = pod.get("metadata", {})
     config.pod_metadata.labels.update(metadata.get("labels", {}))
@@ -42,19 +42,29 @@ def executor_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> Config:
     return config
 
 
-def _settings(spec: dict[str, Any], claims: Mapping[str, Any]) -> Config:
-    """All but the metadata. Most pods of a pipeline have the same: it is made once for each content."""
+def plain_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as plain data. Most pods of a pipeline have all but the metadata alike: it is made once."""
+    said = _settings(pod["spec"], claims)
+    content = content_of(said)
+    config = plain(_made(*said)) if content is None else _plain_once(content)
+    given = pod.get("metadata", {})
+    metadata = {key: dict(sorted(given[key].items())) for key in ("annotations", "labels") if given.get(key)}
+    return dict(sorted({**config, "podMetadata": metadata}.items())) if metadata else config
+
+
+def _settings(
+    spec: dict[str, Any], claims: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
+    """All that a config says but the metadata."""
     main = spec["containers"][0]
     said = {key: spec[key] for key in _OF_SPEC if key in spec}
     own = {key: main[key] for key in _OF_MAIN if key in main}
-    env = [entry for entry in main.get("env", ()) if "valueFrom" in entry]
-    content = content_of((said, own, env, dict(claims)))
-    return _made(said, own, env, claims) if content is None else _made_once(content)
+    return said, own, [entry for entry in main.get("env", ()) if "valueFrom" in entry], dict(claims)
 
 
 @lru_cache(maxsize=1024)
-def _made_once(content: bytes) -> Config:
-    return _made(*data_of(content))
+def _plain_once(content: bytes) -> dict[str, Any]:
+    return plain(_made(*data_of(content)))
 
 
 def _made(spec: dict[str, Any], main: dict[str, Any], env: list[dict[str, Any]], claims: Mapping[str, Any]) -> Config:

@@ -27,6 +27,7 @@ from gpuflow.targets.kubeflow.calls import accounts
 from gpuflow.targets.kubeflow.command import command_words
 from gpuflow.targets.kubeflow.exit_outputs import exit_reads, has_one_end
 from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.gangs import gang_findings, own_pods, task_pod
 from gpuflow.targets.kubeflow.handover import handover
 from gpuflow.targets.kubeflow.helpers import helper_problems
 from gpuflow.targets.kubeflow.installation import fs_group_losses
@@ -56,6 +57,7 @@ def partial_losses(plan: Plan) -> Iterator[Loss]:
     yield from map(refused, _scheduled_dates(plan))
     yield from map(refused, _fan_outs(plan))
     yield from map(refused, _pods(plan))
+    yield from map(refused, gang_findings(plan))
     yield from _everywhere(plan, _pipeline_omissions, _step_omissions, optional=True)
     yield from _unread_at_exit(plan)
     yield from fs_group_losses(plan)
@@ -65,7 +67,7 @@ def partial_losses(plan: Plan) -> Iterator[Loss]:
 
 def _patches(plan: Plan) -> Iterator[Loss]:
     """Fields of patches that KFP has no place for, by name."""
-    for each in plan.containers:
+    for each in own_pods(plan):
         hatch, name = each.step.kubernetes, each.own_name
         if hatch is None or hatch.merge is None:
             continue
@@ -86,7 +88,7 @@ def _helpers(plan: Plan) -> Iterator[Loss]:
     """What init containers and sidecars say that a KFP which adds containers has no word for."""
     if not adds_containers(plan.site):
         return  # refused as a whole
-    for each in plan.containers:
+    for each in own_pods(plan):
         if not (each.step.init_containers or each.step.sidecars):
             continue
         name, claims = each.own_name, {run_claim_volume(claim) for claim in each.pipeline.claims}
@@ -155,7 +157,7 @@ def _pod_findings(each: PlannedStep, site: Site) -> Iterator[Finding]:
     name, step = each.own_name, each.step
     try:
         engine = Engine(FACTS.supervisor, FACTS.outputs_dir, restarts=restarts_at(site), mounts_host_paths=False)
-        pod = pod_for(each.pipeline, name, site, KubeflowSpelling(), engine)
+        pod = task_pod(each.pipeline, name, site, KubeflowSpelling(), engine)
     except GpuflowError:
         return  # said by whoever makes the pod
     main = pod["spec"]["containers"][0]
@@ -284,6 +286,8 @@ def _braces(what: str, place: Place) -> Problem:
 
 
 def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
+    if step.gang is not None:
+        return  # its ranks are no pods of KFP's
     for path, volume in step.volumes.items():
         claim = volume.claim or volume.new_claim
         if volume.read_only and not (volume.config_map or volume.secret):
@@ -366,4 +370,6 @@ def _values(pipeline: Pipeline, value: Any, what: str, place: Place) -> Iterator
 
 def _variables(pipeline: Pipeline) -> set[str]:
     """The environment variables of all steps, those of sub-pipelines too: values are handed down."""
-    return {key for _, step in every_step(pipeline) for key in step.env}
+    leaders = (step.gang.leader for _, step in every_step(pipeline) if step.gang is not None)
+    own = {key for leader in leaders if leader is not None for key in leader.env}
+    return own | {key for _, step in every_step(pipeline) for key in step.env}

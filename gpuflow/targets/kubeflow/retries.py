@@ -36,8 +36,8 @@ def retry_policy(step: Step, site: Site, restarts: Restarts, deadline: int | Non
     every attempt to wait for its node and to reach the kubelet's deadline.
     """
     again = pods_again(step, site, restarts)
-    if step.retry is None or not again:
-        return None
+    if step.retry is None or not again or step.gang is not None:
+        return None  # attempts of a gang are its launcher's
     start, factor = written_backoff(step.retry, again)
     longest = (deadline or LONGEST_ATTEMPT) + min(LONGEST_WAIT, longest_wait(step.retry, again))
     total = min(MOST, max(LEAST_DURATION, (again + 1) * longest))

@@ -22,6 +22,7 @@ from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.step import Step
+from gpuflow.targets.kubeflow.gangs import own_pods
 from gpuflow.targets.kubeflow.retries import LONGEST_WAIT, is_flattened, restarts_at
 from gpuflow.targets.losses import named_steps
 
@@ -41,7 +42,7 @@ Said = tuple[str, str, str]
 def retry_notes(plan: Plan, restarts: Restarts) -> Iterator[Finding]:
     """One note for each thing that holds, with the steps it holds for."""
     found: dict[Said, list[PlannedStep]] = {}
-    for each in plan.containers:
+    for each in own_pods(plan):
         if each.step.retry is not None and each.step.retry.attempts:
             for said in _said(each.step, seen_by(each, plan.site, restarts), restarts):
                 found.setdefault(said, []).append(each)

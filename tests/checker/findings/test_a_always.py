@@ -21,9 +21,8 @@ RESULTS = "count/workflowtaskresults.argoproj.io"
 @pytest.mark.parametrize(
     ("engine", "text"),
     [
-        ("argo", "steps: {a: {command: [x], gang: {workers: 2}}}"),
-        ("airflow", "steps: {a: {command: [x], gang: {workers: 2}}}"),
-        ("kubeflow", "steps: {a: {command: [x], gang: {workers: 2}}}"),
+        ("airflow", "steps: {a: {command: [x], cache: true}}"),
+        ("kubeflow", "steps: {a: {command: [x], termination_grace: 5m}}"),
         ("argo", "steps: {a: {command: [x], queue_timeout: 5m}}"),
         ("kubeflow", "parallel: 1\nsteps: {a: {command: [x]}, b: {command: [x]}}"),
     ],
@@ -31,6 +30,45 @@ RESULTS = "count/workflowtaskresults.argoproj.io"
 def test_a3_what_an_engine_refuses_is_never_and_named(engine: str, text: str) -> None:
     report = checked(text, engine=engine)
     assert (report.verdict, codes(report)) == ("never", ["GF301"])
+
+
+@pytest.mark.parametrize("engine", ["airflow", "argo"])
+@pytest.mark.parametrize("key", ["count/jobsets.jobset.x-k8s.io", "count/jobs.batch", "services", "count/services"])
+def test_an_attempt_of_a_gang_is_more_than_its_pods(key: str, engine: str) -> None:
+    text = "steps: {a: {command: [x], gang: {workers: 2}}}"
+    assert checked(text, counts({key: 0}), engine=engine).verdict == "never"
+    assert checked(text, counts({key: 1}), engine=engine).verdict == "always"
+
+
+@pytest.mark.parametrize("engine", ["airflow", "argo"])
+@pytest.mark.parametrize(
+    ("key", "each"),
+    [
+        ("count/pytorchjobs.kubeflow.org", 1),
+        ("services", 2),
+        ("count/jobsets.jobset.x-k8s.io", 0),
+        ("count/jobs.batch", 0),
+    ],
+)
+def test_an_attempt_that_is_a_pytorchjob_counts_as_one(key: str, each: int, engine: str) -> None:
+    text = "steps: {a: {command: [x], gang: {workers: 2}}}"
+    given = Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": {"kind": "pytorchjob"}})
+    assert checked(text, counts({key: each}), engine=engine, site=given).verdict == "always"
+    if each:
+        assert checked(text, counts({key: each - 1}), engine=engine, site=given).verdict == "never"
+
+
+@pytest.mark.parametrize(("engine", "verdict"), [("argo", "never"), ("airflow", "always")])
+def test_a_launcher_leaves_every_gang_behind_and_an_operator_deletes_what_succeeded(engine: str, verdict: str) -> None:
+    gang = "command: [x], gang: {workers: 2}"
+    text = f"steps: {{a: {{{gang}}}, b: {{{gang}, needs: [a]}}}}"
+    assert checked(text, counts({"count/jobsets.jobset.x-k8s.io": 1}), engine=engine).verdict == verdict
+
+
+def test_a_jobset_that_failed_is_kept_beside_the_next_one() -> None:
+    text = "steps: {a: {command: [x], gang: {workers: 2}, retry: {failures: 1}}}"
+    verdicts = [checked(text, counts({"count/jobsets.jobset.x-k8s.io": most}), engine="airflow") for most in (1, 2)]
+    assert [report.verdict for report in verdicts] == ["may-queue", "always"]
 
 
 # A4: the pods that a Kubeflow run leaves behind, worked out by hand from KFP's compiler.

@@ -7,6 +7,7 @@ import pytest
 from tests.checker.kueue.questions import GPU, SMALL
 from tests.checker.kueue.scenes import asked, cluster_queue, flavor, holder, pod_set, scene, with_spec, workload
 
+RACKS = {"metadata": {"name": "racks"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}
 FITTING = scene(workload(pod_set(gpu="1")), cluster_queue(SMALL))
 CHECKED = scene(
     workload(pod_set(gpu="1")),
@@ -36,7 +37,7 @@ def check(name: str, active: str) -> dict[str, Any]:
         ),
         (
             scene(workload(pod_set(gpu="1")), cluster_queue(SMALL), flavors=[flavor("a", topologyName="racks")]),
-            {"topologies": [{"metadata": {"name": "racks"}}]},
+            {"topologies": [RACKS]},
             "topology-aware scheduling places the pods of main on nodes",
         ),
         (
@@ -89,7 +90,7 @@ def test_never_stays_never_whatever_else_has_a_say() -> None:
 def test_a_pod_without_topology_does_not_go_to_a_topology_flavor() -> None:
     queue = cluster_queue({"a": {GPU: "2"}, "b": {GPU: "2"}})
     case = scene(workload(pod_set(gpu="1")), queue, flavors=[flavor("a", topologyName="racks"), flavor("b")])
-    answer = asked(case, topologies=[{"metadata": {"name": "racks"}}])
+    answer = asked(case, topologies=[RACKS])
     assert answer.fits and answer.pod_sets == {"main": {GPU: "b"}}
     assert asked(case).unmodeled == ("ClusterQueue cq is active only if racks exists",)
     missing = asked(case, topologies=[])

@@ -109,6 +109,15 @@ def test_it_is_not_said_where_it_is_not_so(code: str) -> None:
     assert code not in [each.code for each in findings(CASES[code].silent)]
 
 
+SUPERVISED = "command: [gpuflow-run, %s--checkpoint-path=/ckpt, --, python, train.py]"
+
+
+@pytest.mark.parametrize(("store", "said"), [("", True), ("--store=s3://bucket/runs, ", False)])
+def test_checkpoints_that_the_supervisor_carries_to_a_store_are_not_lost(store: str, said: bool) -> None:
+    text = torch(1, f"{CHECKPOINTS}, {SUPERVISED % store}", f"{NEVER}\n      {EMPTY}")
+    assert ("GF767" in [each.code for each in findings(text)]) is said
+
+
 def counted(text: str, code: str, site: Site | None = None) -> Where:
     """Where the one line stands that counts what is silenced."""
     said = findings(text, site)

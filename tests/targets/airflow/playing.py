@@ -132,10 +132,15 @@ class Stage:
                 event = fired(pause.trigger)
 
 
+waiting: list[GpuPodTrigger] = []
+"""The triggers that were started, the last of them perhaps still waiting."""
+
+
 def fired(trigger: GpuPodTrigger) -> dict[str, Any]:
     """The event of a trigger that has been through the database."""
     _, kwargs = trigger.serialize()
-    again = GpuPodTrigger(**json.loads(json.dumps(kwargs)))
+    again = type(trigger)(**json.loads(json.dumps(kwargs)))
+    waiting.append(again)
 
     async def first() -> dict[str, Any]:
         async for event in again.run():

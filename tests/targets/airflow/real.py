@@ -1,19 +1,28 @@
 """Plays one task against a real cluster: `python -m tests.targets.airflow.real '{"namespace": …, "pod": …}'`.
 
-Runs in Airflow's environment and inside the cluster's network; prints how the task ended as JSON.
+Runs in Airflow's environment and inside the cluster's network; prints how the task ended as JSON. On SIGTERM it does
+what Airflow does when a person stops the task: on_kill of the operator, or with `killed_in: trigger` of the trigger.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import sys
 from dataclasses import asdict
-from typing import Any
+from datetime import timedelta
+from typing import Any, NoReturn
 
-from gpuflow.airflow import GpuPodOperator, Pod, trigger
+from gpuflow.airflow import GpuGangOperator, GpuPodOperator, Pod, gang_objects, trigger
 
+from . import playing
 from .playing import Stage
+
+
+class Killed(BaseException):
+    """Somebody stopped the task."""
 
 
 def main(order: dict[str, Any]) -> None:
@@ -21,9 +30,14 @@ def main(order: dict[str, Any]) -> None:
     pod, arguments = order["pod"], order.get("arguments", {})
     if order.get("lost_after") is not None:
         trigger.LOST_AFTER = order["lost_after"]
+    if order.get("jobset_version"):
+        gang_objects.VERSION = order["jobset_version"]
+    if "queue_timeout" in arguments:
+        arguments["queue_timeout"] = timedelta(seconds=arguments["queue_timeout"])
+    tasks: list[Any] = []
 
     def make() -> Any:
-        return GpuPodOperator(
+        task = (GpuGangOperator if "workers" in arguments else GpuPodOperator)(
             **{
                 "task_id": "train",
                 "namespace": order["namespace"],
@@ -33,8 +47,23 @@ def main(order: dict[str, Any]) -> None:
                 **arguments,
             }
         )
+        tasks.append(task)
+        return task
 
-    played = Stage().play(make, tries_before=order.get("tries_before", 0))
+    def told(*_: Any) -> NoReturn:
+        if order.get("killed_in") != "trigger":
+            tasks[-1].on_kill()
+        raise Killed
+
+    if order.get("killed_in"):
+        signal.signal(signal.SIGTERM, told)
+    try:
+        played = Stage().play(make, tries_before=order.get("tries_before", 0))
+    except Killed:
+        if order["killed_in"] == "trigger":
+            asyncio.run(playing.waiting[-1].on_kill())
+        print("KILLED", flush=True)
+        return
     print("ENDED", json.dumps(asdict(played)), flush=True)
 
 

@@ -23,7 +23,7 @@ from gpuflow.targets.frame import Request, compile_with
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 CASES = sorted(path.stem for path in (HERE / "cases").glob("*.yaml"))
-SITES = {"spot": "gke"}
+SITES = {"spot": "gke", "led-gang": "gke"}
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
 
 
@@ -72,7 +72,6 @@ def test_user_text_stands_in_the_file_as_a_literal_and_never_as_a_template() -> 
     ("what", "body"),
     [
         ("cache", "steps: {a: {command: [x], cache: true}}"),
-        ("gang", "steps: {a: {command: [x], gpu: a100-80gb, gang: 2}}"),
         ("schedule.replace", 'schedule: {cron: "0 0 * * *", concurrency: replace}\nsteps: {a: {command: [x]}}'),
         ("schedule.catch_up", 'schedule: {cron: "0 0 * * *", catch_up: true}\nsteps: {a: {command: [x]}}'),
     ],

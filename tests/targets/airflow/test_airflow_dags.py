@@ -24,6 +24,8 @@ from gpuflow.targets import load_target
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.frame import Request, compile_with
 
+from .test_airflow_compile import SITES
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 CASES = sorted(path.stem for path in (HERE / "cases").glob("*.yaml") if path.stem != "stock")
@@ -60,7 +62,7 @@ def test_airflow_stores_every_dag_and_reads_it_back(bag: Any) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_pipeline_handed_over_in_python_is_the_compiled_dag(case: str, bag: Any) -> None:
-    site = "gke" if case == "spot" else "nvidia"
+    site = SITES.get(case, "nvidia")
     live = to_dag(HERE / "cases" / f"{case}.yaml", site=site, namespace="ml")
     ours, compiled = stored(live)["dag"], stored(bag[live.dag_id])["dag"]
     for document in (ours, compiled):
@@ -85,6 +87,8 @@ def test_any_change_of_a_pod_makes_a_new_dag_version() -> None:
     before = "{apiVersion: gpuflow/v1, kind: Pipeline, name: p, steps: {a: {image: i, command: [x], env: {%s}}}}"
     long = ", ".join(f"V{number}: {'x' * 60}" for number in range(100))
     assert version(before % (long + ", LAST: one")) != version(before % (long + ", LAST: two"))
+    led = before.replace("env: {%s}", "gang: {workers: 1, leader: {env: {%s}}}")
+    assert version(led % (long + ", LAST: one")) != version(led % (long + ", LAST: two"))
 
 
 def test_a_step_on_its_own_takes_values_from_tasks_and_depends_on_them(bag: Any) -> None:

@@ -95,7 +95,6 @@ EVALUATIONS = {
     ("params", "more"),
     [
         ({}, ["prepare", "push", "report-release"]),
-        ({"probing": True}, ["prepare", "push", "probe", "report-release"]),
         # The whole sub-pipeline is skipped, the step inside that runs anyway included.
         ({"deploy": False}, []),
     ],

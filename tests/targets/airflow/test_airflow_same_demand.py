@@ -12,10 +12,7 @@ from gpuflow.readers import Document, Foreign, Library, Options
 from gpuflow.readers.python import Pythons, read_program
 from tests.readers.equality import EVERY_KEY, PIPELINES, assert_same, example
 
-NO_GANGS = {EVERY_KEY: "Airflow has no gangs: what is compiled with allow_lossy is one pod"}
 ALLOWED: dict[str, dict[str, str]] = {
-    "example:gang": NO_GANGS,
-    "construct:gang": NO_GANGS,
     "construct:engines.airflow": {EVERY_KEY: "it names a pool, whose size is not in the file: at most"},
 }
 """By pipeline, the quota keys that differ, and why."""

@@ -106,10 +106,8 @@ def commands(server: StandIn) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("bad", "good", "pods"),
     [
-        ((), True, {"create", "train", "audit", "drop", "bye"}),
         (("train",), False, {"create", "train", "audit", "drop", "bye"}),
         (("drop",), True, {"create", "train", "audit", "drop", "bye"}),
-        (("audit",), False, {"create", "train", "audit", "drop", "bye"}),
         (("create",), False, {"create", "bye"}),
     ],
 )

@@ -269,7 +269,7 @@ def test_backoff_has_whole_seconds_and_never_a_max_duration() -> None:
     [
         ("on_data", "on_data: s3://b/x\nsteps: {a: {command: [x]}}"),
         ("schedule.catch_up", 'schedule: {cron: "0 0 * * *", catch_up: true}\nsteps: {a: {command: [x]}}'),
-        ("gang", "steps: {a: {command: [x], gang: 4}}"),
+        ("queue_timeout", "steps: {a: {command: [x], queue_timeout: 1h}}"),
         ("approval.timeout", "steps: {a: {approval: {message: m, timeout: 1h}}}"),
     ],
 )
@@ -284,10 +284,10 @@ def test_what_argo_cannot_say_is_refused_by_name(construct: str, text: str) -> N
 
 def test_losses_are_written_into_the_artifact_when_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "p.yaml"
-    source.write_text(HEAD + "steps: {a: {command: [x], gang: 2}, b: {command: [y], gang: 2}}")
+    source.write_text(HEAD + "steps: {a: {command: [x], queue_timeout: 1h}, b: {command: [y], queue_timeout: 1h}}")
     assert main(["compile", str(source), "--target", "argo", "--allow-lossy"]) == 0
     out, err = capsys.readouterr()
-    assert '# LOST: argo does not support gang (steps "a", "b")' in out
+    assert '# LOST: argo does not support queue_timeout (steps "a", "b")' in out
     assert "GF303" in err
 
 

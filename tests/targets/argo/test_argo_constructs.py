@@ -97,6 +97,7 @@ steps:
 """
 OF_THE_POD = """
 steps:
+  together: {image: i, command: [x], gang: {workers: 2, rendezvous: {framework: torchrun}}}
   a:
     command: [x]
     gpu: a100-80gb sxm

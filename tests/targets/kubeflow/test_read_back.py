@@ -8,7 +8,6 @@ from gpuflow.errors import GpuflowError
 from tests.readers.equality import EVERY_KEY, PIPELINES, assert_same, example, read_back
 
 DISK = "KFP has no request for local disk; the target says so"
-GANG = "KFP runs one pod for each task; the target refuses gangs"
 DEVICES = "a task of KFP asks for one kind of device; the target says so"
 ALLOWED: dict[str, dict[str, str]] = {
     "example:finetune": {
@@ -16,10 +15,8 @@ ALLOWED: dict[str, dict[str, str]] = {
         "requests.ephemeral-storage": DISK,
         "requests.rdma/hca": DEVICES,
     },
-    "example:gang": {EVERY_KEY: GANG},
     "construct:checkpoint.scratch": {"requests.ephemeral-storage": DISK},
     "construct:ephemeral_storage": {"limits.ephemeral-storage": DISK, "requests.ephemeral-storage": DISK},
-    "construct:gang": {EVERY_KEY: GANG},
     "construct:if_skipped.run": {
         EVERY_KEY: "its condition never holds, and in KFP nothing runs after a skipped step; the target says so"
     },

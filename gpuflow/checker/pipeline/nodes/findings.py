@@ -27,9 +27,13 @@ from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import LimitLine, Verdict, worst
 from gpuflow.checker.wording import amount, asking, bounding, listed, waiting, where_of
 from gpuflow.demands import Demand
+from gpuflow.demands.gang_scheduling import is_scheduled_as_gang
 from gpuflow.errors import Finding
 
 GANGS: Final = "gangs"
+START_WHOLE: Final = (
+    "give them a Kueue queue, which admits a gang whole, or a scheduler that does (kubernetes.scheduler)"
+)
 
 
 class PoolReport(NamedTuple):
@@ -386,7 +390,9 @@ def _gangs(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
     free = [
         each
         for each in node_verdicts.verdicts
-        if each.request.pod_group.pods > 1 and not each.request.assignment.flavors
+        if each.request.pod_group.pods > 1
+        and not each.request.assignment.flavors
+        and not is_scheduled_as_gang(each.request.pod_group.pod)
     ]
     waits = [each for each in free if each.verdict == "may-queue"]
     if not waits:
@@ -400,9 +406,22 @@ def _gangs(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
             f"{listed(list(witness), 'gang')}: {many} gangs at once can each take a part of the nodes and wait "
             "forever for the rest",
             where_of(demand, waits[0].request.pod_group.steps[0]),
-            "let one gang run at a time (needs, or parallel), or give them a Kueue queue, which admits a gang whole",
+            f"let one gang run at a time (needs, or parallel); or {START_WHOLE}",
             severity="warning",
         )
+        return
+    for each in waits:
+        pending = each.decision.pending if each.decision is not None else ()
+        if len(pending) > 1:
+            steps = each.request.pod_group.steps
+            yield Finding(
+                "GF522",
+                f"{listed(list(steps), 'gang')}: {named(pending, 'pod')} for the same nodes; if they wait for each "
+                "other as well, each side can take a part of the nodes and wait forever for the rest",
+                where_of(demand, steps[0]),
+                START_WHOLE,
+                severity="warning",
+            )
 
 
 def _who(*pod_groups: PodGroup) -> str:

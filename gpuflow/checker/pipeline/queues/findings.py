@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpuflow.checker.contention.pending import named
 from gpuflow.checker.hints.queues import elsewhere, queue_hint
 from gpuflow.checker.kueue.amounts import UNLIMITED
+from gpuflow.checker.kueue.reasons import NoPlace
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.outcome import Outcome, foremost
 from gpuflow.checker.pipeline.pod_groups import PodGroup
@@ -103,10 +104,20 @@ def _findings(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict)
             severity="warning",
             kubernetes=found.message,
         )
-    elif each.decision is None:
+    elif each.lacks_place:
         yield Finding(
             "GF517",
-            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until others release quota",
+            f"{who} may wait in queue {request.queue}: its quota is there, but other pods can take the nodes that its "
+            "topology leaves it",
+            where,
+            hint,
+            severity="warning",
+        )
+    elif each.decision is None:
+        what = "nodes of its topology" if any(isinstance(one, NoPlace) for one in found.reasons) else "quota"
+        yield Finding(
+            "GF517",
+            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until others release {what}",
             where,
             hint,
             severity="warning",

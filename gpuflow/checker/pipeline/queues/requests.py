@@ -110,7 +110,7 @@ def _groups(kueue: Kueue, head: Head, amounts: Mapping[str, int]) -> Iterator[Gr
             name
             for name in group.flavors
             if not kueue.flavors[name].mismatch(pod_set.constraints)
-            and not topology_mismatch(pod_set, kueue.flavors[name], queue, topologies, group.covered)
+            and not topology_mismatch(pod_set, kueue.flavors[name], queue, topologies, group.covered, kueue.levels)
             and all(node.potential((name, resource)) >= amount for resource, amount in asked.items())
         )
         may_preempt_on = may_preempt and len(fitting) > 1

@@ -12,7 +12,9 @@ from gpuflow.checker.kueue import Kueue
 from gpuflow.checker.kueue.queues import read_cluster_queue
 from gpuflow.checker.kueue.reservations import read_reservations
 from gpuflow.checker.pipeline.pod_groups import PodGroup
+from gpuflow.checker.pipeline.queues.topology_annotations import topology_request
 from gpuflow.checker.snapshot.not_shown import asks_namespace, runs_kueue, shows_namespace
+from gpuflow.checker.snapshot.unmodeled_kinds import makers_of_nodes
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, QUEUED_BY, read_selector
@@ -22,13 +24,6 @@ QUEUE_KINDS: Final = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Cohort")
 DEFAULT_QUEUE: Final = "default"
 """The LocalQueue that takes pods which name none."""
 CONFIGURATION_KEY: Final = "controller_manager_config.yaml"
-TOPOLOGY: Final = {
-    "kueue.x-k8s.io/podset-required-topology": "required",
-    "kueue.x-k8s.io/podset-preferred-topology": "preferred",
-    "kueue.x-k8s.io/podset-unconstrained-topology": "unconstrained",
-    "kueue.x-k8s.io/podset-slice-required-topology": "podSetSliceRequiredTopology",
-    "kueue.x-k8s.io/podset-slice-size": "podSetSliceSize",
-}
 
 
 class Inactive(NamedTuple):
@@ -59,6 +54,8 @@ class Setup:
     """Queues that say of themselves that they are not active, by kind and name."""
     knows_queues: bool = True
     """Whether the snapshot says which queues there are; where it does not, no pod is followed into one."""
+    knows_flavors: bool = True
+    """Whether the snapshot shows flavors; where it does not, nobody knows whether they have a topology."""
     integrations: frozenset[str] = frozenset()
     """The kinds that Kueue is configured for; empty: not known, and taken for all of them."""
 
@@ -79,10 +76,11 @@ class Setup:
         return not self.integrations or by in self.integrations
 
     def workload(self, pod_group: PodGroup, queue: str) -> dict[str, Any]:
-        """The Workload that Kueue makes of a pod or a gang: one pod set, named main."""
+        """The Workload that Kueue makes of a pod or a gang: one pod set."""
         annotations = pod_group.pod["metadata"].get("annotations", {})
-        topology = {field: annotations[key] for key, field in TOPOLOGY.items() if key in annotations}
-        pod_set = {"name": "main", "count": pod_group.pods, "template": {"spec": pod_group.pod["spec"]}}
+        topology = topology_request(annotations) if self.knows_flavors else {}
+        template = {"spec": pod_group.pod["spec"]}
+        pod_set = {"name": pod_group.pod_set, "count": pod_group.pods, "template": template}
         priority = self.priority_of(pod_group)
         return {
             "metadata": {"name": pod_group.steps[0].replace(".", "-").replace("/", "-"), "namespace": self.namespace},
@@ -129,6 +127,9 @@ def read_setup(cluster: Cluster, namespace: str) -> Setup | None:
                 runtime_classes=cluster.bodies("RuntimeClass"),
                 admission_checks=cluster.bodies("AdmissionCheck"),
                 topologies=cluster.bodies("Topology"),
+                nodes=cluster.bodies("Node"),
+                pods=cluster.bodies("Pod"),
+                nodes_may_come=bool(makers_of_nodes(cluster)),
                 configuration=configuration,
                 reserved={item.name: read_reservations(item.body) for item in cluster.of("ClusterQueue")},
             ),
@@ -140,6 +141,7 @@ def read_setup(cluster: Cluster, namespace: str) -> Setup | None:
             tuple(each for each in workloads if _is_settled(each)),
             dict(_inactive(cluster, namespace)),
             cluster.knows("LocalQueue") and cluster.knows("ClusterQueue"),
+            cluster.knows("ResourceFlavor"),
             integrations,
         )
     except (ValueError, yaml.YAMLError) as refusal:

@@ -16,6 +16,7 @@ from gpuflow.checker.kueue.tree import QuotaNode
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.cohort_limits import Level, cohort_headroom
 from gpuflow.checker.pipeline.queues.pending import PendingWorkloads
+from gpuflow.checker.pipeline.queues.places import OtherPods, always_placed, placed_flavors
 from gpuflow.checker.pipeline.queues.requests import (
     UNQUEUED,
     FlavorAssignment,
@@ -70,6 +71,8 @@ class QueueVerdict:
     """Why it is never admitted, for another reason than quota."""
     lags: str | None = None
     """What a queue says against itself that its objects no longer confirm."""
+    lacks_place: bool = False
+    """Whether other pods can take the nodes that its topology leaves it, though quota is there."""
 
 
 class QueueVerdicts:
@@ -88,6 +91,7 @@ class QueueVerdicts:
         self._charged: dict[tuple[QuotaNode, FlavorResource, QuotaNode, int | None], int | None] = {}
         self._pending_workloads = self._pending_by_queue()
         self.pending = PendingWorkloads(self.kueue, self._pending_workloads)
+        self._others = OtherPods([each for each in pod_groups if not each.is_driver], concurrency, runs)
         self.all = [self._decide(request) for request in self.requests]
 
     def assignments(self, pod_group: PodGroup) -> tuple[FlavorAssignment, ...]:
@@ -185,11 +189,25 @@ class QueueVerdicts:
         decision = _summed([answer for answer, _ in decisions]) if request.found.verdict == "fit" else None
         lags = next((own.words for _, own in self._own_words(request)), None)
         verdict: Verdict = "may-queue" if decision is None or ahead or lags else decision.verdict
+        lacks_place = verdict == "always" and not self._is_always_placed(request)
+        verdict = "may-queue" if lacks_place else verdict
         if unknown:
             verdict = "unknown"
         if ahead is not None and ahead.is_forever:
             verdict = "never"  # whatever else is to be said of it: nobody looks at it
-        return QueueVerdict(request, verdict, decision, unknown, ahead, tuple(assignments or ()), lags=lags)
+        return QueueVerdict(
+            request, verdict, decision, unknown, ahead, tuple(assignments or ()), lags=lags, lacks_place=lacks_place
+        )
+
+    def _is_always_placed(self, request: QueueRequest) -> bool:
+        """Whether it always finds a place, if a topology places it: also when those who wait now come first."""
+        flavors = list(dict.fromkeys(name for group in request.groups for name in group.flavors))
+        asked = placed_flavors(self.kueue, self.setup.workload(request.pod_group, request.queue), flavors)
+        if not asked:
+            return True
+        placed = {name for name, flavor in self.kueue.flavors.items() if flavor.topology is not None}
+        waiting = any(not placed.isdisjoint(self.kueue.queues[name].flavors) for name in self._pending_workloads)
+        return not waiting and always_placed(self.kueue, request.pod_group, asked, self._others)
 
     def _decide_with_pending(
         self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency

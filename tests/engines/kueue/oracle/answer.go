@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"gpuflow.test/engines/lines"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
@@ -57,7 +58,10 @@ func newConditionAnswer() (lines.Answer, error) {
 		if err := json.Unmarshal(input, &q); err != nil {
 			return nil, err
 		}
-		s := newScene(q)
+		s, err := newScene(q)
+		if err != nil {
+			return nil, err
+		}
 		refused, err := s.reconcile()
 		if err != nil {
 			return nil, err
@@ -74,7 +78,10 @@ func newConditionAnswer() (lines.Answer, error) {
 }
 
 func answer(q question) (out output, err error) {
-	s := newScene(q)
+	s, err := newScene(q)
+	if err != nil {
+		return out, err
+	}
 	out.ID = q.ID
 	name, _ := s.queues.ClusterQueueForWorkload(s.asking)
 	out.ClusterQueue = string(name)
@@ -145,10 +152,18 @@ func (s *scene) run(fitsEmpty bool) (cycles []cycle, loops bool, err error) {
 	}
 }
 
-// fitsEmpty asks again with nothing admitted: the difference between waiting and never.
+// fitsEmpty asks again with nothing admitted, and with no pods but those of the nodes' own: the difference between
+// waiting and never.
 func fitsEmpty(q question) (bool, error) {
 	q.Admitted = nil
-	cycles, _, err := newScene(q).run(false)
+	q.Pods = slices.DeleteFunc(slices.Clone(q.Pods), func(pod corev1.Pod) bool {
+		return !slices.ContainsFunc(pod.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.Kind == "DaemonSet" })
+	})
+	s, err := newScene(q)
+	if err != nil {
+		return false, err
+	}
+	cycles, _, err := s.run(false)
 	if err != nil {
 		return false, err
 	}

@@ -30,6 +30,13 @@ type podSet struct {
 	Flavors  map[corev1.ResourceName]flavorOfPodSet `json:"flavors"`
 	Message  string                                 `json:"message,omitempty"`
 	Attempts []attempt                              `json:"attempts,omitempty"`
+	Domains  []domain                               `json:"domains,omitempty"`
+}
+
+// domain is a place in a topology, and how many pods go there.
+type domain struct {
+	Values []string `json:"values"`
+	Count  int32    `json:"count"`
 }
 
 type flavorOfPodSet struct {
@@ -92,6 +99,11 @@ func viewPodSet(assigned *flavorassigner.PodSetAssignment) podSet {
 	for resource, flavor := range assigned.Flavors {
 		usage := assigned.Requests[resource]
 		view.Flavors[resource] = flavorOfPodSet{string(flavor.Name), flavor.Mode.String(), usage.String()}
+	}
+	if assigned.TopologyAssignment != nil {
+		for _, d := range assigned.TopologyAssignment.Domains {
+			view.Domains = append(view.Domains, domain{d.Values, d.Count})
+		}
 	}
 	for _, tried := range assigned.FlavorAssignmentAttempts {
 		a := attempt{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,10 +14,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	jobsetapi "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	qcache "sigs.k8s.io/kueue/pkg/cache/queue"
 	schdcache "sigs.k8s.io/kueue/pkg/cache/scheduler"
 	"sigs.k8s.io/kueue/pkg/controller/core"
+	"sigs.k8s.io/kueue/pkg/controller/jobframework"
+	"sigs.k8s.io/kueue/pkg/controller/jobs/jobset"
 	"sigs.k8s.io/kueue/pkg/scheduler"
 	"sigs.k8s.io/kueue/pkg/scheduler/preemption/expectations"
 	"sigs.k8s.io/kueue/pkg/workload"
@@ -33,6 +37,12 @@ type question struct {
 	LocalQueues   []kueue.LocalQueue     `json:"localQueues"`
 	Admitted      []kueue.Workload       `json:"admitted"`
 	Workload      kueue.Workload         `json:"workload"`
+	// JobSet, when it is given, is what the workload is made of: Kueue's own integration says which pod sets it has.
+	JobSet *jobsetapi.JobSet `json:"jobSet"`
+	// What topology-aware scheduling looks at.
+	Topologies []kueue.Topology `json:"topologies"`
+	Nodes      []corev1.Node    `json:"nodes"`
+	Pods       []corev1.Pod     `json:"pods"`
 }
 
 // scene is a Kueue manager in one process: the controllers that fill its caches, and its scheduler.
@@ -48,8 +58,11 @@ type scene struct {
 
 // newScene lets copies of the objects arrive as events, in the order in which each is known when the next one
 // needs it.
-func newScene(q question) *scene {
+func newScene(q question) (*scene, error) {
 	q = q.copy()
+	if err := q.fromJobSet(); err != nil {
+		return nil, err
+	}
 	q.Admitted = slices.DeleteFunc(q.Admitted, q.belowCohortCycle)
 
 	store := newStore(q.objects()...)
@@ -65,6 +78,17 @@ func newScene(q question) *scene {
 	}
 	setAdmissionRoutineWrapper(s.scheduler, inline{})
 
+	for i := range q.Topologies {
+		cache.AddOrUpdateTopology(logr.Discard(), &q.Topologies[i])
+	}
+	for i := range q.Nodes {
+		cache.TASCache().SyncNode(&q.Nodes[i])
+	}
+	for i := range q.Pods {
+		if belongsToNonTASCache(&q.Pods[i]) {
+			cache.TASCache().Update(&q.Pods[i], logr.Discard())
+		}
+	}
 	flavors := core.NewResourceFlavorReconciler(store, queues, cache, nil)
 	for i := range q.Flavors {
 		flavors.Create(event.TypedCreateEvent[*kueue.ResourceFlavor]{Object: &q.Flavors[i]})
@@ -87,7 +111,21 @@ func newScene(q question) *scene {
 		s.workloads.Create(event.TypedCreateEvent[*kueue.Workload]{Object: &q.Admitted[i]})
 	}
 	s.workloads.Create(event.TypedCreateEvent[*kueue.Workload]{Object: s.asking})
-	return s
+	return s, nil
+}
+
+// fromJobSet gives the workload the queue and the pod sets that Kueue takes from a JobSet.
+func (q *question) fromJobSet() error {
+	if q.JobSet == nil {
+		return nil
+	}
+	podSets, err := (*jobset.JobSet)(q.JobSet).PodSets(context.Background(), nil)
+	if err != nil {
+		return err
+	}
+	q.Workload.Spec.PodSets = podSets
+	q.Workload.Spec.QueueName = jobframework.QueueNameForObject(q.JobSet)
+	return nil
 }
 
 func (q question) copy() question {
@@ -98,6 +136,9 @@ func (q question) copy() question {
 	q.LocalQueues = copies(q.LocalQueues)
 	q.Admitted = copies(q.Admitted)
 	q.Workload = *q.Workload.DeepCopy()
+	q.Topologies = copies(q.Topologies)
+	q.Nodes = copies(q.Nodes)
+	q.Pods = copies(q.Pods)
 	return q
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	_ "unsafe" // for go:linkname
 
+	corev1 "k8s.io/api/core/v1"
 	schdcache "sigs.k8s.io/kueue/pkg/cache/scheduler"
+	_ "sigs.k8s.io/kueue/pkg/controller/tas" // for belongsToNonTASCache
 	"sigs.k8s.io/kueue/pkg/scheduler"
 	"sigs.k8s.io/kueue/pkg/scheduler/flavorassigner"
 	"sigs.k8s.io/kueue/pkg/scheduler/preemption"
@@ -24,6 +26,9 @@ func getAssignments(s *scheduler.Scheduler, ctx context.Context, wl *workload.In
 
 //go:linkname setAdmissionRoutineWrapper sigs.k8s.io/kueue/pkg/scheduler.(*Scheduler).setAdmissionRoutineWrapper
 func setAdmissionRoutineWrapper(s *scheduler.Scheduler, wrapper routine.Wrapper)
+
+//go:linkname belongsToNonTASCache sigs.k8s.io/kueue/pkg/controller/tas.belongsToNonTASCache
+func belongsToNonTASCache(pod *corev1.Pod) bool
 
 // inline runs what the scheduler would start in the background, so that a cycle is over when it returns.
 type inline struct{}

@@ -18,6 +18,7 @@ from .case import Case
 BATCH = 12
 """So many steps share one pipeline, and one of KFP's drivers for the whole of it."""
 ELSEWHERE = {
+    "gang": "tests/cluster/test_kubeflow_gangs.py, which needs JobSet too",
     "exit.outputs": "scenes.py, after success and after failure",
     "schedule": "scenes.py, as recurring runs",
     "schedule.catch_up": "scenes.py, as recurring runs",

@@ -1,0 +1,189 @@
+"""`GpuGangOperator`: a step whose pods work together, as one JobSet for each attempt.
+
+Budgets, tries, deadlines, outputs and alerts are those of `GpuPodOperator`. What ends an attempt is judged as the
+launcher of other engines judges it: a rank that was taken away makes it an interruption, whatever the others died of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+
+from gpuflow.airflow import ledger as books
+from gpuflow.airflow import watching
+from gpuflow.airflow.ends import End
+from gpuflow.airflow.gang_objects import StepGangs
+from gpuflow.airflow.operator import GpuPodOperator
+from gpuflow.airflow.pods import Pod
+from gpuflow.airflow.references import Context
+from gpuflow.runtime import gang_outputs, outcomes, outputs
+from gpuflow.runtime.gang_following import SETTLE
+from gpuflow.runtime.gang_kinds import PYTORCHJOB, WORDS
+from gpuflow.runtime.gang_verdict import Verdict
+from gpuflow.runtime.history import COSTS
+
+OURS = "gpuflow-run: "
+"""What every last word of a supervisor begins with."""
+NOT_TAKEN = {
+    "limits": "ranks are no pods of Airflow's, which counts none of them: let tasks wait for each other",
+    "sidecar_resources": "outputs come from rank 0's last words: leave it out",
+}
+"""Arguments of `GpuPodOperator` that a gang cannot have."""
+
+
+class GpuGangOperator(StepGangs, GpuPodOperator):
+    """Runs one step as a gang.
+
+    :param template: the pod of each rank, as for `GpuPodOperator`. Its command runs under `gpuflow-run --gang`.
+    :param workers: how many ranks; beside a leader, how many others.
+    :param leader: the pod of rank 0, where it is not like the others. Their commands need `--rank-offset=1` then.
+    :param leader_on_demand: fields of the leader's spec that replace its own after `fallback_after` interruptions,
+        where they are not those of `on_demand`.
+    :param kind: the kind of object, as `gangs.kind` of a site says it; the variables of `template` must be for it.
+    :param settle: seconds after a failed rank in which one that was taken away is still looked for.
+    :param kwargs: arguments of `GpuPodOperator`, but for `limits` and `sidecar_resources`. `other_node` keeps later
+        attempts away from the node of the rank that failed first.
+    """
+
+    ui_color = "#c1e3f0"
+    template_fields: Sequence[str] = ("template", "leader")
+    template_fields_renderers = {"template": "json", "leader": "json"}  # noqa: RUF012 (Airflow's own shape)
+
+    def __init__(
+        self,
+        *,
+        template: Pod,
+        workers: int,
+        leader: Pod | None = None,
+        leader_on_demand: Mapping[str, Any] | None = None,
+        kind: str = "jobset",
+        settle: float = SETTLE,
+        **kwargs: Any,
+    ) -> None:
+        _refuse(kwargs)
+        _known(kind, leader)
+        super().__init__(template=template, **{"supervised": True, **kwargs})
+        self.kind = kind
+        self.workers = workers
+        self.leader = leader
+        self.leader_on_demand = leader_on_demand
+        self.settle = settle
+
+    def _pods_of_task(self, context: Context) -> list[dict[str, Any]]:
+        try:
+            return super()._pods_of_task(context)
+        except ApiException as answer:
+            if answer.status != 403:
+                raise
+            self._refuse(f"Airflow may not list {self.what}s there (HTTP 403)", self._meant(answer).words, "GF503")
+
+    def _trigger(self, **arguments: Any) -> Any:
+        from gpuflow.airflow.gang_trigger import GpuGangTrigger
+
+        gang = {
+            "shape": self._shape(),
+            "settle": self.settle,
+            "final_exit_codes": list(self.final_exit_codes),
+            "retryable_exit_codes": None if self.retryable_exit_codes is None else list(self.retryable_exit_codes),
+        }
+        return GpuGangTrigger(gang=gang, **arguments)
+
+    def _shape(self) -> list[Any]:
+        from gpuflow.kubernetes.labels import LEADER, WORKERS
+
+        pods = [self.template] if self.leader is None else [self.leader, self.template]
+        spans = [float(_manifest(pod)["spec"].get("terminationGracePeriodSeconds") or 30) for pod in pods]
+        first, more = (WORKERS, 0) if self.leader is None else (LEADER, 1)
+        return [self.workers + more, first, max(spans), self.what]
+
+    def jobset(self) -> dict[str, Any]:
+        """The JobSet of an attempt, or what else it is, as far as it is known before the run, for who reads the DAG."""
+        return self._built(_manifest(self.template), None if self.leader is None else _manifest(self.leader))
+
+    def _decide(self, context: Context, event: Mapping[str, Any]) -> Any:
+        jobsets = self._pods_of_task(context)
+        ledger = books.load(context, jobsets, event.get("ledger"))
+        what, name = event["what"], event["name"]
+        if what in ("room", "time"):
+            return self._go_on(context, ledger, jobsets)
+        rank_0 = event.get("rank_0")
+        self._seen = None if rank_0 is None else rank_0["metadata"]["name"]
+        there = next((each for each in jobsets if each["metadata"]["name"] == name), None)
+        if what in ("never", "late", "stuck", "timeout"):
+            return self._give_up(context, ledger, event, there)
+        return self._judged(context, ledger, event, there)
+
+    def _judged(
+        self, context: Context, ledger: books.Ledger, event: Mapping[str, Any], there: dict[str, Any] | None
+    ) -> Any:
+        """What follows from the verdict of the trigger, and from what rank 0 has left."""
+        self._deciding = True
+        verdict = Verdict(**event["verdict"])
+        values: dict[str, Any] = {}
+        if verdict.outcome == outcomes.SUCCEEDED and self.outputs:
+            verdict, values = self._outputs_of(event.get("rank_0"), verdict)
+        if event.get("must_go") and there is not None:
+            self._delete(there["metadata"]["name"])
+            there = None
+        interrupted = verdict.outcome == outcomes.INTERRUPTED
+        words = _sentence(event.get("rank_0"), self._kind.container)
+        if self.other_node and verdict.node is None and COSTS.get(verdict.outcome) == "failures":
+            self.log.warning(
+                "other_node: nobody knows which rank failed first; the next attempt keeps away from no more nodes"
+            )
+        what = f"{self.what} {event['name']}"
+        end = End(what, verdict.outcome, verdict.because, interrupted, values, words, node=verdict.node)
+        return self._follow_up(context, ledger, end, there)
+
+    def _outputs_of(self, rank_0: Mapping[str, Any] | None, verdict: Verdict) -> tuple[Verdict, dict[str, Any]]:
+        """The typed outputs. A gang that completed, and whose outputs nobody knows, has not succeeded."""
+        declared = [outputs.Output(name, kind, None) for name, kind in self.outputs.items()]
+        try:
+            kept = gang_outputs.read(declared, rank_0, self._kind.container)
+        except outputs.BadOutput as refusal:
+            return Verdict(outcomes.RETRYABLE, f"it succeeded, but {refusal}", 1), {}
+        if kept is None:
+            return Verdict(outcomes.INTERRUPTED, f"the {self.what} is completed, but {gang_outputs.NOTHING}"), {}
+        values = {each.name: outputs.typed(each, kept[each.name].value or "") for each in declared}
+        self.kept = {name: {"uri": values[name]} for name in self.artifacts if name in values}
+        return verdict, values
+
+
+def _manifest(pod: Pod | Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"metadata": pod.metadata, "spec": pod.spec} if isinstance(pod, Pod) else pod
+
+
+def _sentence(rank_0: Mapping[str, Any] | None, container: str = "main") -> str:
+    """What rank 0's supervisor says of the end, which knows the rank that was first: all of them exit alike."""
+    ended = watching.container_state(rank_0 or {}, container).get("terminated") or {}
+    line = str(ended.get("message") or "").partition("\n")[0]
+    return f" ({line})" if line.startswith(OURS) else ""
+
+
+def _known(kind: str, leader: Pod | None) -> None:
+    if kind in WORDS and (leader is None or WORDS[kind] is not PYTORCHJOB):
+        return
+    from gpuflow.errors import Finding, GpuflowError
+    from gpuflow.spec.building import caller
+
+    if kind in WORDS:
+        from gpuflow.pod.gang_pytorchjob import NO_LEADER, WITHOUT_LEADER
+
+        raise GpuflowError([Finding("GF408", f"a PyTorchJob has no leader: {NO_LEADER}", caller(), WITHOUT_LEADER)])
+    hint = f"write one of {', '.join(WORDS)}"
+    raise GpuflowError([Finding("GF408", f"a gang cannot be a {kind!r}", caller(), hint)])
+
+
+def _refuse(given: Mapping[str, Any]) -> None:
+    wrong = [name for name in NOT_TAKEN if given.get(name)]
+    if not wrong:
+        return
+    from gpuflow.errors import Finding, GpuflowError
+    from gpuflow.spec.building import caller
+
+    where = caller()
+    raise GpuflowError(
+        Finding("GF378", f"GpuGangOperator does not take {name}", where, NOT_TAKEN[name]) for name in wrong
+    )

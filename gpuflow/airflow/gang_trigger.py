@@ -1,0 +1,210 @@
+"""What waits for a gang without holding a worker: for the queue, while its ranks run, and until they have ended.
+
+It follows the JobSet of one attempt as the launcher of other engines does (`gpuflow.runtime.gang_following`), and notes
+the verdict on it: whoever comes after a lost triggerer need not judge again what is gone by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import cached_property
+from typing import Any
+
+from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
+
+from gpuflow.airflow import watching
+from gpuflow.airflow.asking import answered, asked, request
+from gpuflow.airflow.gang_objects import folder, refusal_of
+from gpuflow.airflow.refusals import Refusal
+from gpuflow.airflow.trigger import LOST_CONNECTION, GpuPodTrigger, is_past
+from gpuflow.runtime import gang_object
+from gpuflow.runtime.api_server import Refused, Unreachable
+from gpuflow.runtime.gang_following import Draining, Following
+from gpuflow.runtime.gang_kinds import KINDS, GangKind
+from gpuflow.runtime.gang_object import Shape
+from gpuflow.runtime.gang_verdict import Verdict
+from gpuflow.runtime.gang_watch import Watch, waiting_words
+from gpuflow.runtime.outcomes import SUCCEEDED
+
+PATIENCE = 60.0
+"""Seconds in which a refusal to look at the gang may be a passing one."""
+
+
+class GpuGangTrigger(GpuPodTrigger):
+    """Waits for one thing about one JobSet; `pod_name` is its name. `gang`: its shape, and which exit codes mean what.
+
+    `wait_for`: as of `GpuPodTrigger`.
+    """
+
+    def __init__(self, *, gang: dict[str, Any], **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.gang = gang
+
+    @property
+    def _kind(self) -> GangKind:
+        return KINDS[Shape(*self.gang["shape"]).kind]
+
+    @property
+    def what(self) -> str:  # type: ignore[override]
+        """The kind, as manifests name it."""
+        return self._kind.name
+
+    @property
+    def container(self) -> str:  # type: ignore[override]
+        """The one that the program runs in, as the kind wants it to be called."""
+        return self._kind.container
+
+    def meaning_of(self, status: int | None, body: str | bytes | None) -> Refusal:
+        """The meaning of a failed request to create the gang."""
+        return refusal_of(status, body, self._kind)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """As of a pod, and what is known of the gang."""
+        path, arguments = super().serialize()
+        return path, {**arguments, "gang": self.gang}
+
+    @cached_property
+    def hook(self) -> Any:
+        return _GangHook(
+            self._kind,
+            conn_id=self.kubernetes_conn_id,
+            in_cluster=self.in_cluster,
+            config_dict=self.config_dict,
+            cluster_context=self.cluster_context,
+            connection_extras=self.connection_extras,
+        )
+
+    @property
+    def _path(self) -> str:
+        return f"{folder(self.pod_namespace, self._kind)}/{self.pod_name}"
+
+    async def _try_to_create(self, api: Any) -> None:
+        await request(
+            api.api_client, "POST", folder(self.pod_namespace, self._kind), [("dryRun", "All")], self.manifest
+        )
+
+    async def _end(self) -> dict[str, Any]:
+        """Follow the JobSet until it has ended, or is to be given up; rank 0's last words go with the event."""
+        heard: list[str] = []
+        watch = Watch(Shape(*self.gang["shape"]), self._path, self.pod_namespace, self.log.info)
+        settings = {name: self.gang[name] for name in ("settle", "final_exit_codes", "retryable_exit_codes")}
+        following = Following(
+            watch, heard.append, queue_deadline=self.queue_deadline, container=self.container, **settings
+        )
+        next_logs = time.time() + self.logging_seconds
+        blind_since: float | None = None
+        while True:
+            over: dict[str, Any] | None = None
+            try:
+                async with self._api() as (api, connection):
+                    verdict: Verdict | None = await answered(following.look(), connection)
+                    verdict = _noted(watch) or verdict
+                    over = self._given_up(watch, following, verdict)
+                    if verdict is not None or over is not None or following.is_settling or time.time() >= next_logs:
+                        await self._copy_rank_0(api, watch)
+                        next_logs = time.time() + self.logging_seconds
+            except (Unreachable, *LOST_CONNECTION) as trouble:
+                await self._say(f"the API server does not answer: {trouble}")
+                verdict = None
+                blind_since = None
+            except Refused as refusal:
+                # An API server that has just started may refuse what it allows a moment later.
+                blind_since = blind_since or time.monotonic()
+                if time.monotonic() - blind_since > PATIENCE:
+                    because = f"Airflow may not follow its {self.what} (HTTP {refusal.status})"
+                    return {"what": "never", "words": str(refusal), "because": because, "code": "GF503"}
+                await self._say(f"{refusal}; asking again")
+                verdict = None
+            else:
+                blind_since = None
+            for words in heard:
+                await self._say(words)
+            heard.clear()
+            if over is not None:
+                return {**over, **self._seen(watch)}
+            if verdict is not None:
+                await self._close(watch, verdict, following.must_go)
+                ended = {"what": "ended", "verdict": verdict._asdict(), "must_go": following.must_go}
+                return {**ended, **self._seen(watch)}
+            await asyncio.sleep(self.poll_interval)
+
+    def _given_up(self, watch: Watch, following: Following, verdict: Verdict | None) -> dict[str, Any] | None:
+        """An event when nobody waits for it any longer, though it has not ended."""
+        if following.is_late:
+            return {"what": "late", "words": following.words}
+        if verdict is not None:
+            return None
+        if is_past(self.deadline):
+            return {"what": "timeout"}
+        words = waiting_words(watch.workload)
+        # Kueue says "insufficient unused quota" when waiting may help, "insufficient quota" when it cannot.
+        if "insufficient quota" in words:
+            return {"what": "never", "words": words, "because": "its queue can never admit it", "code": "GF501"}
+        return self._stuck([watching.waiting_reason(watch.pods[uid], self.container) for uid in watch.there])
+
+    async def _copy_rank_0(self, api: Any, watch: Watch) -> None:
+        """New lines of rank 0 into the task's log, while its pod is there."""
+        pod = watch.rank_0()
+        if pod is None or pod["metadata"]["uid"] not in watch.there:
+            return
+        if {"running", "terminated"} & set(watching.container_state(pod, self.container)):
+            self.last_log = await self._copy_log(api, self.container, self.last_log, pod["metadata"]["name"])
+
+    async def _close(self, watch: Watch, verdict: Verdict, must_go: bool) -> None:
+        """Write the verdict down, and wait until no rank of it runs any more: the next attempt has the same ranks."""
+        if verdict.outcome == SUCCEEDED or watch.jobset is None:
+            return
+        if _noted(watch) is None and not watch.jobset["metadata"].get("deletionTimestamp"):
+            await self._note(verdict)
+        if must_go and self._kind.replaces_pods:
+            # Otherwise its controller goes on with a new pod, and the ranks never end.
+            await self.hook.delete_pod(self.pod_name, self.pod_namespace)
+        heard: list[str] = []
+        draining = Draining(watch, heard.append, watch.shape.grace + self.gang["settle"])
+        while not draining.is_over():
+            for words in heard:
+                await self._say(words)
+            heard.clear()
+            await asyncio.sleep(self.poll_interval)
+            try:
+                async with self._api() as (api, connection):
+                    await answered(watch.look(), connection)
+                    await self._copy_rank_0(api, watch)
+            except (Unreachable, Refused, *LOST_CONNECTION) as trouble:
+                await self._say(str(trouble))
+        for words in heard:
+            await self._say(words)
+
+    async def _note(self, verdict: Verdict) -> None:
+        try:
+            async with self._api() as (_, connection):
+                await asked(connection, "PATCH", self._path, None, gang_object.note(verdict))
+        except (Unreachable, Refused) as trouble:
+            self.log.warning("the verdict on %s %s is not written down: %s", self.what, self.pod_name, trouble)
+
+    def _seen(self, watch: Watch) -> dict[str, Any]:
+        pod = watch.rank_0()
+        return {"rank_0": None if pod is None else watching.kept(pod), **self._copied}
+
+
+class _GangHook(AsyncKubernetesHook):  # type: ignore[misc]  # Airflow is not installed where types are checked
+    """When a user stops a deferred task, Airflow's trigger deletes its pod through the hook: here, the gang."""
+
+    def __init__(self, kind: GangKind, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._gang_kind = kind
+
+    async def delete_pod(self, name: str, namespace: str, grace_period_seconds: int | None = None) -> None:
+        """Delete the JobSet and every rank, each with the grace of its own."""
+        async with self.get_conn() as connection:
+            try:
+                query = [("propagationPolicy", "Foreground")]
+                await asked(connection, "DELETE", f"{folder(namespace, self._gang_kind)}/{name}", query)
+            except Refused as refusal:
+                if refusal.status != 404:
+                    raise
+
+
+def _noted(watch: Watch) -> Verdict | None:
+    return None if watch.jobset is None else gang_object.noted(watch.jobset)

@@ -1,0 +1,105 @@
+"""A gang as Kubernetes objects: the step's pod several times in one JobSet, and the small pod that looks after it.
+
+A JobSet, or an object of another kind that the site names (`gang_kinds`), is one attempt. It never restarts
+anything by itself: `gpuflow-run gang`, in the launcher's pod, reads why it ended, counts, and creates the next one. So
+the two budgets mean what they mean for a single pod, whatever created the launcher.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.labels import QUEUED_BY
+from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
+from gpuflow.pod.spelling import Spelling
+from gpuflow.spec.gang import Gang
+from gpuflow.spec.step import Step
+
+COUNTS = ("attempt", "interruptions")
+"""What the launcher notes on the pods: the number of the attempt, and the interruptions before it."""
+
+
+def star_port(gang: Gang) -> int:
+    """The port on which the supervisors of a gang agree: the one beside the program's own."""
+    return gang.rendezvous.port + 1
+
+
+def gang_environment(step: Step, gpus: int, kind: str = DEFAULT) -> list[dict[str, Any]]:
+    """Who a rank is, as variables; for torchrun in its own words too, so that it needs no options."""
+    gang = step.gang
+    if gang is None:
+        return []
+    of = SPELLINGS[kind]
+    leader = {"name": "GPUFLOW_LEADER", **of.leader}
+    found = [
+        _field("GPUFLOW_RANK", of.rank),
+        *([leader] if "valueFrom" in leader else []),
+        {"name": "GPUFLOW_WORLD_SIZE", "value": str(gang.pods)},
+        _field("GPUFLOW_GANG", f"metadata.labels['{of.kind.pods}']"),
+        # A text may have the name of the gang in it, and must come after that.
+        *([leader] if "value" in leader else []),
+        *(_field(f"GPUFLOW_GANG_{name.upper()}", f"metadata.annotations['gpuflow.dev/{name}']") for name in COUNTS),
+    ]
+    if gang.rendezvous.framework != "torchrun":
+        return found
+    values = {
+        "PET_NNODES": gang.pods,
+        "PET_NPROC_PER_NODE": gang.rendezvous.processes_per_worker or max(1, gpus),
+        "PET_MASTER_PORT": gang.rendezvous.port,
+        # Restarts of torchrun's own inside a world that has lost a member would hide the cause.
+        "PET_MAX_RESTARTS": 0,
+    }
+    torchrun = [_field("PET_NODE_RANK", of.rank), {"name": "PET_MASTER_ADDR", **of.leader}]
+    torchrun += [{"name": name, "value": str(value)} for name, value in values.items()]
+    # What the step sets itself is meant.
+    return [*found, *(entry for entry in torchrun if entry["name"] not in step.env)]
+
+
+def _field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def gang_object(
+    step: Step, pod: Mapping[str, Any], leader: Mapping[str, Any] | None = None, kind: str = DEFAULT
+) -> dict[str, Any]:
+    """One attempt, without its name, its owner and its number: the launcher fills them in. `pod`: of each worker."""
+    assert step.gang is not None
+    return SPELLINGS[kind].build(pod, step.gang.workers, leader)
+
+
+def as_queued(pod: Mapping[str, Any], kind: str = DEFAULT) -> dict[str, Any]:
+    """A rank's pod as a check looks at it: the gang's object is what Kueue queues."""
+    metadata = pod["metadata"]
+    annotations = {**metadata.get("annotations", {}), QUEUED_BY: SPELLINGS[kind].kind.integration}
+    return {**pod, "metadata": {**metadata, "annotations": annotations}}
+
+
+def manifest_words(manifest: Mapping[str, Any], spelling: Spelling, is_open: Callable[[str], bool]) -> list[str]:
+    """The object as words of the launcher's command: `--manifest`, and a `--set` for each text that is `is_open`.
+
+    Such a text holds something that the engine fills in. It travels as a word of its own, because what is filled in
+    may be any text, and would not be valid inside JSON.
+    """
+    sets: list[str] = []
+    closed = _closed(manifest, "", is_open, sets)
+    text = json.dumps(closed, indent=1, sort_keys=True, ensure_ascii=False)
+    return [f"--manifest={spelling.literal(escaped(text))}", *sets]
+
+
+def _closed(value: Any, place: str, is_open: Callable[[str], bool], sets: list[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _closed(each, place + _step(key, bool(place)), is_open, sets) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_closed(each, f"{place}[{index}]", is_open, sets) for index, each in enumerate(value)]
+    if isinstance(value, str) and is_open(value):
+        sets.append(f"--set={place}={value}")
+        return ""
+    return value
+
+
+def _step(key: str, inside: bool) -> str:
+    plain = key.replace("-", "").replace("_", "").isalnum()
+    return (f".{key}" if inside else key) if plain else f"['{key}']"

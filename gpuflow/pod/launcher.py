@@ -1,0 +1,161 @@
+"""The pod that looks after a gang: it creates the JobSet, waits, repeats rank 0's log, counts, and creates the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.pod.build import leader_pod, pod_for
+from gpuflow.pod.containers import rewritten
+from gpuflow.pod.gang import gang_object, manifest_words
+from gpuflow.pod.gang_kinds import SPELLINGS
+from gpuflow.pod.later_attempts import Changes, changes_of
+from gpuflow.pod.spelling import Readable, Spelling, spelled
+from gpuflow.pod.supervision import DEFAULT_GRACE, GRACE_MARGIN, OUTPUTS, Engine, termination_grace
+from gpuflow.pod.volumes import Volumes
+from gpuflow.runtime import bundle
+from gpuflow.runtime.wrapping import delivered
+from gpuflow.site import Site
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.policies import Retry
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import ItemRef, RunRef
+
+REQUESTS, LIMITS = {"cpu": "50m", "memory": "128Mi"}, {"memory": "256Mi"}
+"""What it needs: it waits most of the time. Engines that start containers by a program of their own need the rest."""
+OWNER = "controller"
+"""Who owns the gang: what owns the launcher. Deleting a run deletes it; the loss of the launcher does not. An engine
+that may not start a lost launcher again says `pod`: then nothing works on that nobody looks after."""
+NOT_RETRIED = Retry()
+MAIN = "main"
+"""The container that the launcher takes for the program's unless it is told of another."""
+SAME_AS_RANKS = ("imagePullSecrets", "securityContext")
+
+
+def launcher_for(
+    pipeline: Pipeline,
+    name: str,
+    site: Site,
+    spelling: Spelling | None = None,
+    engine: Engine | None = None,
+    is_open: Callable[[str], bool] = lambda _: False,
+    ranks: Mapping[str, Any] | None = None,
+    owner: str = OWNER,
+) -> dict[str, Any]:
+    """The launcher's pod, with the whole gang in its command. `is_open`: which texts the engine still fills in.
+
+    `ranks`: fields that the engine gives to its own pods, and that the ranks, which are not its pods, must have too.
+    `owner`: who owns the gang, as `gpuflow-run gang` takes it.
+    """
+    step, spelling, engine = pipeline.effective(name), spelling or Readable(), engine or Engine()
+    # The ranks hand their outputs to the launcher, and only that one to the engine.
+    own = Engine(within=engine.within, restarts=engine.restarts)
+    rank = _with(ranks, pod_for(pipeline, name, site, spelling, own))
+    leader = leader_pod(pipeline, name, site, spelling, own)
+    first = None if leader is None else _with(ranks, leader)
+    volumes, mounts = Volumes(), []
+    if step.outputs and engine.outputs_dir == OUTPUTS:
+        mounts.append(volumes.scratch(OUTPUTS))
+    runtime = site.runtime
+    if runtime.delivery == "config-map":
+        mounts.append(volumes.config_map(runtime.mount, bundle.config_map_name(runtime.config_map)))
+    words = ["gang", *_options(pipeline, name, step, spelling, engine, owner)]
+    of_leader = None if leader is None else changes_of(pipeline, name, site, leads=True)
+    words += later_words(changes_of(pipeline, name, site), of_leader, spelling)
+    container_name = SPELLINGS[site.gangs.kind].kind.container
+    if container_name != MAIN:
+        words.append(f"--container={container_name}")
+    words += manifest_words(gang_object(step, rank, first, site.gangs.kind), spelling, is_open)
+    image = site.gangs.image or step.image
+    assert image is not None  # the rules refuse a step without one
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": rewritten(image, site),
+        "imagePullPolicy": step.image_pull_policy if site.gangs.image is None else None,
+        "command": delivered(
+            words,
+            delivery=runtime.delivery,
+            mount=spelled(runtime.mount, spelling),
+            python=spelled(runtime.python, spelling),
+        ),
+        "env": [{"name": "GPUFLOW_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "resources": {"requests": dict(REQUESTS), "limits": dict(LIMITS)},
+        "volumeMounts": mounts,
+        "securityContext": rank["spec"]["containers"][0].get("securityContext"),
+    }
+    labels = {key: value for key, value in rank["metadata"]["labels"].items() if key not in _QUEUED}
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "serviceAccountName": site.gangs.service_account,
+        "automountServiceAccountToken": True,
+        "terminationGracePeriodSeconds": grace_of(step) + GRACE_MARGIN,
+        **{field: rank["spec"][field] for field in SAME_AS_RANKS if field in rank["spec"]},
+        "containers": [{key: value for key, value in container.items() if value not in (None, [], {})}],
+        "volumes": volumes.manifests(),
+    }
+    return {
+        "metadata": {"labels": labels},
+        "spec": {key: value for key, value in spec.items() if value not in (None, [], {})},
+    }
+
+
+def _with(fields: Mapping[str, Any] | None, pod: Mapping[str, Any]) -> dict[str, Any]:
+    return {**pod, "spec": {**(fields or {}), **pod["spec"]}}
+
+
+def later_words(changes: Changes, of_leader: Changes | None, spelling: Spelling) -> list[str]:
+    """What later attempts have instead, as options of the launcher. `of_leader`: in the pod of the gang's leader."""
+    more = changes.more_memory
+    given: dict[str, Any] = {
+        "more-memory": more and f"{more.factor}:{more.max}",
+        "other-node": changes.other_node or None,
+    }
+    first = changes if of_leader is None else of_leader
+    if changes.fallback_after is not None and (changes.on_demand or first.on_demand):
+        given |= {"fallback-after": changes.fallback_after, "on-demand": _fields(changes, spelling)}
+        if first.on_demand != changes.on_demand:
+            given["leader-on-demand"] = _fields(first, spelling)
+    return [f"--{name}" if value is True else f"--{name}={value}" for name, value in given.items() if value is not None]
+
+
+def _fields(changes: Changes, spelling: Spelling) -> str:
+    return spelling.literal(escaped(json.dumps(changes.on_demand, sort_keys=True, ensure_ascii=False)))
+
+
+_QUEUED = (QUEUE_LABEL, QUEUE_PRIORITY_LABEL)
+"""A launcher that waits in its gang's queue could hold the place that the gang waits for."""
+
+
+def grace_of(step: Step) -> int:
+    """The seconds that the ranks have from SIGTERM to SIGKILL."""
+    given = termination_grace(step)
+    return DEFAULT_GRACE if given is None else given
+
+
+def _options(pipeline: Pipeline, name: str, step: Step, spelling: Spelling, engine: Engine, owner: str) -> list[str]:
+    retry = step.retry or NOT_RETRIED
+    backoff = retry.backoff
+    given: dict[str, Any] = {
+        "pipeline": pipeline.name,
+        "step": f"{engine.within}/{name}" if engine.within else name,
+        "run-id": spelling.reference(RunRef("id")),
+        "item": ",".join(f"{key}={spelling.reference(ItemRef(key))}" for key in step.for_each or ()) or None,
+        "failures": retry.failures if retry.any is None else None,
+        "interruptions": retry.interruptions if retry.any is None else None,
+        "retries": retry.any,
+        "backoff": backoff and str(backoff.start),
+        "backoff-factor": backoff and backoff.factor,
+        "backoff-max": backoff and backoff.max and str(backoff.max),
+        "final-exit-codes": ",".join(map(str, retry.final_exit_codes)) or None,
+        "retryable-exit-codes": retry.retryable_exit_codes and ",".join(map(str, retry.retryable_exit_codes)),
+        "queue-timeout": step.queue_timeout and str(step.queue_timeout),
+        "grace": f"{grace_of(step)}s",
+        "owner": owner,
+        "engine": engine.name,
+        "outputs-dir": engine.outputs_dir if step.outputs else None,
+    }
+    words = [f"--{option}={value}" for option, value in given.items() if value is not None]
+    return [*words, *(f"--output={output}:{declared.type}" for output, declared in step.outputs.items())]

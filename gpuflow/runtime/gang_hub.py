@@ -1,0 +1,340 @@
+"""Rank 0's side of the star: it lets its members in, and nobody else; starts all, hears all, and tells all the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import time
+
+from gpuflow.runtime import child as children
+from gpuflow.runtime import gang_words as words
+from gpuflow.runtime import units
+from gpuflow.runtime.child import say
+from gpuflow.runtime.gang_agree import COLLATERAL, Report, Tally
+from gpuflow.runtime.gang_line import Broken, Line, Star
+from gpuflow.runtime.gang_parts import FROM_MEMBERS
+from gpuflow.runtime.options import BadOption
+from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, OUTCOMES, RETRYABLE, SUCCEEDED, TIMED_OUT
+from gpuflow.runtime.running import Stopped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from gpuflow.runtime.ending import Ending
+    from gpuflow.runtime.gang_parts import Parts
+    from gpuflow.runtime.gang_words import Message, Place
+    from gpuflow.runtime.signing import Keys
+
+_GLANCE = 0.02
+_HELLO_WITHIN = 10.0
+"""Seconds for a new connection to say who it is."""
+_STRANGERS = 32
+"""Connections that have not said who they are, beside one per rank."""
+_REMARKS = 20
+_FAREWELL = 2.0
+_KNOWN_OUTCOMES = frozenset((*OUTCOMES, COLLATERAL))
+
+
+class Hub(Star):
+    """The star's middle. The main thread asks for one thing after another; the thread here hears and answers."""
+
+    def __init__(self, place: Place, keys: Keys | None) -> None:
+        super().__init__(place.times)
+        self.place, self.keys = place, keys
+        self.tally = Tally(place.size, place.times)
+        self.order: str | None = None
+        """Why every command has to stop, once it has to."""
+        self.members: dict[int, Line] = {}
+        self._strangers: list[Line] = []
+        self._answers: dict[str, dict[int, Message]] = {}
+        self._refused: str | None = None
+        self._closed_to_new = False
+        self._complete = self._running = self._ignores_stops = False
+        self._remarks: set[str] = set()
+        self._listener: socket.socket | None = None
+        self.parts: Parts | None = None
+        """The members' parts of checkpoints, where they have some."""
+
+    # -- what the main thread asks for
+
+    def listen(self, timeout: float) -> None:
+        """Open the port. One that an older attempt on this machine still has is waited for."""
+        until = time.monotonic() + timeout
+        while True:
+            try:
+                self._listener = _listener(self.place.port)
+                break
+            except OSError as refusal:
+                if time.monotonic() >= until:
+                    raise BadOption(
+                        f"rank 0 cannot listen on port {self.place.port} (--gang-port): {refusal.strerror or refusal}"
+                    ) from None
+                if children.stop_is_pending():
+                    raise Stopped() from None
+                self._remark(f"port {self.place.port} cannot be had yet: {refusal.strerror or refusal}")
+                time.sleep(0.2)
+        self._listener.setblocking(False)
+        self.selector.register(self._listener, selectors.EVENT_READ, None)
+        self.start()
+
+    def gather(self, timeout: float) -> None:
+        """Wait until every rank is here. Nothing has been counted yet, so that a gang that waits costs nothing."""
+        until, size = time.monotonic() + timeout, self.place.size
+        while True:
+            with self.lock:
+                missing = [rank for rank in range(1, size) if rank not in self.members]
+                self._complete = not missing
+            if not missing:
+                break
+            if children.stop_is_pending():
+                raise Stopped()
+            if time.monotonic() >= until:
+                raise BadOption(
+                    f"rank {', '.join(map(str, missing))} of {size} did not come within {units.spoken(timeout)} to "
+                    f"{self.place.leader or os.uname().nodename}, port {self.place.port}; are those pods running, and "
+                    f"does every NetworkPolicy let the gang's pods reach port {self.place.port} of rank 0?"
+                )
+            time.sleep(_GLANCE)
+        if size > 1:
+            say(f"all {size} ranks are here")
+
+    def ask(self, question: str, answer: str, **facts: Any) -> dict[int, Message]:
+        """Ask every member, and wait for all answers. A member that is lost or told to stop meanwhile ends the gang."""
+        self.tell(question, **facts)
+        while True:
+            with self.lock:
+                found = self._answers.get(answer, {})
+                decided, refused = self.tally.decided, self._refused
+            if decided is not None or children.stop_is_pending():
+                raise Stopped()
+            if refused is not None:
+                raise BadOption(refused)
+            if len(found) == self.place.size - 1:
+                return found
+            time.sleep(_GLANCE)
+
+    def go(self) -> None:
+        with self.lock:
+            self._running = True
+            self.tell("go")
+
+    def stopping(self, outcome: str, because: str, *, told: bool = False) -> None:
+        """Rank 0 itself was told to stop, or its time is over."""
+        with self.lock:
+            self.tally.stopping(0, outcome, because, told=told)
+            self._act()
+
+    def ended(self, ending: Ending, *, collateral: bool) -> None:
+        """Rank 0's own command has ended."""
+        with self.lock:
+            outcome = COLLATERAL if collateral else ending.outcome
+            self.tally.ended(0, outcome, ending.because, ending.own_code, time.monotonic())
+            self._act()
+
+    def outcome(self, until: Callable[[], float | None]) -> Report:
+        """The gang's outcome, when it is certain. At the latest `until`, when rank 0 itself has to leave."""
+        while True:
+            with self.lock:
+                if self.tally.decided is not None:
+                    self._ignores_stops = self.tally.decided.outcome == SUCCEEDED
+                    return self.tally.decided
+                deadline = until()
+                if deadline is not None and time.monotonic() >= deadline:
+                    self.tally.stopping(0, INTERRUPTED, "rank 0 had no more time to wait for the others")
+            time.sleep(_GLANCE)
+
+    def conclude(self, code: int, outcome: str, because: str) -> None:
+        """Tell every member the exit code of all, and go. Those whose command runs still stop it by themselves."""
+        with self.lock:
+            self._closed_to_new = True
+            self.tell("verdict", code=code, outcome=outcome, because=because)
+        until = time.monotonic() + _FAREWELL
+        while time.monotonic() < until:
+            with self.lock:
+                waiting = [rank for rank, line in self.members.items() if line.unsent or rank in self.tally.over]
+                waiting = [rank for rank in waiting if rank not in self._answers.get("bye", {})]
+            if not waiting:
+                break
+            time.sleep(_GLANCE)
+        self.end()
+        for line in (*self.members.values(), *self._strangers):
+            line.close()
+        if self._listener is not None:
+            self._listener.close()
+
+    def tell(self, what: str, **facts: Any) -> None:
+        """One message to every member."""
+        with self.lock:
+            for line in list(self.members.values()):
+                self._write(line, words.pack(what, **facts))
+
+    # -- what the thread does
+
+    def on_event(self, line: Line | None, mask: int) -> None:
+        if line is None:
+            self._let_in()
+            return
+        if line.closed:
+            return
+        try:
+            for message in line.read():
+                self._hear(line, message)
+                if line.closed:
+                    return
+        except Broken as end:
+            self._drop(line, str(end))
+
+    def on_beat(self) -> None:
+        self.tell("beat")
+
+    def on_tick(self, now: float) -> None:
+        for line in list(self.members.values()):
+            if now - line.heard > self.times.lost:
+                self._drop(line, f"nothing was heard from it for {units.spoken(self.times.lost)}")
+            elif line.unsent:
+                self._write(line, b"")
+        for line in list(self._strangers):
+            if now - line.opened > _HELLO_WITHIN:
+                self._turn_away(line, "it did not say who it is")
+        if self._running and not self._ignores_stops and children.stop_is_pending():
+            # The main thread is at work elsewhere, such as the last upload.
+            self.tally.stopping(0, INTERRUPTED, "rank 0 was told to stop", told=True)
+        self.tally.look(now)
+        self._act()
+
+    def forgive(self, now: float) -> None:
+        for line in (*self.members.values(), *self._strangers):
+            line.heard = line.opened = now
+
+    def _act(self) -> None:
+        """Once the outcome is certain and is no success: everybody stops."""
+        decided = self.tally.decided
+        if decided is None or decided.outcome == SUCCEEDED or self.order is not None:
+            return
+        self.order = _sentence(decided)
+        if self.place.size > 1 and self._complete:
+            say(f"{self.order}; all ranks are told to stop")
+        self.tell("stop", because=self.order)
+        children.wake()
+
+    def _let_in(self) -> None:
+        assert self._listener is not None
+        try:
+            connection, peer = self._listener.accept()
+        except OSError:
+            return
+        line = Line(connection, str(peer[0]))
+        if len(self._strangers) >= _STRANGERS + self.place.size:
+            self._turn_away(self._strangers[0], "too many connections that did not say who they are")
+        line.nonce = os.urandom(16).hex()
+        self._strangers.append(line)
+        self.selector.register(connection, selectors.EVENT_READ, line)
+        self._write(line, words.pack("welcome", gpuflow=words.VERSION, nonce=line.nonce))
+
+    def _hear(self, line: Line, message: Message) -> None:
+        if line.rank is None:
+            self._greet(line, message)
+            return
+        what, rank, because = message["say"], line.rank, words.text(message, "because", "it did not say why")
+        outcome = words.text(message, "outcome")
+        if what == "stopping" and outcome in (INTERRUPTED, TIMED_OUT):
+            self.tally.stopping(rank, outcome, because, told=message.get("told") is True)
+        elif what == "ended" and outcome in _KNOWN_OUTCOMES:
+            self.tally.ended(rank, outcome, because, words.number(message, "code"), time.monotonic())
+        elif what == "refuse":
+            self._refused = self._refused or f"rank {rank} cannot start: {because}"
+        elif what in ("seen", "ready", "bye"):
+            self._answers.setdefault(what, {})[rank] = message
+        elif what in FROM_MEMBERS and self.parts is not None:
+            self.parts.hear(rank, message)
+        elif what != "beat":
+            self._drop(line, f"it said what nobody understands here: {what[:40]!r}")
+        self._act()
+
+    def _greet(self, line: Line, message: Message) -> None:
+        """Whether a stranger is one of us."""
+        place, rank = self.place, words.number(message, "rank")
+        name = words.text(message, "gang")
+        if message["say"] != "hello" or message.get("gpuflow") != words.VERSION or rank is None:
+            self._turn_away(line, "it is no supervisor of this gang")
+        elif name != place.name:
+            self._turn_away(line, f"it is of the gang {name[:80]!r}, and this is {place.name[:80]!r}")
+        elif message.get("size") != place.size or not 0 < rank < place.size:
+            why = f"rank {rank} of {message.get('size')}, and this gang has the ranks 0 to {place.size - 1}"
+            self._turn_away(line, f"it says that it is {why[:200]}", final=True)
+        elif self.keys is not None and not self.keys.verify(
+            message.get("proof"), line.nonce, words.sign_of(place.name, rank)
+        ):
+            self._turn_away(line, "it does not have the key of --key-file", final=True)
+        elif rank in self.members:
+            self._turn_away(line, f"rank {rank} is here already, from {self.members[rank].peer}")
+        elif self._complete or self._closed_to_new:
+            self._turn_away(line, f"rank {rank} comes too late: the gang has started", final=True)
+        else:
+            line.rank = rank
+            self._strangers.remove(line)
+            self.members[rank] = line
+            self._write(line, words.pack("beat"))
+
+    def _turn_away(self, line: Line, why: str, *, final: bool = False) -> None:
+        self._remark(f"a connection from {line.peer} was turned away: {why}")
+        with contextlib.suppress(Broken):
+            line.write(words.pack("no", because=why, final=final))
+        self._forget(line)
+
+    def _drop(self, line: Line, why: str) -> None:
+        rank = line.rank
+        self._forget(line)
+        if rank is None:
+            self._remark(f"a connection from {line.peer} was closed before it said who it is: {why}")
+            return
+        if not self._complete:
+            self._remark(f"rank {rank} has left before the gang was complete: {why}")
+            return
+        if rank not in self._answers.get("bye", {}):
+            self.tally.lost(rank, f"rank {rank} is lost: {why}")
+            self._act()
+
+    def _forget(self, line: Line) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self.selector.unregister(line.socket)
+        line.close()
+        if line in self._strangers:
+            self._strangers.remove(line)
+        if line.rank is not None and self.members.get(line.rank) is line:
+            del self.members[line.rank]
+
+    def _write(self, line: Line, message: bytes) -> None:
+        try:
+            line.write(message)
+        except Broken as end:
+            self._drop(line, str(end))
+
+    def _remark(self, sentence: str) -> None:
+        """Say it, once: who knocks again and again does not fill the log."""
+        if sentence not in self._remarks and len(self._remarks) < _REMARKS:
+            self._remarks.add(sentence)
+            say(sentence)
+
+
+def _sentence(decided: Report) -> str:
+    whose = f"rank {decided.rank}"
+    if decided.outcome in (RETRYABLE, FINAL) or not decided.because.startswith(whose):
+        return f"{whose}: {decided.because}"
+    return decided.because
+
+
+def _listener(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
+        except OSError as refusal:
+            import errno
+
+            if refusal.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+    return socket.create_server(("", port), backlog=128)

@@ -1,0 +1,252 @@
+"""The object of one attempt: its name, its labels, the counts before it, and who owns it. `gang_kinds` has the kinds.
+
+The counts live in the API server, as annotations of each attempt's object. A launcher that is lost leaves nothing
+behind that the next one would need.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+from typing import NamedTuple
+
+from gpuflow.runtime import identity
+from gpuflow.runtime.gang_kinds import JOBSET, KINDS
+from gpuflow.runtime.gang_verdict import Verdict
+from gpuflow.runtime.later_attempts import Before, Changes, memory
+from gpuflow.runtime.manifests import Misuse
+from gpuflow.runtime.outcomes import OUTCOMES, SUCCEEDED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gpuflow.runtime.options import Options
+
+GANG, RUN, STEP = "gpuflow.dev/gang", "gpuflow.dev/run", "gpuflow.dev/step"
+ATTEMPT, FAILURES, INTERRUPTIONS = "gpuflow.dev/attempt", "gpuflow.dev/failures", "gpuflow.dev/interruptions"
+OUT_OF_MEMORY, FAILED_NODES = "gpuflow.dev/out-of-memory", "gpuflow.dev/failed-nodes"
+IDENTITY, VERDICT = "gpuflow.dev/identity", "gpuflow.dev/verdict"
+MOST = 46
+"""Letters of a JobSet's name. Its pods are called `<name>-worker-0-2-abcde`, in at most 63."""
+_LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+class Names(NamedTuple):
+    """What tells a gang from all others. The options of the launcher have the same fields."""
+
+    pipeline: str
+    run_id: str
+    step: str
+    item: str | None = None
+    task: str | None = None
+    container: str = "main"
+
+
+class Shape(NamedTuple):
+    """What must be known of a gang to follow it."""
+
+    size: int
+    first: str
+    """The replicated job that rank 0 belongs to."""
+    grace: float
+    """The longest time that a pod of it may take to stop."""
+    kind: str = JOBSET.name
+
+
+class Gang:
+    """Who a gang is, and what the object of each of its attempts looks like."""
+
+    def __init__(self, manifest: dict[str, Any], options: Options | Names, owner: Mapping[str, Any] | None) -> None:
+        self.identity = identity.path(options.pipeline, options.run_id, options.step, options.item, options.task)
+        self.digest = hashlib.sha256(self.identity.encode()).hexdigest()[:10]
+        self._manifest, self._owner = manifest, owner
+        self.environment: dict[str, str] = {}
+        """Variables that the ranks have from their launcher."""
+        self.changes = Changes()
+        """What later attempts have instead."""
+        self.leader_on_demand: dict[str, Any] | None = None
+        """What the leader has instead of `changes.on_demand`, where it is not like the workers."""
+        self._container = options.container
+        self._step = options.step
+        self._labels = {GANG: self.digest, RUN: label_value(options.run_id)}
+        self._step_label = {STEP: label_value(options.step)}
+        if manifest.get("kind") not in KINDS:
+            raise Misuse(f"the manifest is a {manifest.get('kind')}; a gang is a {' or a '.join(KINDS)}")
+        self.kind = KINDS[manifest["kind"]]
+        try:
+            self.sets = self.kind.pod_sets(manifest)
+            size = sum(each.size for each in self.sets)
+            first = str(((manifest["spec"].get("coordinator")) or {}).get("replicatedJob") or self.sets[0].name)
+            spans = [each["spec"].get("terminationGracePeriodSeconds", 30) for each in templates(manifest)]
+            self.shape = Shape(size, first, float(max(spans)), self.kind.name)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as wrong:
+            place = "spec.replicatedJobs" if self.kind is JOBSET else "its spec"
+            raise Misuse(f"the manifest has no pods: {place} is not as {self.kind.name} wants it ({wrong!r})") from None
+
+    def name(self, attempt: int) -> str:
+        """`pretrain-3f9c1a2b7d-1`: the same for the same attempt, so that *there already* means *ours*."""
+        rest = f"-{self.digest}-{attempt}"
+        room = self._room() - len(rest)
+        # A Service has the same name, and must begin with a letter.
+        word = re.sub(r"[^a-z0-9]+", "-", self._step.lower()).strip("-")
+        word = (word if word[:1].isalpha() else f"g-{word}".rstrip("-"))[: max(0, room)].rstrip("-")
+        if not word:
+            raise Misuse("there is no room for a name: the names of its sets of pods are too long")
+        return word + rest
+
+    def _room(self) -> int:
+        """The letters of a name: Kubernetes takes 63 for a pod's name and for the label that names rank 0's host."""
+        most = min(MOST, 63 - max(len(each.tail) for each in self.sets))
+        spec = self._manifest["spec"]
+        if spec.get("coordinator"):
+            leader = spec["coordinator"]
+            host = f"-{leader.get('replicatedJob')}-{leader.get('jobIndex', 0)}-{leader.get('podIndex', 0)}."
+            subdomain = (spec.get("network") or {}).get("subdomain")
+            # Without one of its own, the subdomain is the name once more.
+            most = min(most, 63 - len(host) - len(subdomain) if subdomain else (63 - len(host)) // 2)
+        return most
+
+    def body(self, attempt: int, failures: int, interruptions: int, before: Before | None = None) -> dict[str, Any]:
+        """The object of one attempt. `before`: what else is known of those before, by which it may be different."""
+        made = copy.deepcopy(self._manifest)
+        metadata = made["metadata"]
+        metadata.pop("generateName", None)
+        metadata["name"] = self.name(attempt)
+        metadata["labels"] = {**self._step_label, **(metadata.get("labels") or {}), **self._labels}
+        counts = {ATTEMPT: str(attempt), FAILURES: str(failures), INTERRUPTIONS: str(interruptions)}
+        notes = {**counts, **_noted_before(before or Before()), IDENTITY: self.identity}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **notes}
+        if self._owner is not None:
+            metadata["ownerReferences"] = [dict(self._owner)]
+        for each in self.kind.pod_sets(made):
+            template = each.template
+            if before is not None:
+                changes = self._changes_in(each.name)
+                later = changes.spec(template["spec"], before, self._grows(template["spec"]))
+                template["spec"] = copy.deepcopy(later)
+            inner = template.setdefault("metadata", {})
+            inner["labels"] = {**self._step_label, **(inner.get("labels") or {}), **self._labels}
+            self._keep_apart(template["spec"])
+            inner["annotations"] = {**(inner.get("annotations") or {}), **counts}
+            for container in template["spec"]["containers"]:
+                if self.environment and container["name"] == self._container:
+                    told = [{"name": name, "value": value} for name, value in sorted(self.environment.items())]
+                    container["env"] = [*(container.get("env") or []), *told]
+        return made
+
+    def differences(self, before: Before) -> list[str]:
+        """What is different in an attempt after all that, for a person."""
+        found = []
+        for each in self.sets:
+            spec = each.template["spec"]
+            found.append((each.name, self._changes_in(each.name).words(spec, before, self._grows(spec))))
+        if len({tuple(words) for _, words in found}) == 1:
+            return list(found[0][1])
+        shared = [word for word in found[0][1] if all(word in words for _, words in found)]
+        own = [f"{name}: {word}" for name, words in found for word in words if word not in shared]
+        return [*own, *shared]
+
+    def _changes_in(self, pod_set: str) -> Changes:
+        """What is different later in the pods of one set."""
+        if self.leader_on_demand is None or pod_set != self.shape.first:
+            return self.changes
+        return self.changes._replace(on_demand=self.leader_on_demand)
+
+    def has_memory(self) -> bool:
+        """Whether there is an amount that could grow."""
+        specs = [each["spec"] for each in self._templates()]
+        return any(memory(spec["containers"][self._grows(spec)]) is not None for spec in specs)
+
+    def _templates(self) -> list[dict[str, Any]]:
+        return templates(self._manifest)
+
+    def _grows(self, spec: Mapping[str, Any]) -> int:
+        """Which container is the program's."""
+        names = [each["name"] for each in spec["containers"]]
+        return names.index(self._container) if self._container in names else 0
+
+    def _keep_apart(self, spec: dict[str, Any]) -> None:
+        """Ranks are placed by the ranks of their own gang: not by its launcher, other copies, or another run."""
+        affinity = (spec.get("affinity") or {}).get("podAffinity") or {}
+        terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
+        for each in (*terms, *(spec.get("topologySpreadConstraints") or [])):
+            chosen = (each.get("labelSelector") or {}).get("matchLabels") or {}
+            if STEP in chosen:
+                each["labelSelector"] = {"matchLabels": {GANG: self.digest}}
+
+    def is_ours(self, jobset: Mapping[str, Any]) -> bool:
+        """Whether an object with our label is ours; the label is a short hash, and two gangs might share it."""
+        return (jobset["metadata"].get("annotations") or {}).get(IDENTITY) == self.identity
+
+
+def templates(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """The pod templates of a gang, each with a container that has a name."""
+    return KINDS[manifest["kind"]].templates(manifest)
+
+
+def label_value(text: str) -> str:
+    """A text as the value of a label; what cannot be one is hashed."""
+    return text if _LABEL.fullmatch(text) else hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def number(jobset: Mapping[str, Any], annotation: str) -> int:
+    """A count in an annotation; what somebody changed into no number is refused, not guessed."""
+    text = str((jobset["metadata"].get("annotations") or {}).get(annotation, ""))
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        what = jobset.get("kind") or "object"  # a list of objects leaves it out
+        raise Misuse(f'{what} {jobset["metadata"]["name"]}: the annotation {annotation} is "{text}", and no number')
+    return int(text)
+
+
+def before(jobset: Mapping[str, Any]) -> Before:
+    """What is noted of the attempts before a JobSet's, beside their number."""
+    notes = jobset["metadata"].get("annotations") or {}
+    out_of_memory = number(jobset, OUT_OF_MEMORY) if OUT_OF_MEMORY in notes else 0
+    nodes = tuple(filter(None, str(notes.get(FAILED_NODES, "")).split(",")))
+    return Before(out_of_memory, number(jobset, INTERRUPTIONS), nodes)
+
+
+def _noted_before(before: Before) -> dict[str, str]:
+    """Only what has happened: the next launcher finds it here."""
+    notes = {OUT_OF_MEMORY: str(before.out_of_memory)} if before.out_of_memory else {}
+    return {**notes, **({FAILED_NODES: ",".join(before.failed_nodes)} if before.failed_nodes else {})}
+
+
+def note(verdict: Verdict) -> dict[str, Any]:
+    """The change of a JobSet that writes down how it ended: what was found out outlives its evidence."""
+    return {"metadata": {"annotations": {VERDICT: json.dumps(verdict._asdict())}}}
+
+
+def noted(jobset: Mapping[str, Any]) -> Verdict | None:
+    """The verdict that somebody before us has written down; None for anything else."""
+    text = (jobset["metadata"].get("annotations") or {}).get(VERDICT)
+    try:
+        verdict = Verdict(**json.loads(text or ""))
+    except (ValueError, TypeError):
+        return None
+    fine = verdict.outcome in OUTCOMES and verdict.outcome != SUCCEEDED and isinstance(verdict.because, str)
+    fine = fine and isinstance(verdict.node, (str, type(None)))
+    return verdict if fine and (verdict.code is None or isinstance(verdict.code, int)) else None
+
+
+def owner_of(pod: Mapping[str, Any] | None, kind: str) -> tuple[dict[str, Any] | None, str]:
+    """The owner reference for `--owner`, and why there is none.
+
+    Without `controller` and `blockOwnerDeletion`: Kueue leaves an object alone whose controller it manages, and the
+    latter needs a right of its own. Garbage collection needs neither.
+    """
+    if kind == "none":
+        return None, ""
+    if pod is None:
+        return None, "the launcher's own pod is not known ($GPUFLOW_POD_NAME)"
+    if kind == "pod":
+        metadata = pod["metadata"]
+        return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}, ""
+    for each in pod["metadata"].get("ownerReferences") or ():
+        if each.get("controller"):
+            return {key: each[key] for key in ("apiVersion", "kind", "name", "uid")}, ""
+    return None, "no controller owns the launcher's pod"

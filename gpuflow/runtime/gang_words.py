@@ -1,0 +1,156 @@
+"""What the supervisors of one gang say to each other: who they are, one JSON object per line, and how long they wait.
+
+Every message is an object with `say`. Rank 0 keeps, the others are members:
+
+| message | from | means |
+|---|---|---|
+| `welcome` | rank 0 | someone listens here; `nonce` is what a key must sign |
+| `hello` | member | rank, size and name of its gang |
+| `no` | rank 0 | turned away, and why; `final` when asking again cannot help |
+| `beat` | both | a sign of life |
+| `look` / `seen` | rank 0 / member | whether rank 0's folder in the checkpoint directory is there for the member too |
+| `begin` / `ready` | rank 0 / member | the attempt and its checkpoint / it has been restored |
+| `refuse` | member | it cannot start the command, and why |
+| `go` | rank 0 | all are ready: start the command |
+| `finished` | member | with `--sharded`: its program has finished an entry; `token` is a hash of its marker's text |
+| `keep` / `part`, `nopart` | rank 0 / member | store your part under this name / it is stored / it cannot be, and why |
+| `moving` | member | its part is on its way |
+| `done` | rank 0 | that checkpoint exists now, or never will |
+| `last` / `enough` | member / rank 0 | its program finishes nothing more / nothing more is asked for |
+| `stopping` | member | it was told to stop, or its time is over |
+| `ended` | member | its command has ended, and how |
+| `stop` | rank 0 | tell your command to stop |
+| `verdict` | rank 0 | how the gang ended: the exit code of every rank |
+| `bye` | member | the verdict was heard |
+"""
+
+from __future__ import annotations
+
+import json
+
+from gpuflow.runtime.options import BadOption
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from gpuflow.runtime.options import Options
+
+    Message = dict[str, Any]
+
+VERSION = 1
+LONGEST = 64 << 10
+"""Bytes of a line. Whoever sends more is none of us."""
+_REASON = 2000
+RANK, LEADER, NAME, TIMES = "GPUFLOW_RANK", "GPUFLOW_LEADER", "GPUFLOW_GANG", "GPUFLOW_GANG_TIMES"
+
+
+class Garbage(Exception):
+    """What came is no message."""
+
+
+def pack(say: str, **facts: Any) -> bytes:
+    """One message as a line. Reasons are cut: a line has a limit."""
+    if isinstance(facts.get("because"), str):
+        facts["because"] = facts["because"][:_REASON]
+    return json.dumps({"say": say, **facts}, sort_keys=True).encode("ascii") + b"\n"
+
+
+def unpack(line: bytes) -> Message:
+    """The message in a line, or Garbage."""
+    try:
+        message = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise Garbage("it is no JSON") from None
+    if not isinstance(message, dict) or not isinstance(message.get("say"), str):
+        raise Garbage("it is no message of gpuflow-run")
+    return message
+
+
+def text(message: Mapping[str, Any], field: str, default: str = "") -> str:
+    """A field that should be a text."""
+    value = message.get(field)
+    return value[:_REASON] if isinstance(value, str) else default
+
+
+def number(message: Mapping[str, Any], field: str) -> int | None:
+    """A field that should be a whole number."""
+    value = message.get(field)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+class Times:
+    """How long is waited, in seconds. `$GPUFLOW_GANG_TIMES` changes it: `beat=2,lost=15,settle=20,launcher=60`."""
+
+    def __init__(
+        self,
+        beat: float = 2.0,
+        lost: float = 15.0,
+        settle: float = 20.0,
+        linger: float = 3.0,
+        launcher: float = 60.0,
+    ) -> None:
+        self.beat = beat
+        """From one sign of life to the next."""
+        self.lost = lost
+        """A peer that gives no sign of life for so long is lost."""
+        self.settle = settle
+        """After a failure: how long ranks that still run may show that it was an interruption."""
+        self.linger = linger
+        """The same, once every rank has ended."""
+        self.launcher = launcher
+        """A launcher that owns its gang and does not answer for so long is lost."""
+
+
+class Place:
+    """One rank's place in its gang."""
+
+    def __init__(self, rank: int, size: int, leader: str, port: int, name: str, times: Times) -> None:
+        self.rank, self.size, self.leader, self.port, self.name, self.times = rank, size, leader, port, name, times
+
+    @property
+    def address(self) -> str:
+        return f"{self.leader}:{self.port}" if ":" not in self.leader else f"[{self.leader}]:{self.port}"
+
+
+def place(options: Options, environ: Mapping[str, str]) -> Place:
+    """Who this supervisor is, from its options and the variables of its pod; BadOption for what cannot be."""
+    size: int = options.gang
+    given = environ.get(RANK, "").strip()
+    if not (given.isascii() and given.isdigit() and len(given) < 8):
+        raise BadOption(f"--gang {size}: ${RANK} must be this pod's rank, a number from 0 up; it is {given[:80]!r}")
+    rank = int(given) + options.rank_offset
+    if rank >= size:
+        raise BadOption(f"--gang {size}: this is rank {rank}, and the last one is {size - 1}")
+    leader = environ.get(LEADER, "").strip()
+    if rank and not leader:
+        raise BadOption(f"--gang {size}: rank {rank} needs ${LEADER}, the host of rank 0")
+    return Place(rank, size, leader, options.gang_port, environ.get(NAME, ""), times(environ.get(TIMES)))
+
+
+def times(given: str | None) -> Times:
+    """The waits, those that were given in the place of the usual ones."""
+    from gpuflow.runtime import units
+
+    found: dict[str, float] = {}
+    for word in (given or "").replace(" ", "").split(","):
+        name, equals, value = word.partition("=")
+        if not word:
+            continue
+        if not equals or name not in Times().__dict__:
+            raise BadOption(f"${TIMES}: {word[:80]!r} is none of beat=, lost=, settle=, linger=, launcher=")
+        try:
+            found[name] = units.seconds(value)
+        except ValueError as refusal:
+            raise BadOption(f"${TIMES}: {refusal}") from None
+    made = Times(**found)
+    if not 0 < 2 * made.beat < made.lost or made.settle < made.lost:
+        # A lost rank must be found out before the failure that it causes is counted.
+        raise BadOption(f"${TIMES}: lost must be more than twice beat, and settle at least lost")
+    return made
+
+
+def sign_of(name: str, rank: int) -> str:
+    """What the key signs beside the nonce: a proof for one rank of one gang is worth nothing for another."""
+    return f"gang/{name}/{rank}"

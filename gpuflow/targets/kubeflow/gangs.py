@@ -1,0 +1,123 @@
+"""Gangs on Kubeflow: the task's own pod looks after a JobSet, whose pods KFP knows nothing of.
+
+So what KFP cannot say of a pod, the ranks of a gang can have all the same. What it does not do is start a launcher
+again that was lost: its installation decides that. The launcher's pod owns the gang, so that no rank works on that
+nobody looks after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gpuflow.errors import Finding
+from gpuflow.plan import Plan, PlannedStep
+from gpuflow.pod import Engine, pod_for
+from gpuflow.pod.gang_kinds import SPELLINGS
+from gpuflow.pod.launcher import launcher_for
+from gpuflow.site import Site
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
+from gpuflow.targets.constructs import POD
+from gpuflow.targets.gang_uses import LATER, Refusal, shape_refusals
+from gpuflow.targets.kubeflow.command import PLACEHOLDER
+from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.text import BRACE, KubeflowSpelling
+from gpuflow.targets.losses import named_steps
+
+OWNER = "pod"
+ACCOUNT = "pipeline-runner"
+"""The account of a run that names none, in a KFP without users of its own."""
+BY_RANKS = frozenset(
+    (
+        *POD,
+        *LATER,
+        "checkpoint.scratch",
+        "inputs.size",
+        "outputs.size",
+        "queue_timeout",
+        "retry.any",
+        "retry.backoff",
+        "retry.failures",
+        "retry.final_exit_codes",
+        "retry.interruptions",
+        "retry.retryable_exit_codes",
+    )
+)
+"""Constructs that the ranks and their launcher keep: KFP has no part in them."""
+
+
+def is_filled_in(text: str) -> bool:
+    """Whether KFP, or the kubelet after it, has something to put into the text."""
+    return PLACEHOLDER in text or f"$({BRACE})" in text
+
+
+def task_pod(pipeline: Pipeline, name: str, site: Site, spelling: KubeflowSpelling, engine: Engine) -> dict[str, Any]:
+    """The pod that KFP starts for a step: its own, or the one that looks after its gang."""
+    if pipeline.effective(name).gang is None:
+        return pod_for(pipeline, name, site, spelling, engine)
+    account = site.engine(FACTS.name).service_account
+    ranks = {} if account is None else {"serviceAccountName": account}
+    return launcher_for(pipeline, name, site, spelling, engine, is_filled_in, ranks, owner=OWNER)
+
+
+def own_pods(plan: Plan) -> list[PlannedStep]:
+    """The steps whose pods KFP itself makes."""
+    return [each for each in plan.containers if each.step.gang is None]
+
+
+def gang_findings(plan: Plan) -> Iterator[Finding]:
+    """One finding for each thing that the launcher of a step could not keep."""
+    for each in plan.containers:
+        if each.step.gang is not None:
+            for field, problem, hint in (*_refusals(each.step, plan.site.gangs.kind), *_in_loop(each)):
+                yield Finding("GF378", f'step "{each.name}": {problem}', each.where(*field), hint)
+
+
+def _refusals(step: Step, kind: str) -> Iterator[Refusal]:
+    gang = step.gang
+    assert gang is not None
+    yield from shape_refusals(gang, kind)
+    if step.cache:
+        hint = "remove cache, or let a step after it, with cache: true, do what can be kept"
+        yield ("cache",), "KFP would find the result of the pod that looks after the gang, not of its ranks", hint
+    for name, output in step.outputs.items():
+        if output.kind is not None:
+            hint = "remove kind: steps that read the output get its address as before"
+            yield ("outputs", name), f"the files of {name} are with rank 0, and KFP looks in the launcher's pod", hint
+    for path, volume in step.volumes.items():
+        if volume.new_claim is not None:
+            hint = "use a claim that is there before the run"
+            made = f'KFP mounts "{volume.new_claim}", which it makes for the run, in its own pods'
+            yield ("volumes", path), made, hint
+
+
+def _in_loop(each: PlannedStep) -> Iterator[Refusal]:
+    above = each.parent
+    while above is not None:
+        if above.step.for_each:
+            hint = "write for_each on the gang's own step, or pass the item to pipelines of their own"
+            yield ("gang",), f'the copies of "{above.name}" do not know their item, and would share one gang', hint
+            return
+        above = above.parent
+
+
+def account_notes(plan: Plan) -> Iterator[Finding]:
+    """One note about all gangs: who may create them, and who else holds that right."""
+    gangs = [each for each in plan.containers if each.step.gang is not None]
+    if not gangs:
+        return
+    account, objects = plan.site.engine(FACTS.name).service_account, SPELLINGS[plan.site.gangs.kind].plural
+    whose = f'"{account}"' if account else f'"{ACCOUNT}" where nobody names another (engines.kubeflow.service_account)'
+    ranks = "" if account else "; the ranks have the account that the step names, or the namespace's default one"
+    unused = plan.site.gangs.service_account
+    other = f'; gangs.service_account, "{unused}", is for other engines' if unused not in (None, account) else ""
+    yield Finding(
+        "GF389",
+        f"{named_steps(tuple(each.name for each in gangs))}: KFP gives all pods of a run one account, {whose}: it must "
+        f"be allowed to create {objects}, and every program that KFP starts in the run then holds that right"
+        f"{ranks}{other}",
+        gangs[0].where("gang"),
+        "apply what gpuflow site gang --engine kubeflow prints, once in each namespace in which runs start",
+        "note",
+    )
