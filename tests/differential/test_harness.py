@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.differential import tables
-from tests.differential.comparison import Difference
+from tests.differential.comparison import Difference, Tally, compare
 from tests.differential.expansion import environment, expanded
 from tests.differential.kinds import KINDS
+from tests.differential.oracle import Answer, Case, Oracle
 from tests.differential.shrinking import deletions, shrink
 
 JSON = st.recursive(
@@ -81,6 +85,34 @@ def test_the_same_answers_are_recorded_as_the_same_bytes(tmp_path: Path, monkeyp
     first = tables.record(kind, 1, answered).read_bytes()
     assert tables.record(kind, 1, answered).read_bytes() == first
     assert list(tables.recorded(kind)) == answered
+
+
+class Says:
+    """An engine that answers from a list, over and over."""
+
+    def __init__(self, *answers: str) -> None:
+        self._answers = itertools.cycle(answers)
+
+    def ask(self, cases: Sequence[Case]) -> list[Answer]:
+        return [{"a": {"canonical": next(self._answers)}} for _ in cases]
+
+
+@pytest.mark.parametrize(
+    ("answers", "tally"),
+    [
+        (("1",), Tally(agreed=1)),
+        (("2",), Tally(differed=1)),
+        # Of these, the second time would have been the same by chance.
+        (("2", "2", "1"), Tally(not_judged=1)),
+        (("2", "2", "2", "2", "2", "2", "1"), Tally(not_judged=1)),
+    ],
+)
+def test_only_what_the_engine_says_each_time_is_a_difference(answers: tuple[str, ...], tally: Tally) -> None:
+    kind = replace(KINDS["quantity"], ours=lambda case: {"a": {"canonical": "1"}}, theirs=lambda answer: answer)
+    counted = Tally()
+    found = list(compare(kind, cast(Oracle, Says(*answers)), [{"a": "1"}], counted))
+    assert counted == tally
+    assert len(found) == tally.differed
 
 
 @pytest.mark.parametrize(
