@@ -7,10 +7,13 @@ is not understood is an error, and the caller asks its driver instead.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import socket
 import ssl
 import struct
 import threading
+import zlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +40,32 @@ class Closed(BadAnswer):
     """A connection that had been left open was closed by the server before it answered."""
 
 
+class FromFile:
+    """A body that is read from an open file while it is sent, so that none of it is held.
+
+    Its sums are of what the file held before. Who receives it compares them, and whoever sends it looks afterwards
+    whether the file has changed.
+    """
+
+    def __init__(self, handle: int, size: int, buffer: memoryview, *, checked: bool) -> None:
+        self._handle, self.size, self._buffer = handle, size, buffer
+        hashed, self.crc32 = hashlib.sha256(), 0
+        for piece in self:
+            hashed.update(piece)
+            if checked:
+                self.crc32 = zlib.crc32(piece, self.crc32)
+        self.sha256 = hashed.hexdigest()
+
+    def __iter__(self) -> Iterator[memoryview]:
+        at = 0
+        while at < self.size:
+            count = os.preadv(self._handle, [self._buffer[: self.size - at]], at)
+            if not count:
+                raise BadAnswer(f"the file has lost {self.size - at} bytes")
+            yield self._buffer[:count]
+            at += count
+
+
 class Connections:
     """Those to one server. A thread takes one for a request and gives it back."""
 
@@ -48,7 +77,7 @@ class Connections:
         self._free: list[Connection] = []
         self._lock = threading.Lock()
 
-    def ask(self, head: bytes, body: Sequence[bytes] = ()) -> Answer:
+    def ask(self, head: bytes, body: Sequence[bytes] | FromFile = ()) -> Answer:
         """Send a request and read the head of the answer. A connection that went stale is replaced, once."""
         while True:
             with self._lock:
@@ -101,10 +130,10 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, head: bytes, body: Sequence[bytes]) -> Answer:
+    def ask(self, head: bytes, body: Sequence[bytes] | FromFile) -> Answer:
         early: OSError | None = None
         try:
-            if sum(len(piece) for piece in body) <= _TOGETHER:
+            if not isinstance(body, FromFile) and sum(map(len, body)) <= _TOGETHER:
                 self._socket.sendall(b"".join([head, *body]))
             else:
                 self._socket.sendall(head)
@@ -147,6 +176,14 @@ class Connection:
             data, self._rest = self._rest[:most], self._rest[most:]
             return data
         return self._socket.recv(min(most, _RECEIVE), self._whole)
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """The same into memory that is there already: how many bytes came."""
+        if self._rest:
+            data, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+            buffer[: len(data)] = data
+            return len(data)
+        return self._socket.recv_into(buffer, 0, self._whole)
 
     def line(self) -> bytes:
         while b"\r\n" not in self._rest:
@@ -212,11 +249,7 @@ class Answer:
 
     def pieces(self) -> Generator[bytes, None, None]:
         """The body; BadAnswer when it breaks off."""
-        connection, self._connection = self._connection, None
-        if connection is None:
-            raise BadAnswer("the body was read already")
-        whole = False
-        try:
+        with self._body() as connection:
             if self.length is not None:
                 yield from _exactly(connection, self.length)
             elif "transfer-encoding" in self.headers:
@@ -227,6 +260,24 @@ class Answer:
                     if not data:
                         break
                     yield data
+
+    def pieces_in(self, buffer: memoryview) -> Generator[bytes | memoryview, None, None]:
+        """The same, without new memory for each piece: it lies in the buffer until the next one is asked for."""
+        if self.length is None:
+            yield from self.pieces()
+            return
+        with self._body() as connection:
+            yield from _into(connection, self.length, buffer)
+
+    @contextlib.contextmanager
+    def _body(self) -> Iterator[Connection]:
+        """The connection, to read the body from, once."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            raise BadAnswer("the body was read already")
+        whole = False
+        try:
+            yield connection
             whole = True
         finally:
             connection.done(reusable=whole and self.reusable)
@@ -256,6 +307,15 @@ def _exactly(connection: Connection, count: int) -> Iterator[bytes]:
             raise BadAnswer(f"{count} bytes of an answer did not come")
         count -= len(data)
         yield data
+
+
+def _into(connection: Connection, count: int, buffer: memoryview) -> Iterator[memoryview]:
+    while count:
+        came = connection.receive_into(buffer[: min(count, len(buffer))])
+        if not came:
+            raise BadAnswer(f"{count} bytes of an answer did not come")
+        count -= came
+        yield buffer[:came]
 
 
 def _chunked(connection: Connection) -> Iterator[bytes]:

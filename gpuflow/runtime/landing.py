@@ -20,10 +20,17 @@ from gpuflow.runtime.transfer_workers import Order, to_get
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any
+    from typing import Any, Protocol
 
     from gpuflow.runtime.records import File
     from gpuflow.runtime.store import Store
+
+    class Source(Protocol):
+        """What a file is fetched from. A piece is good until the next one is asked for."""
+
+        def chunks(self, key: str) -> Iterator[bytes | memoryview]: ...
+        def clone(self, key: str, handle: int) -> bool: ...
+
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -110,7 +117,7 @@ def bring(
 
 
 def fetch_one(
-    store: Store, key: str, file: File, folder: int, name: str, passed: Callable[[int], None], mode: int | None
+    store: Source, key: str, file: File, folder: int, name: str, passed: Callable[[int], None], mode: int | None
 ) -> None:
     size = file.size or 0
     with _named(file.path):
@@ -139,7 +146,9 @@ def _mode(file: File, given: int | None) -> int:
     return own if given is None else given
 
 
-def _passing(pieces: Iterable[bytes], key: str, size: int, passed: Callable[[int], None]) -> tuple[int, str]:
+def _passing(
+    pieces: Iterable[bytes | memoryview], key: str, size: int, passed: Callable[[int], None]
+) -> tuple[int, str]:
     """How many bytes there are and their hash; Corrupt as soon as there are more than there should be."""
     import hashlib
 
@@ -163,24 +172,30 @@ def _read(handle: int) -> Iterator[bytes]:
         yield data
 
 
-def _written(pieces: Iterable[bytes], handle: int) -> Iterator[bytes]:
+def _written(pieces: Iterable[bytes | memoryview], handle: int) -> Iterator[bytes | memoryview]:
     """Each piece once it was looked at: more than was said is not written."""
     hole = False
     for data in pieces:
         yield data
+        view = memoryview(data)
         at = 0
-        while at < len(data):
-            end, hole = at, data.startswith(_ZEROS, at)
-            while end < len(data) and data.startswith(_ZEROS, end) == hole:
+        while at < len(view):
+            end, hole = at, _is_hole(view, at)
+            while end < len(view) and _is_hole(view, end) == hole:
                 end += _HOLE
-            end = min(end, len(data))
+            end = min(end, len(view))
             if hole:
                 os.lseek(handle, end - at, os.SEEK_CUR)
             else:
-                write_all(handle, memoryview(data)[at:end])
+                write_all(handle, view[at:end])
             at = end
     if hole:
         os.ftruncate(handle, os.lseek(handle, 0, os.SEEK_CUR))
+
+
+def _is_hole(data: memoryview, at: int) -> bool:
+    # Most blocks do not begin with a zero, and then nothing is compared or copied.
+    return data[at] == 0 and data[at : at + _HOLE].tobytes() == _ZEROS
 
 
 def _see_that_it_fits(folder: str, files: Iterable[File]) -> None:

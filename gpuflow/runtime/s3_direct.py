@@ -13,7 +13,7 @@ import hashlib
 import time
 import zlib
 
-from gpuflow.runtime.http_connections import Answer, BadAnswer, Connections, is_number
+from gpuflow.runtime.http_connections import Answer, BadAnswer, Connections, FromFile, is_number
 from gpuflow.runtime.s3_signing import EMPTY, UNSIGNED, Signer
 
 TYPE_CHECKING = False
@@ -109,8 +109,13 @@ class Direct:
         }
         return cls(kinds, Server(*plain["server"]), credentials)
 
-    def put(self, key: str, body: Sequence[bytes], sha256: str | None) -> None:
-        """Write an object of a few pieces. `sha256` is of all of them, where it is known."""
+    @property
+    def puts_checked(self) -> bool:
+        """Whether a checksum is sent with an object."""
+        return self._put.checked
+
+    def put(self, key: str, body: Sequence[bytes] | FromFile, sha256: str | None) -> None:
+        """Write an object of a few pieces, or of a file. `sha256` is of all of them, where it is known."""
         self._upload(self._put, self._path(self._put, key), "", body, sha256).close()
 
     def part(self, key: str, upload: str, number: int, body: Sequence[bytes]) -> dict[str, Any]:
@@ -169,12 +174,12 @@ class Direct:
     def _path(self, kind: Kind, key: str) -> str:
         return f"{kind.before}{_quoted(key, '/')}"
 
-    def _upload(self, kind: Kind, path: str, query: str, body: Sequence[bytes], sha256: str | None) -> Answer:
-        more = {"content-length": str(sum(map(len, body)))}
+    def _upload(
+        self, kind: Kind, path: str, query: str, body: Sequence[bytes] | FromFile, sha256: str | None
+    ) -> Answer:
+        more = {"content-length": str(body.size if isinstance(body, FromFile) else sum(map(len, body)))}
         if kind.checked:
-            check = 0
-            for piece in body:
-                check = zlib.crc32(piece, check)
+            check = body.crc32 if isinstance(body, FromFile) else _crc32(body)
             more["x-amz-checksum-crc32"] = base64.b64encode(check.to_bytes(4, "big")).decode()
         if self.secure and kind.checked:
             sha256 = UNSIGNED  # as drivers do: what is encrypted on the way and has a checksum need not be hashed
@@ -197,7 +202,7 @@ class Direct:
         path: str,
         query: str,
         more: Mapping[str, str],
-        body: Sequence[bytes],
+        body: Sequence[bytes] | FromFile,
         payload: str,
         done: tuple[int, ...],
     ) -> Answer:
@@ -269,6 +274,13 @@ def _page(data: bytes, prefix: str) -> tuple[list[tuple[str, int]], str]:
     if not token:
         raise BadAnswer("a listing that does not say how it goes on")
     return found, token
+
+
+def _crc32(pieces: Sequence[bytes]) -> int:
+    check = 0
+    for piece in pieces:
+        check = zlib.crc32(piece, check)
+    return check
 
 
 def _quoted(text: str, safe: str) -> str:

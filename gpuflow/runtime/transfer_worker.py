@@ -21,11 +21,12 @@ import sys
 import threading
 
 from gpuflow.runtime import landing
+from gpuflow.runtime.http_connections import FromFile
 from gpuflow.runtime.records import File
 from gpuflow.runtime.s3_direct import Credentials, Direct
 from gpuflow.runtime.s3_signing import Signer
 from gpuflow.runtime.snapshot import facts
-from gpuflow.runtime.store import CHUNK, Store
+from gpuflow.runtime.store import CHUNK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 _WHOLE = 16 << 20
 """What is asked for at first: most objects are not longer."""
+_HELD = 1 << 20
+"""A file up to this size is held whole while it is sent."""
+_BUFFER = 512 << 10
 
 
 def main() -> int:
@@ -59,7 +63,8 @@ class _Worker:
 
     def __init__(self, direct: Direct, top: int | None, most: int) -> None:
         self.orders: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
-        self._direct, self._straight = direct, _Straight(direct)
+        self._buffers = _Buffers()
+        self._direct, self._straight = direct, _Straight(direct, self._buffers)
         self._most = most
         self._folders = None if top is None else landing.Folders(top)
         self._lock = threading.Lock()
@@ -81,22 +86,35 @@ class _Worker:
             before = os.fstat(handle)
             if before.st_size > self._most:
                 return []
-            pieces, size, hashed = [], 0, hashlib.sha256()
-            while True:
-                data = os.read(handle, max(1, min(CHUNK, before.st_size - size)))
-                if not data:
-                    break
-                size += len(data)
-                if size > self._most:
-                    return []
-                hashed.update(data)
-                pieces.append(data)
-            if facts(os.fstat(handle)) != facts(before) or size != before.st_size:
+            if before.st_size > _HELD:
+                sha256 = self._sent_while_read(key, handle, before.st_size)
+            else:
+                sha256 = self._sent_whole(key, handle, before)
+            if facts(os.fstat(handle)) != facts(before):
                 return []
         finally:
             os.close(handle)
+        return [before.st_size, sha256, before.st_mode, facts(before)]
+
+    def _sent_whole(self, key: str, handle: int, before: os.stat_result) -> str:
+        pieces, size, hashed = [], 0, hashlib.sha256()
+        while size < before.st_size:
+            data = os.read(handle, min(CHUNK, before.st_size - size))
+            if not data:
+                raise OSError("it became shorter")
+            size += len(data)
+            hashed.update(data)
+            pieces.append(data)
+        if facts(os.fstat(handle)) != facts(before):
+            raise OSError("it has changed")
         self._direct.put(key, pieces, hashed.hexdigest())
-        return [size, hashed.hexdigest(), before.st_mode, facts(before)]
+        return hashed.hexdigest()
+
+    def _sent_while_read(self, key: str, handle: int, size: int) -> str:
+        """Read twice, for its hash and to be sent, and never held."""
+        body = FromFile(handle, size, self._buffers.own(), checked=self._direct.puts_checked)
+        self._direct.put(key, body, body.sha256)
+        return body.sha256
 
     def _fetched(self, key: str, path: str, size: int, sha256: str, mode: int) -> list[Any]:
         if self._folders is None:
@@ -108,17 +126,31 @@ class _Worker:
         return [size, file.sha256]
 
 
-class _Straight(Store):
+class _Buffers(threading.local):
+    """One for each thread, for all of its files: new memory for every piece costs more than to fill it."""
+
+    _own: memoryview | None = None
+
+    def own(self) -> memoryview:
+        self._own = self._own or memoryview(bytearray(_BUFFER))
+        return self._own
+
+
+class _Straight:
     """Objects without a driver behind: what is not plainly had is not had."""
 
-    def __init__(self, direct: Direct) -> None:
-        self._direct = direct
+    def __init__(self, direct: Direct, buffers: _Buffers) -> None:
+        self._direct, self._buffers = direct, buffers
 
-    def chunks(self, key: str) -> Iterator[bytes]:
+    def chunks(self, key: str) -> Iterator[bytes | memoryview]:
+        buffer = self._buffers.own()
         answer, size, tag = self._direct.get(key, 0, _WHOLE)
-        yield from answer.pieces()
+        yield from answer.pieces_in(buffer)
         if answer.length != size:
-            yield from self._direct.get(key, _WHOLE, size, tag)[0].pieces()
+            yield from self._direct.get(key, _WHOLE, size, tag)[0].pieces_in(buffer)
+
+    def clone(self, key: str, handle: int) -> bool:
+        return False
 
 
 if __name__ == "__main__":

@@ -34,10 +34,8 @@ _AHEAD = 2
 """Orders that wait in a worker, for each of its threads: it never waits for us."""
 _IN_PACKAGE = "import sys; sys.path[:] = {path!r}; from gpuflow.runtime.transfer_worker import main; sys.exit(main())"
 _COMMAND = "transfer-worker"
-SMALL = 1 << 20
-"""A file up to this size is sent by a worker, which holds it whole."""
-_LONG = 64 << 20
-"""A longer file is fetched here, in several parts at once."""
+LONG = 64 << 20
+"""A longer file is sent and fetched here, in several parts at once."""
 
 
 def count() -> int:
@@ -121,14 +119,14 @@ class Order:
 
 
 def to_put(key: str, path: str, size: int) -> list[Any] | None:
-    """The words of an order to send a file; None when it is not for a worker, which holds it whole."""
-    return ["put", key, path] if size <= SMALL else None
+    """The words of an order to send a file; None when more than one connection had better send it."""
+    return ["put", key, path] if size <= LONG else None
 
 
 def to_get(key: str, file: File, mode: int) -> list[Any] | None:
     """The words of an order to fetch a file; None when more than one connection had better fetch it."""
     size = file.size or 0
-    return ["get", key, file.path, size, file.sha256, mode] if size <= _LONG else None
+    return ["get", key, file.path, size, file.sha256, mode] if size <= LONG else None
 
 
 class _Lost(Exception):
@@ -197,7 +195,7 @@ class _Lane:
             except OSError:
                 raise _Lost from None
         self._signer = signer = self._direct.signer()
-        about = {"threads": self._threads, "top": self._top, "most": SMALL}
+        about = {"threads": self._threads, "top": self._top, "most": LONG}
         _say(process, {"direct": self._direct.plain(), "signer": signer.plain(), **about})
         return process
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import socket
 import struct
 import threading
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime.http_connections import BadAnswer, Closed, Connections
+from gpuflow.runtime.http_connections import BadAnswer, Closed, Connections, FromFile
 from tests.runtime.scripted_server import Peer, ScriptedServer, scripted
 from tests.runtime.servers import free_port
 
 GET = b"GET /x HTTP/1.1\r\nhost: h\r\n\r\n"
+PUT = b"PUT /x HTTP/1.1\r\nhost: h\r\ncontent-length: 300000\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -196,6 +201,54 @@ def test_a_body_can_be_read_once() -> None:
         assert answer.read(10) == b"ok"
         with pytest.raises(BadAnswer, match="read already"):
             answer.read(10)
+
+
+@pytest.mark.parametrize("size", [1, 3, 64])
+@pytest.mark.parametrize(
+    "answer", [b"Content-Length: 5\r\n\r\nhello", b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"]
+)
+def test_a_body_comes_into_memory_that_is_there_and_the_connection_is_free_again(answer: bytes, size: int) -> None:
+    with scripted(always(b"HTTP/1.1 200 OK\r\n" + answer)) as server:
+        kept, buffer = connections(server), memoryview(bytearray(size))
+        for _ in range(3):
+            assert b"".join(bytes(piece) for piece in kept.ask(GET).pieces_in(buffer)) == b"hello"
+        assert server.connections == 1
+
+
+def test_a_body_that_breaks_off_on_its_way_into_memory_is_no_body() -> None:
+    with scripted(saying(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello")) as server:
+        answer = connections(server).ask(GET)
+        with pytest.raises(BadAnswer, match="4 bytes"):
+            list(answer.pieces_in(memoryview(bytearray(64))))
+
+
+def test_a_file_is_sent_while_it_is_read_also_to_a_server_that_had_closed_the_connection(tmp_path: Path) -> None:
+    data = os.urandom(300_000)
+    (tmp_path / "f").write_bytes(data)
+    came: list[bytes] = []
+
+    def handle(peer: Peer) -> None:
+        came.append(peer.request()[1])
+        peer.send(OK)
+        peer.socket.shutdown(socket.SHUT_RDWR)
+
+    with scripted(handle) as server, (tmp_path / "f").open("rb") as file:
+        body = FromFile(file.fileno(), len(data), memoryview(bytearray(1000)), checked=True)
+        kept = connections(server)
+        for _ in range(2):
+            assert kept.ask(PUT, body).read(10) == b"ok"
+    assert came == [data, data]
+    assert (body.sha256, body.crc32) == (hashlib.sha256(data).hexdigest(), zlib.crc32(data))
+
+
+def test_a_file_that_becomes_shorter_while_it_is_sent_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(300_000))
+    with scripted(always(OK)) as server, path.open("rb") as file:
+        body = FromFile(file.fileno(), 300_000, memoryview(bytearray(1000)), checked=False)
+        os.truncate(path, 1000)
+        with pytest.raises(BadAnswer, match="lost 299000 bytes"):
+            connections(server).ask(PUT, body)
 
 
 def test_one_connection_serves_one_request_after_another() -> None:
