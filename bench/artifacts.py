@@ -190,7 +190,7 @@ def there_and_back(tool: Tool, case: Case, source: Path, scratch: Path) -> tuple
     back = scratch / "back"
     try:
         volumes = 20 + 3 * case.size // (1 << 30)
-        with s3_server("seaweedfs", folder, volumes=volumes, volume_megabytes=1024) as server:
+        with s3_server("seaweedfs", folder, volumes=volumes, volume_megabytes=1024, strict=True) as server:
             up = measured(tool.upload(source), server.pid)
             down = measured(tool.download(back), server.pid)
         sizes = [path.stat().st_size for path in back.rglob("*") if path.is_file()]

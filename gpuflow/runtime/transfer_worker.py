@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
 import queue
 import sys
@@ -132,7 +133,8 @@ class _Buffers(threading.local):
     _own: memoryview | None = None
 
     def own(self) -> memoryview:
-        self._own = self._own or memoryview(bytearray(_BUFFER))
+        # The system gives memory page by page, as it is used: small files need little of it.
+        self._own = self._own or memoryview(mmap.mmap(-1, _BUFFER))
         return self._own
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -61,11 +62,16 @@ def started(words: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]
 
 @contextlib.contextmanager
 def s3_server(
-    server: str, folder: Path, *, volumes: int = 20, volume_megabytes: int = 64
+    server: str, folder: Path, *, volumes: int = 20, volume_megabytes: int = 64, strict: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A running server with an empty bucket; the environment points S3 clients at it."""
+    """A running server with an empty bucket; S3 clients are pointed at it. `strict`: it checks signatures."""
     port = free_port()
     words = command(server, port, folder, volumes=volumes, volume_megabytes=volume_megabytes)
+    if strict:
+        keys = {"accessKey": "test", "secretKey": "test"}
+        known = {"identities": [{"name": "test", "credentials": [keys], "actions": ["Admin"]}]}
+        (folder / "s3.json").write_text(json.dumps(known))
+        words.append(f"-s3.config={folder / 's3.json'}")
     with started(words, folder) as process:
         saved = dict(os.environ)
         os.environ.update(
