@@ -34,7 +34,7 @@ def refusal_of(status: int | None, body: str | bytes | None, kind: GangKind = JO
     if status == 404:
         words = f"{NOT_INSTALLED}{kind.api_version} there"
         return Refusal(NEVER, words, f"the cluster has no {kind.name}, or not this namespace (HTTP 404)", "GF503")
-    because = refusal.because.replace("create pods", f"create {kind.name}s").replace("pod", kind.name)
+    because = refusal.because.replace("create pods", f"create {kind.name}s").replace("the pod", f"the {kind.name}")
     return refusal._replace(because=because)
 
 

@@ -20,7 +20,7 @@ from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context
 from gpuflow.runtime import gang_outputs, outcomes, outputs
 from gpuflow.runtime.gang_following import SETTLE
-from gpuflow.runtime.gang_kinds import PYTORCHJOB, WORDS
+from gpuflow.runtime.gang_kinds import WORDS
 from gpuflow.runtime.gang_verdict import Verdict
 from gpuflow.runtime.history import COSTS
 
@@ -163,15 +163,16 @@ def _sentence(rank_0: Mapping[str, Any] | None, container: str = "main") -> str:
 
 
 def _known(kind: str, leader: Pod | None) -> None:
-    if kind in WORDS and (leader is None or WORDS[kind] is not PYTORCHJOB):
+    if kind in WORDS and (1 if leader is None else 2) in WORDS[kind].sets:
         return
     from gpuflow.errors import Finding, GpuflowError
     from gpuflow.spec.building import caller
 
     if kind in WORDS:
-        from gpuflow.pod.gang_pytorchjob import NO_LEADER, WITHOUT_LEADER
+        from gpuflow.pod.gang_kinds import shape_problem
 
-        raise GpuflowError([Finding("GF408", f"a PyTorchJob has no leader: {NO_LEADER}", caller(), WITHOUT_LEADER)])
+        problem, hint = shape_problem(WORDS[kind], leads=leader is not None) or ("", "")
+        raise GpuflowError([Finding("GF408", problem, caller(), hint)])
     hint = f"write one of {', '.join(WORDS)}"
     raise GpuflowError([Finding("GF408", f"a gang cannot be a {kind!r}", caller(), hint)])
 

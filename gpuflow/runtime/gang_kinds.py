@@ -26,6 +26,11 @@ class GangKind(NamedTuple):
     """What must be known of a kind to make, find, follow and delete a gang of it."""
 
     name: str
+    """What it is called in sentences; no two have the same."""
+    word: str
+    """What a site calls it, and an operator of Airflow."""
+    kind: str
+    """As manifests name it: two groups may have the same."""
     api_version: str
     plural: str
     pods: str
@@ -34,8 +39,8 @@ class GangKind(NamedTuple):
     """The label that says which set a pod belongs to."""
     rank: str
     """The label with the number of a pod in its set."""
-    suspend: str
-    """The field by which Kueue holds it back."""
+    suspend: str | None
+    """The field by which Kueue holds it back; None: Kueue does not know the kind."""
     container: str
     """What the controller wants the program's container to be called."""
     has_jobs: bool
@@ -45,11 +50,23 @@ class GangKind(NamedTuple):
     all the same, and the object is deleted."""
     refusals: tuple[str, str]
     """Kind and reason of the events that say why a pod could not be made."""
-    integration: str
-    """What Kueue's configuration calls it."""
+    integration: str | None
+    """What Kueue's configuration calls it; None: Kueue does not know the kind."""
     service_for_each: bool
     """Whether every pod has a Service of its own; otherwise there is one for all."""
     pod_sets: Callable[[Mapping[str, Any]], list[PodSet]]
+    as_job: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    """The object with its end in conditions like those of a Job, where it does not say it so."""
+    removed_by_it: str | None = None
+    """The annotation that its controller puts on pods before it deletes them."""
+    queue: str | None = None
+    """The field with the name of a queue that is not Kueue's: while it waits there, it has no pods."""
+    beside: tuple[str, ...] = ()
+    """Quota keys of what else its controller makes, once for each object."""
+    sets: tuple[int, ...] = (1, 2)
+    """Of how many sets of pods it can be made: two are a leader and its workers."""
+    leaves_all: bool = True
+    """Whether what its controller makes stays until the object is deleted, and not only until it has ended."""
 
     @property
     def group(self) -> str:
@@ -75,7 +92,7 @@ class GangKind(NamedTuple):
         return found
 
     def is_suspended(self, document: Mapping[str, Any]) -> bool:
-        return object_state.found(document, self.suspend) is True
+        return self.suspend is not None and object_state.found(document, self.suspend) is True
 
 
 def _of_jobset(manifest: Mapping[str, Any]) -> list[PodSet]:
@@ -97,7 +114,38 @@ def _of_pytorchjob(manifest: Mapping[str, Any]) -> list[PodSet]:
     return found
 
 
+def _of_volcano(manifest: Mapping[str, Any]) -> list[PodSet]:
+    found = []
+    for each in manifest["spec"].get("tasks") or ():
+        count = int(each.get("replicas", 1))
+        found.append(PodSet(str(each["name"]), count, each["template"], f"-{each['name']}-{count - 1}"))
+    return found
+
+
+_ENDING = ("Restarting", "Aborting", "Aborted", "Terminating", "Terminated", "Failed")
+"""Phases of a Volcano Job in which it does no more work, or not with these pods."""
+
+
+def _volcano_as_job(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Volcano notes each phase with its time, and says nothing of the cause: only pods do."""
+    status = document.get("status") or {}
+    state = status.get("state") or {}
+    if state.get("phase") not in _ENDING:
+        return document
+    rows = [row for row in status.get("conditions") or () if row.get("status") in _ENDING]
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": f"Volcano{state['phase']}",
+        "message": state.get("message") or "",
+        "lastTransitionTime": (rows or [state])[0].get("lastTransitionTime") or "",
+    }
+    return {**document, "status": {"conditions": [failed]}}
+
+
 JOBSET = GangKind(
+    "JobSet",
+    "jobset",
     "JobSet",
     "jobset.x-k8s.io/v1alpha2",
     "jobsets",
@@ -115,6 +163,8 @@ JOBSET = GangKind(
 )
 PYTORCHJOB = GangKind(
     "PyTorchJob",
+    "pytorchjob",
+    "PyTorchJob",
     "kubeflow.org/v1",
     "pytorchjobs",
     pods=object_state.PODS["PyTorchJob"],
@@ -128,13 +178,45 @@ PYTORCHJOB = GangKind(
     integration="kubeflow.org/pytorchjob",
     service_for_each=True,
     pod_sets=_of_pytorchjob,
+    sets=(1,),
 )
-KINDS = {each.name: each for each in (JOBSET, PYTORCHJOB)}
-"""By the kind that a manifest names. One that is not here is refused."""
-WORDS = {each.name.lower(): each for each in KINDS.values()}
+VOLCANO = GangKind(
+    "Volcano Job",
+    "volcano",
+    "Job",
+    "batch.volcano.sh/v1alpha1",
+    "jobs",
+    pods=object_state.PODS["Volcano Job"],
+    role="volcano.sh/task-spec",
+    rank="volcano.sh/task-index",
+    suspend=None,
+    container="main",
+    has_jobs=False,
+    # Its policies end it when a pod is lost.
+    replaces_pods=False,
+    refusals=("Job", "FailedCreate"),
+    integration=None,
+    service_for_each=False,
+    pod_sets=_of_volcano,
+    as_job=_volcano_as_job,
+    removed_by_it="volcano.sh/controller-out-of-sync",
+    queue="spec.queue",
+    beside=("configmaps", "count/configmaps", "count/podgroups.scheduling.volcano.sh"),
+    leaves_all=False,
+)
+KINDS = {each.name: each for each in (JOBSET, PYTORCHJOB, VOLCANO)}
+"""By what each is called."""
+WORDS = {each.word: each for each in KINDS.values()}
 """By the word that a site says it with, as does an operator of Airflow."""
+
+
+def kind_of(manifest: Mapping[str, Any]) -> GangKind | None:
+    """The kind of an object, by its kind and its group; None for one that a gang cannot be."""
+    group = str(manifest.get("apiVersion") or "").partition("/")[0]
+    return next((each for each in KINDS.values() if (each.kind, each.group) == (manifest.get("kind"), group)), None)
 
 
 def queued_as(integration: str | None) -> GangKind:
     """The kind that Kueue calls so; a JobSet where nobody says."""
-    return next((each for each in KINDS.values() if each.integration == integration), JOBSET)
+    found = (each for each in KINDS.values() if integration is not None and each.integration == integration)
+    return next(found, JOBSET)

@@ -90,7 +90,8 @@ class Watch:
             self.jobset = None  # another one of the same name: ours was deleted
             return
         self._uid = self.jobset["metadata"]["uid"]
-        self.jobs = [job for job in jobs if _owner(job) == self._uid] if self.kind.has_jobs else [self.jobset]
+        itself = dict(self.kind.as_job(self.jobset))
+        self.jobs = [job for job in jobs if _owner(job) == self._uid] if self.kind.has_jobs else [itself]
         own = {job["metadata"]["uid"] for job in self.jobs}
         self._remember([pod for pod in pods if _owner(pod) in own or pod["metadata"]["uid"] in self.pods])
 
@@ -167,6 +168,8 @@ class Watch:
         lines = [f"{running} of {size} pods running, {len(pods)} there"]
         if len(pods) < size:
             lines += yield from self._refusals()
+        if not pods and len(lines) == 1 and self.kind.queue is not None:
+            lines.append(f"it waits in the queue {found(self.jobset, self.kind.queue) or 'default'}")
         lines += sorted({_stuck(pod) for pod in pods if phase(pod) == "Pending"} - {""})[:3]
         return "; ".join(lines)
 
@@ -178,7 +181,7 @@ class Watch:
         own = {job["metadata"]["name"] for job in self.jobs}
         texts = (str(item.get("message")) for item in items if item["involvedObject"].get("name") in own)
         # Each try has a pod's name of its own.
-        return sorted({re.sub(r'pods "[^"]*" is', "a pod is", text) for text in texts})
+        return sorted({re.sub(r'pods "[^"]*" is', "a pod is", each) for text in texts for each in _sentences(text)})
 
     def _workload(self, jobset: dict[str, Any]) -> Asking:
         if _QUEUE not in (jobset["metadata"].get("labels") or {}) and not self.kind.is_suspended(jobset):
@@ -205,6 +208,12 @@ class Watch:
             self._mute.add(what)
             self._tell(f"{refusal}; {what} are not looked at")
             return None
+
+
+def _sentences(text: str) -> list[str]:
+    """The words of the API server in an event. Volcano prints its answers as Go does, with every field of them."""
+    quoted = re.findall(r'Message:"((?:[^"\\]|\\.)*)"', text)
+    return [each.replace('\\"', '"') for each in quoted] or [text]
 
 
 def phase(pod: dict[str, Any]) -> str:
