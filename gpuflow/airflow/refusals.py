@@ -43,7 +43,7 @@ def way_out(words: str) -> str:
     if words.startswith(NOT_INSTALLED):
         from gpuflow.pod.gang_kinds import SPELLINGS
 
-        needs = next((each.needs for each in SPELLINGS.values() if each.kind.api_version in words), "it")
+        needs = next((each.needs for each in SPELLINGS.values() if f" {each.kind.api_version} " in words), "it")
         return f"install {needs} in the cluster, or name a namespace that is there"
     if _FORBIDDEN in words:
         return "give the account that Airflow uses there a Role that may create, get, list, patch and delete pods"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gpuflow.pod import gang_jobset, gang_pytorchjob, gang_volcano
-from gpuflow.runtime.gang_kinds import JOBSET, PYTORCHJOB, VOLCANO, GangKind
+from gpuflow.pod import gang_jobset, gang_pytorchjob, gang_trainjob, gang_volcano
+from gpuflow.runtime.gang_kinds import JOBSET, PYTORCHJOB, TRAINJOB, VOLCANO, GangKind
 from gpuflow.spec.step import Step
 
 Refusal = tuple[tuple[str, ...], str, str]
@@ -47,9 +47,11 @@ class SpelledKind(NamedTuple):
         patch: how an attempt ended is noted on it, so that a launcher that comes back need not judge again.
         """
         verbs = ["create", "get", "list", "patch", "delete"]
-        own = {"apiGroups": [self.kind.group], "resources": [self.kind.plural], "verbs": verbs}
+        plurals = [self.kind.plural, *([] if self.kind.before is None else [self.kind.before])]
+        own = {"apiGroups": [self.kind.group], "resources": plurals, "verbs": verbs}
+        inner = {"apiGroups": [JOBSET.group], "resources": [JOBSET.plural], "verbs": ["get"]}
         jobs = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list"]}
-        return [own, jobs] if self.kind.has_jobs else [own]
+        return [own, *([inner] if self.kind.through else []), *([jobs] if self.kind.has_jobs else [])]
 
 
 def _field(path: str) -> dict[str, Any]:
@@ -98,6 +100,14 @@ SPELLINGS: dict[str, SpelledKind] = {
         "Kubeflow's training operator 1.9",
         "whose controller sets PET_NNODES and PET_NPROC_PER_NODE itself, and makes a lost pod anew until the attempt "
         "is deleted",
+    ),
+    "trainjob": SpelledKind(
+        TRAINJOB,
+        gang_trainjob.trainjob_of,
+        gang_jobset.RANK,
+        lambda first: _field(gang_jobset.COORDINATOR),
+        "Kubeflow Trainer 2.3 and JobSet 0.12",
+        "with a TrainingRuntime of its own, and nothing removes one that has ended but who deletes it, or what owns it",
     ),
     "volcano": SpelledKind(
         VOLCANO,

@@ -8,18 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, NamedTuple  # noqa: UP035 (runs on Python 3.8)
 
-from gpuflow.runtime import object_state
-
-
-class PodSet(NamedTuple):
-    """Pods of a gang that are made from one template."""
-
-    name: str
-    """As the label `GangKind.role` of the pods says it."""
-    size: int
-    template: dict[str, Any]
-    tail: str
-    """What follows the object's name in the longest name of a pod."""
+from gpuflow.runtime import gang_sets, object_state
+from gpuflow.runtime.gang_sets import PodSet
 
 
 class GangKind(NamedTuple):
@@ -48,8 +38,8 @@ class GangKind(NamedTuple):
     replaces_pods: bool
     """Whether its controller makes a lost pod anew. Restarts cannot be turned off then: a lost rank ends the attempt
     all the same, and the object is deleted."""
-    refusals: tuple[str, str]
-    """Kind and reason of the events that say why a pod could not be made."""
+    refusals: tuple[tuple[str, str], ...]
+    """Kind and reason of the events that say why a pod, or what makes it, could not be made."""
     integration: str | None
     """What Kueue's configuration calls it; None: Kueue does not know the kind."""
     service_for_each: bool
@@ -65,6 +55,12 @@ class GangKind(NamedTuple):
     """Quota keys of what else its controller makes, once for each object."""
     sets: tuple[int, ...] = (1, 2)
     """Of how many sets of pods it can be made: two are a leader and its workers."""
+    before: str | None = None
+    """The plural of what must be there first, in its group: it stands beside the object, as `runtime`."""
+    through: bool = False
+    """Whether it makes a JobSet of its own name, which makes the pods."""
+    deletion: str = "Foreground"
+    """How it is deleted; `Foreground`: its pods go first."""
     leaves_all: bool = True
     """Whether what its controller makes stays until the object is deleted, and not only until it has ended."""
 
@@ -83,6 +79,26 @@ class GangKind(NamedTuple):
             each["spec"]["containers"][0]["name"]
         return found
 
+    def apart(self, manifest: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        """What must be there first, if anything, and the object itself, as the API server takes them."""
+        made = dict(manifest)
+        runtime = made.pop("runtime", None)
+        if self.before is None or runtime is None:
+            return None, made
+        metadata = made["metadata"]
+        made["spec"] = {**made["spec"], "runtimeRef": {**made["spec"]["runtimeRef"], "name": metadata["name"]}}
+        same = ("name", "namespace", "annotations", "ownerReferences")
+        kept = {key: metadata[key] for key in same if key in metadata}
+        # A queue is for the object alone.
+        labels = {key: value for key, value in (metadata.get("labels") or {}).items() if not key.startswith("kueue.")}
+        return {**runtime, "metadata": {**kept, "labels": labels}}, made
+
+    def jobset_spec(self, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Where the fields of a JobSet are, if it has any."""
+        inside = (manifest.get("runtime") or {}) if self.through else None
+        found: Mapping[str, Any] = manifest["spec"] if inside is None else inside["spec"]["template"]["spec"]
+        return found
+
     def first_ranks(self, manifest: Mapping[str, Any]) -> dict[str, int]:
         """The rank of the first pod of each set: the leader's is 0, and those of its workers begin at 1."""
         found, rank = {}, 0
@@ -93,33 +109,6 @@ class GangKind(NamedTuple):
 
     def is_suspended(self, document: Mapping[str, Any]) -> bool:
         return self.suspend is not None and object_state.found(document, self.suspend) is True
-
-
-def _of_jobset(manifest: Mapping[str, Any]) -> list[PodSet]:
-    found = []
-    for each in manifest["spec"].get("replicatedJobs") or ():
-        job, replicas = each["template"]["spec"], int(each.get("replicas", 1))
-        most = int(job.get("parallelism", 1))
-        pods = min(most, int(job.get("completions", most)))
-        tail = f"-{each['name']}-{replicas - 1}-{pods - 1}-abcde"
-        found.append(PodSet(str(each["name"]), replicas * pods, job["template"], tail))
-    return found
-
-
-def _of_pytorchjob(manifest: Mapping[str, Any]) -> list[PodSet]:
-    found = []
-    for role, each in (manifest["spec"].get("pytorchReplicaSpecs") or {}).items():
-        count = int(each.get("replicas", 1))
-        found.append(PodSet(role.lower(), count, each["template"], f"-{role.lower()}-{count - 1}"))
-    return found
-
-
-def _of_volcano(manifest: Mapping[str, Any]) -> list[PodSet]:
-    found = []
-    for each in manifest["spec"].get("tasks") or ():
-        count = int(each.get("replicas", 1))
-        found.append(PodSet(str(each["name"]), count, each["template"], f"-{each['name']}-{count - 1}"))
-    return found
 
 
 _ENDING = ("Restarting", "Aborting", "Aborted", "Terminating", "Terminated", "Failed")
@@ -156,10 +145,10 @@ JOBSET = GangKind(
     container="main",
     has_jobs=True,
     replaces_pods=False,
-    refusals=("Job", "FailedCreate"),
+    refusals=(("Job", "FailedCreate"),),
     integration="jobset.x-k8s.io/jobset",
     service_for_each=False,
-    pod_sets=_of_jobset,
+    pod_sets=gang_sets.of_jobset,
 )
 PYTORCHJOB = GangKind(
     "PyTorchJob",
@@ -174,11 +163,40 @@ PYTORCHJOB = GangKind(
     container="pytorch",
     has_jobs=False,
     replaces_pods=True,
-    refusals=("PyTorchJob", "FailedCreatePod"),
+    refusals=(("PyTorchJob", "FailedCreatePod"),),
     integration="kubeflow.org/pytorchjob",
     service_for_each=True,
-    pod_sets=_of_pytorchjob,
+    pod_sets=gang_sets.of_pytorchjob,
     sets=(1,),
+)
+TRAINJOB = GangKind(
+    "TrainJob",
+    "trainjob",
+    "TrainJob",
+    "trainer.kubeflow.org/v1alpha1",
+    "trainjobs",
+    pods=object_state.PODS["TrainJob"],
+    role=JOBSET.role,
+    rank=JOBSET.rank,
+    suspend="spec.suspend",
+    container="node",
+    has_jobs=True,
+    replaces_pods=False,
+    refusals=(("Job", "FailedCreate"), ("TrainJob", "TrainJobResourcesCreationFailed")),
+    integration="trainer.kubeflow.org/trainjob",
+    service_for_each=False,
+    pod_sets=gang_sets.of_trainjob,
+    beside=(
+        "count/trainingruntimes.trainer.kubeflow.org",
+        "count/jobsets.jobset.x-k8s.io",
+        "configmaps",
+        "count/configmaps",
+    ),
+    before="trainingruntimes",
+    through=True,
+    # Trainer refuses every change of a TrainJob whose runtime is gone, also the last one of a deletion that waits for
+    # what the TrainJob owns: it would never end.
+    deletion="Background",
 )
 VOLCANO = GangKind(
     "Volcano Job",
@@ -194,17 +212,17 @@ VOLCANO = GangKind(
     has_jobs=False,
     # Its policies end it when a pod is lost.
     replaces_pods=False,
-    refusals=("Job", "FailedCreate"),
+    refusals=(("Job", "FailedCreate"),),
     integration=None,
     service_for_each=False,
-    pod_sets=_of_volcano,
+    pod_sets=gang_sets.of_volcano,
     as_job=_volcano_as_job,
     removed_by_it="volcano.sh/controller-out-of-sync",
     queue="spec.queue",
     beside=("configmaps", "count/configmaps", "count/podgroups.scheduling.volcano.sh"),
     leaves_all=False,
 )
-KINDS = {each.name: each for each in (JOBSET, PYTORCHJOB, VOLCANO)}
+KINDS = {each.name: each for each in (JOBSET, TRAINJOB, PYTORCHJOB, VOLCANO)}
 """By what each is called."""
 WORDS = {each.word: each for each in KINDS.values()}
 """By the word that a site says it with, as does an operator of Airflow."""

@@ -82,7 +82,8 @@ class Gang:
         try:
             self.sets = self.kind.pod_sets(manifest)
             size = sum(each.size for each in self.sets)
-            first = str(((manifest["spec"].get("coordinator")) or {}).get("replicatedJob") or self.sets[0].name)
+            coordinator = self.kind.jobset_spec(manifest).get("coordinator") or {}
+            first = str(coordinator.get("replicatedJob") or self.sets[0].name)
             spans = [each["spec"].get("terminationGracePeriodSeconds", 30) for each in templates(manifest)]
             self.shape = Shape(size, first, float(max(spans)), self.kind.name)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as wrong:
@@ -103,7 +104,7 @@ class Gang:
     def _room(self) -> int:
         """The letters of a name: Kubernetes takes 63 for a pod's name and for the label that names rank 0's host."""
         most = min(MOST, 63 - max(len(each.tail) for each in self.sets))
-        spec = self._manifest["spec"]
+        spec = self.kind.jobset_spec(self._manifest)
         if spec.get("coordinator"):
             leader = spec["coordinator"]
             host = f"-{leader.get('replicatedJob')}-{leader.get('jobIndex', 0)}-{leader.get('podIndex', 0)}."

@@ -11,7 +11,7 @@ from typing import Any, Callable, Generator, Mapping, NamedTuple  # noqa: UP035 
 
 from gpuflow.runtime import gang_verdict
 from gpuflow.runtime.api_server import Refused, say
-from gpuflow.runtime.gang_kinds import KINDS
+from gpuflow.runtime.gang_kinds import JOBSET, KINDS
 from gpuflow.runtime.gang_verdict import name_of
 from gpuflow.runtime.object_state import found
 
@@ -83,21 +83,32 @@ class Watch:
             jobs = (yield Question(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", selector))["items"]
         if self.jobset is not None:
             self.workload = yield from self._workload(self.jobset)
-        self.jobset = yield from self._present()
+        self.jobset = yield from self._present(self.path)
         if self.jobset is None:
             return
         if self._uid not in (None, self.jobset["metadata"]["uid"]):
             self.jobset = None  # another one of the same name: ours was deleted
             return
         self._uid = self.jobset["metadata"]["uid"]
+        makes_jobs: str | None = self._uid
+        if self.kind.through:
+            inner = yield from self._inner()
+            makes_jobs = None if inner is None else inner["metadata"]["uid"]
+            self.jobset = {**self.jobset, **({} if inner is None else {"runtime": {"spec": {"template": inner}}})}
         itself = dict(self.kind.as_job(self.jobset))
-        self.jobs = [job for job in jobs if _owner(job) == self._uid] if self.kind.has_jobs else [itself]
+        self.jobs = [job for job in jobs if _owner(job) == makes_jobs] if self.kind.has_jobs else [itself]
         own = {job["metadata"]["uid"] for job in self.jobs}
         self._remember([pod for pod in pods if _owner(pod) in own or pod["metadata"]["uid"] in self.pods])
 
-    def _present(self) -> Asking:
+    def _inner(self) -> Asking:
+        """The JobSet that it makes, which has its name; None before it is there."""
+        path = f"/apis/{JOBSET.api_version}/namespaces/{self.namespace}/{JOBSET.plural}/{self.name}"
+        found = yield from self._present(path)
+        return found if found is not None and _owner(found) == self._uid else None
+
+    def _present(self, path: str) -> Asking:
         try:
-            return (yield Question(self.path))
+            return (yield Question(path))
         except Refused as refusal:
             if refusal.status != 404:
                 raise
@@ -175,11 +186,11 @@ class Watch:
 
     def _refusals(self) -> Asking:
         """Why pods are missing: their controller says it in events only."""
-        kind, reason = self.kind.refusals
-        query = {"fieldSelector": f"involvedObject.kind={kind},reason={reason}"}
-        items = (yield from self._optional("events", f"/api/v1/namespaces/{self.namespace}/events", query)) or []
-        own = {job["metadata"]["name"] for job in self.jobs}
-        texts = (str(item.get("message")) for item in items if item["involvedObject"].get("name") in own)
+        own, texts = {self.name, *(job["metadata"]["name"] for job in self.jobs)}, []
+        for kind, reason in self.kind.refusals:
+            query = {"fieldSelector": f"involvedObject.kind={kind},reason={reason}"}
+            items = (yield from self._optional("events", f"/api/v1/namespaces/{self.namespace}/events", query)) or []
+            texts += [str(item.get("message")) for item in items if item["involvedObject"].get("name") in own]
         # Each try has a pod's name of its own.
         return sorted({re.sub(r'pods "[^"]*" is', "a pod is", each) for text in texts for each in _sentences(text)})
 

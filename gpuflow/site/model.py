@@ -237,9 +237,8 @@ def _gang_kind(word: Any) -> Any:
     raise problem("GF408", f"a gang cannot be a {word[:60]!r}: {why}", f"write one of {', '.join(get_args(GangWord))}")
 
 
-GangWord = Literal["jobset", "pytorchjob", "volcano"]
+GangWord = Literal["jobset", "trainjob", "pytorchjob", "volcano"]
 _NOT_YET = {
-    "trainjob": "its restarts are turned off in a TrainingRuntime only, which gpuflow does not make",
     "mpijob": "its launcher needs keys and a host file in the image, and gpuflow's ranks are all alike",
 }
 
@@ -252,8 +251,8 @@ class Gangs(Model):
     service_account: ObjectName | None = None
     """The account that may create JobSets and read their pods; gpuflow site gang prints its Role."""
     kind: Annotated[GangWord, BeforeValidator(_gang_kind)] = "jobset"
-    """The kind of object that each attempt of a gang is: a JobSet, a PyTorchJob of Kubeflow's training operator, or a
-    Job of Volcano."""
+    """The kind of object that each attempt of a gang is: a JobSet, a TrainJob of Kubeflow Trainer, a PyTorchJob of
+    Kubeflow's training operator, or a Job of Volcano."""
 
 
 class Injected(Model):

@@ -114,7 +114,7 @@ def test_later_attempts_change_every_set_of_pods(word: str) -> None:
         assert each.template["metadata"]["labels"]["gpuflow.dev/gang"] == gang.digest
 
 
-NOT_KINDS = ["trainjob", "mpijob", "JobSet", "job"]
+NOT_KINDS = ["mpijob", "JobSet", "job"]
 
 
 @pytest.mark.parametrize("kind", NOT_KINDS)
@@ -124,7 +124,7 @@ def test_a_kind_that_is_not_whole_is_refused_by_name(kind: str, tmp_path: Path) 
     with pytest.raises(GpuflowError) as refused:
         Site.load(str(path))
     (finding,) = refused.value.findings
-    assert finding.code == "GF408" and repr(kind) in finding.message and "jobset, pytorchjob" in str(finding.hint)
+    assert finding.code == "GF408" and repr(kind) in finding.message and "jobset, trainjob" in str(finding.hint)
     assert finding.where.line == 4
 
 
@@ -156,17 +156,13 @@ def test_without_torchrun_the_operator_decides_nothing_for_us() -> None:
     assert "suspend" not in manifest("gang: 2")["spec"]["runPolicy"]
 
 
-def test_a_helper_with_the_name_of_the_programs_container_is_refused() -> None:
-    with pytest.raises(GpuflowError) as refused:
-        words("gang: 2\nsidecars: [{name: pytorch, image: i:1, command: [run]}]")
-    assert [each.code for each in refused.value.findings] == ["GF408"]
-
-
 @pytest.mark.parametrize(
     ("kind", "resource", "jobs"),
     [
         ("jobset", "jobsets.jobset.x-k8s.io", True),
         ("pytorchjob", "pytorchjobs.kubeflow.org", False),
+        ("trainjob", "trainjobs.trainer.kubeflow.org", True),
+        ("trainjob", "trainingruntimes.trainer.kubeflow.org", True),
         ("volcano", "jobs.batch.volcano.sh", False),
     ],
 )
@@ -207,13 +203,44 @@ def test_a_gang_that_is_no_jobset_is_said_with_what_it_needs() -> None:
     assert "Volcano Job" in note.message and "Volcano 1.14" in str(note.hint) and "integration" not in str(note.hint)
 
 
+# -- TrainJob --------------------------------------------------------------------------------------------------------
+
+
+def test_a_trainjob_has_the_whole_jobset_in_its_runtime() -> None:
+    text = (
+        "gang: {workers: 4, leader: {command: [lead]}, rendezvous: {framework: torchrun}}\nqueue: research\ntimeout: 1h"
+    )
+    made, jobset = manifest(text, "trainjob"), manifest(text, "jobset")
+    assert (made["apiVersion"], made["kind"]) == ("trainer.kubeflow.org/v1alpha1", "TrainJob")
+    assert made["spec"]["suspend"] is True
+    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    runtime = made["runtime"]
+    # Without a policy Trainer changes neither the number of pods nor their variables.
+    assert runtime["kind"] == made["spec"]["runtimeRef"]["kind"] == "TrainingRuntime"
+    assert "mlPolicy" not in runtime["spec"]
+    spec = runtime["spec"]["template"]["spec"]
+    assert "suspend" not in spec, "the TrainJob says it"
+    labels = [job["template"].pop("metadata", None) for job in spec["replicatedJobs"]]
+    assert labels == [None, {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}]
+    # All else is the JobSet, but for the name of a container.
+    same = json.loads(json.dumps(jobset["spec"]).replace('"main"', '"node"'))
+    del same["suspend"]
+    assert spec == same
+
+
+@pytest.mark.parametrize("word", ["trainjob", "pytorchjob"])
+def test_no_helper_has_the_name_of_the_programs_container(word: str) -> None:
+    with pytest.raises(GpuflowError) as refused:
+        words(f"gang: 2\nsidecars: [{{name: {WORDS[word].container}, image: i:1, command: [run]}}]", word)
+    (finding,) = refused.value.findings
+    assert finding.code == "GF408" and finding.hint == "give the helper another name"
+
+
 # -- Volcano ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_job_of_volcano_starts_whole_and_restarts_nothing() -> None:
-    text = (
-        "gang: {workers: 4, leader: {command: [lead]}, rendezvous: {framework: torchrun}}\ntimeout: 1h\nqueue: research"
-    )
+    text = "gang: {workers: 4, leader: {command: [lead]}, rendezvous: {framework: torchrun}}\ntimeout: 1h\n"
     made = manifest(text + "queue: research\npriority: {pod: training}", "volcano")
     spec = made["spec"]
     assert (made["apiVersion"], made["kind"]) == ("batch.volcano.sh/v1alpha1", "Job")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuflow.runtime.gang_kinds import PYTORCHJOB, VOLCANO, GangKind
+from gpuflow.runtime.gang_kinds import PYTORCHJOB, TRAINJOB, VOLCANO, GangKind
 
 FAILED_AT, COMPLETED_AT = "2026-11-17T01:00:02Z", "2026-11-17T01:00:00Z"
 LATE = "Job train has failed because it was active longer than specified deadline"
@@ -36,7 +36,26 @@ def volcano_in(*phases: str) -> dict[str, Any]:
     return {"metadata": {"name": "train"}, "status": {"state": state, "conditions": rows}}
 
 
-OBJECTS: dict[GangKind, Callable[[str], dict[str, Any]]] = {PYTORCHJOB: _pytorchjob, VOLCANO: _volcano}
+def _trainjob(state: str) -> dict[str, Any]:
+    """Trainer 2.3.0 copies the end of its JobSet, which comes after that of a Job."""
+    rows = [{"type": "Complete", "status": "True", "reason": "AllJobsCompleted"}] if state == DONE else []
+    return {"metadata": {"name": "train"}, "status": {"conditions": rows}}
+
+
+OBJECTS: dict[GangKind, Callable[[str], dict[str, Any]]] = {
+    PYTORCHJOB: _pytorchjob,
+    VOLCANO: _volcano,
+    TRAINJOB: _trainjob,
+}
+
+
+def jobs_of(kind: GangKind, state: str, document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What says why it failed: its Jobs, where it has some, else the object itself."""
+    if not kind.has_jobs:
+        return [kind.as_job(document)]
+    reason = {FAILED: "BackoffLimitExceeded", TOO_LATE: "DeadlineExceeded"}.get(state)
+    row = {"type": "FailureTarget", "status": "True", "reason": reason, "lastTransitionTime": FAILED_AT}
+    return [{"metadata": {"name": "train-worker-0"}, "status": {"conditions": [] if reason is None else [row]}}]
 
 
 def object_of(kind: GangKind, state: str) -> dict[str, Any]:

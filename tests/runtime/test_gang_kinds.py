@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from gpuflow.runtime import object_state
-from gpuflow.runtime.gang_kinds import KINDS, PYTORCHJOB, VOLCANO, GangKind, kind_of
+from gpuflow.runtime.api_server import Refused
+from gpuflow.runtime.gang_kinds import JOBSET, KINDS, PYTORCHJOB, TRAINJOB, VOLCANO, GangKind, kind_of
 from gpuflow.runtime.gang_object import Gang, Names
 from gpuflow.runtime.gang_verdict import Verdict, judge
 from gpuflow.runtime.gang_watch import Question, Watch, answered
 from gpuflow.runtime.manifests import Misuse
 from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, SUCCEEDED, TIMED_OUT
 
-from .gang_kinds import DONE, FAILED, OBJECTS, RUNS, TOO_LATE, object_of, pod, volcano_in
+from .gang_kinds import DONE, FAILED, OBJECTS, RUNS, TOO_LATE, jobs_of, object_of, pod, volcano_in
 
 # (the state of the object, its pods as words for `pod`, those that are gone, what it was)
 Row = tuple[str, list[tuple[int, int | None, dict[str, Any]]], set[str], str | None]
@@ -43,6 +43,7 @@ OF_ONE_KIND: list[tuple[GangKind, Row]] = [
     # The operator makes a lost pod anew.
     (PYTORCHJOB, (RUNS, [(0, None, {}), (1, None, {})], {"uid-1"}, INTERRUPTED)),
     # Volcano ends the Job itself, a moment later.
+    (TRAINJOB, (TOO_LATE, [(0, 75, {"removed": True}), (1, 75, {"removed": True})], set(), TIMED_OUT)),
     (VOLCANO, (RUNS, [(0, None, {}), (1, None, {})], {"uid-1"}, None)),
     # Each pod of a Job of Volcano has a deadline of its own.
     (VOLCANO, (FAILED, [(0, 137, {"status_reason": "DeadlineExceeded"}), (1, None, {"removed": True})], set(),
@@ -54,13 +55,9 @@ OF_ONE_KIND: list[tuple[GangKind, Row]] = [
 
 def judged(kind: GangKind, row: Row) -> Verdict | None:
     state, pods, gone, _ = row
-    return verdict_on(kind, object_of(kind, state), [pod(kind, rank, code, **more) for rank, code, more in pods], gone)
-
-
-def verdict_on(
-    kind: GangKind, document: Mapping[str, Any], pods: list[dict[str, Any]], gone: set[str]
-) -> Verdict | None:
-    return judge(document, [kind.as_job(document)], pods, gone=gone, container=kind.container, kind=kind)
+    document = object_of(kind, state)
+    made = [pod(kind, rank, code, **more) for rank, code, more in pods]
+    return judge(document, jobs_of(kind, state, document), made, gone=gone, container=kind.container, kind=kind)
 
 
 @pytest.mark.parametrize("kind", OBJECTS, ids=lambda kind: kind.word)
@@ -80,7 +77,8 @@ def test_the_verdict_where_kinds_differ(kind: GangKind, row: Row) -> None:
 
 @pytest.mark.parametrize("phase", ["Aborting", "Aborted", "Terminated", "Restarting"])
 def test_a_job_that_somebody_ends_in_volcano_is_interrupted(phase: str) -> None:
-    verdict = verdict_on(VOLCANO, {**object_of(VOLCANO, RUNS), **volcano_in("Pending", phase)}, [], set())
+    document = {**object_of(VOLCANO, RUNS), **volcano_in("Pending", phase)}
+    verdict = judge(document, [VOLCANO.as_job(document)], [], kind=VOLCANO)
     assert verdict is not None and verdict.outcome == INTERRUPTED and phase in verdict.because
 
 
@@ -96,9 +94,13 @@ def _manifest(kind: GangKind, replicas: int = 1000) -> dict[str, Any]:
     template = {"spec": {"containers": [{"name": kind.container}], "terminationGracePeriodSeconds": 7}}
     specs: dict[str, dict[str, Any]] = {
         "PyTorchJob": {"pytorchReplicaSpecs": {"Worker": {"replicas": replicas, "template": template}}},
+        "TrainJob": {"runtimeRef": {}},
         "Volcano Job": {"tasks": [{"name": "worker", "replicas": replicas, "template": template}]},
     }
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": specs[kind.name]}
+    made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": specs[kind.name]}
+    job = {"parallelism": replicas, "completions": replicas, "template": template}
+    jobset = {"spec": {"replicatedJobs": [{"name": "worker", "replicas": 1, "template": {"spec": job}}]}}
+    return {**made, **({"runtime": {"kind": "TrainingRuntime", "spec": {"template": jobset}}} if kind.through else {})}
 
 
 @pytest.mark.parametrize("kind", OBJECTS, ids=lambda kind: kind.word)
@@ -119,14 +121,70 @@ def test_names_leave_room_for_the_pods(kind: GangKind) -> None:
     ],
 )
 def test_no_other_kind(manifest: dict[str, Any]) -> None:
-    with pytest.raises(Misuse, match="a gang is a JobSet or a PyTorchJob or"):
+    with pytest.raises(Misuse, match="a gang is a JobSet or a TrainJob or"):
         Gang({**manifest, "metadata": {}, "spec": {}}, Names("p", "r", "s"), None)
 
 
 @pytest.mark.parametrize("kind", OBJECTS, ids=lambda kind: kind.word)
 def test_a_manifest_without_pods_is_refused(kind: GangKind) -> None:
     with pytest.raises(Misuse, match=f"not as {kind.name} wants it"):
-        Gang({**_manifest(kind), "spec": {}}, Names("p", "r", "s"), None)
+        Gang({**_manifest(kind), "spec": {}, "runtime": {}}, Names("p", "r", "s"), None)
+
+
+def test_a_runtime_stands_before_its_trainjob() -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "launcher", "uid": "u"}
+    manifest = _manifest(TRAINJOB)
+    manifest["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research", "team": "nlp"}
+    gang = Gang(manifest, Names("p", "r", "train"), owner)
+    first, made = TRAINJOB.apart(gang.body(1, 0, 0))
+    assert first is not None and "runtime" not in made
+    assert made["spec"]["runtimeRef"]["name"] == made["metadata"]["name"] == first["metadata"]["name"]
+    assert gang.is_ours(first) and first["metadata"]["ownerReferences"] == [owner]
+    labels, queue = first["metadata"]["labels"], "kueue.x-k8s.io/queue-name"
+    assert labels["team"] == "nlp" and queue not in labels and made["metadata"]["labels"][queue] == "research"
+    pods = first["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert pods["metadata"]["annotations"]["gpuflow.dev/attempt"] == "1"
+    assert JOBSET.apart({"metadata": {}, "spec": {}}) == (None, {"metadata": {}, "spec": {}})
+
+
+def test_the_ranks_of_a_trainjob_are_found_through_its_jobset() -> None:
+    """Trainer makes a JobSet of the same name, that makes Jobs, that make pods; each is owned by the one before."""
+
+    def owned(by: str, uid: str, **more: Any) -> dict[str, Any]:
+        return {"metadata": {"name": more.pop("name", "train"), "uid": uid, **more,
+                             "ownerReferences": [{"uid": by, "controller": True}]}}  # fmt: skip
+
+    shape = Gang(_manifest(TRAINJOB, 2), Names("p", "r", "s"), None).shape
+    watch = Watch(shape, "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ns/trainjobs/train", "ns")
+    train = object_of(TRAINJOB, RUNS)
+    train["metadata"]["uid"] = "train"
+    inner: dict[str, Any] | None = None
+    ranks = [pod(TRAINJOB, rank) for rank in (0, 1)]
+    for each in ranks:
+        each["metadata"]["ownerReferences"] = [{"uid": "job", "controller": True}]
+        each["spec"] = {"nodeName": f"node-{each['metadata']['name']}"}
+
+    def ask(question: Question) -> dict[str, Any]:
+        if question.path.endswith("/pods"):
+            return {"items": ranks}
+        if question.path.endswith("/batch/v1/namespaces/ns/jobs"):
+            return {"items": [owned("jobset", "job", name="train-worker-0")]}
+        if question.path == "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ns/jobsets/train":
+            if inner is None:
+                raise Refused(404, "there is none")
+            return inner
+        return train
+
+    answered(watch.look(), ask)
+    assert not watch.pods and not watch.jobs, "Trainer has made nothing yet"
+    inner = {**owned("somebody else", "jobset"), "spec": {}}
+    answered(watch.look(), ask)
+    assert not watch.pods, "a JobSet of the same name that is not its own"
+    spec = _manifest(TRAINJOB, 2)["runtime"]["spec"]["template"]["spec"]
+    inner = {**owned("train", "jobset"), "spec": spec}
+    answered(watch.look(), ask)
+    assert len(watch.pods) == 2 and len(watch.jobs) == 1 and watch.rank_0() == ranks[0]
+    assert watch.jobset is not None and TRAINJOB.first_ranks(watch.jobset) == {"worker": 0}
 
 
 def test_where_a_job_of_volcano_waits_is_said_and_why_pods_are_missing() -> None:
