@@ -38,7 +38,8 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
 
     :param template: the pod of each rank, as for `GpuPodOperator`. Its command runs under `gpuflow-run --gang`.
     :param workers: how many ranks; beside a leader, how many others.
-    :param leader: the pod of rank 0, where it is not like the others. Their commands need `--rank-offset=1` then.
+    :param leader: the pod of rank 0, where it is not like the others. Their commands need `--rank-offset=1` then, but
+        for an MPIJob.
     :param leader_on_demand: fields of the leader's spec that replace its own after `fallback_after` interruptions,
         where they are not those of `on_demand`.
     :param kind: the kind of object, as `gangs.kind` of a site says it; the variables of `template` must be for it.
@@ -91,11 +92,10 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
         return GpuGangTrigger(gang=gang, **arguments)
 
     def _shape(self) -> list[Any]:
-        from gpuflow.kubernetes.labels import LEADER, WORKERS
-
         pods = [self.template] if self.leader is None else [self.leader, self.template]
         spans = [float(_manifest(pod)["spec"].get("terminationGracePeriodSeconds") or 30) for pod in pods]
-        first, more = (WORKERS, 0) if self.leader is None else (LEADER, 1)
+        leading, working = self._kind.roles
+        first, more = (working, 0) if self.leader is None else (leading, 1)
         return [self.workers + more, first, max(spans), self.what]
 
     def jobset(self) -> dict[str, Any]:

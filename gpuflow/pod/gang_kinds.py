@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gpuflow.pod import gang_jobset, gang_pytorchjob, gang_trainjob, gang_volcano
-from gpuflow.runtime.gang_kinds import JOBSET, PYTORCHJOB, TRAINJOB, VOLCANO, GangKind
+from gpuflow.pod import gang_jobset, gang_mpijob, gang_pytorchjob, gang_trainjob, gang_volcano
+from gpuflow.runtime.gang_kinds import JOBSET, MPIJOB, PYTORCHJOB, TRAINJOB, VOLCANO, GangKind
 from gpuflow.spec.step import Step
 
 Refusal = tuple[tuple[str, ...], str, str]
@@ -64,6 +64,7 @@ def shape_problem(kind: GangKind, *, leads: bool) -> tuple[str, str] | None:
 
 
 _SHAPES = {
+    MPIJOB.name: (gang_mpijob.ONLY_WITH_LEADER, gang_mpijob.WITH_LEADER),
     PYTORCHJOB.name: (f"a PyTorchJob has no leader: {gang_pytorchjob.NO_LEADER}", gang_pytorchjob.WITHOUT_LEADER),
 }
 
@@ -108,6 +109,16 @@ SPELLINGS: dict[str, SpelledKind] = {
         lambda first: _field(gang_jobset.COORDINATOR),
         "Kubeflow Trainer 2.3 and JobSet 0.12",
         "with a TrainingRuntime of its own, and nothing removes one that has ended but who deletes it, or what owns it",
+    ),
+    "mpijob": SpelledKind(
+        MPIJOB,
+        gang_mpijob.mpijob_of,
+        gang_mpijob.RANK,
+        lambda first: {"value": gang_mpijob.LEADER},
+        "Kubeflow's MPI operator 0.8",
+        "whose operator makes a lost worker anew until the attempt is deleted, and adds keys, a host file and "
+        "variables for mpirun that gpuflow does not use. Nothing removes one that has ended but who deletes it, or "
+        "what owns it",
     ),
     "volcano": SpelledKind(
         VOLCANO,

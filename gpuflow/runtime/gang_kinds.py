@@ -57,6 +57,12 @@ class GangKind(NamedTuple):
     """Of how many sets of pods it can be made: two are a leader and its workers."""
     before: str | None = None
     """The plural of what must be there first, in its group: it stands beside the object, as `runtime`."""
+    leading_job: str | None = None
+    """What follows its name in that of the Job that makes its first pod, where it makes the others itself."""
+    roles: tuple[str, str] = ("leader", "worker")
+    """What the sets of pods are called: that of a leader, and that of workers."""
+    label_is_rank: bool = False
+    """Whether the label `rank` counts through both sets, and not in each from 0."""
     through: bool = False
     """Whether it makes a JobSet of its own name, which makes the pods."""
     deletion: str = "Foreground"
@@ -100,10 +106,10 @@ class GangKind(NamedTuple):
         return found
 
     def first_ranks(self, manifest: Mapping[str, Any]) -> dict[str, int]:
-        """The rank of the first pod of each set: the leader's is 0, and those of its workers begin at 1."""
+        """What is added to the label of a pod to have its rank: 0 for the leader, and 1 for its workers, mostly."""
         found, rank = {}, 0
         for each in self.pod_sets(manifest):
-            found[each.name] = rank
+            found[each.name] = 0 if self.label_is_rank else rank
             rank += each.size
         return found
 
@@ -222,7 +228,30 @@ VOLCANO = GangKind(
     beside=("configmaps", "count/configmaps", "count/podgroups.scheduling.volcano.sh"),
     leaves_all=False,
 )
-KINDS = {each.name: each for each in (JOBSET, TRAINJOB, PYTORCHJOB, VOLCANO)}
+MPIJOB = GangKind(
+    "MPIJob",
+    "mpijob",
+    "MPIJob",
+    "kubeflow.org/v2beta1",
+    "mpijobs",
+    pods=object_state.PODS["MPIJob"],
+    role="training.kubeflow.org/job-role",
+    rank="training.kubeflow.org/replica-index",
+    suspend="spec.runPolicy.suspend",
+    container="main",
+    has_jobs=True,
+    replaces_pods=True,
+    refusals=(("MPIJob", "MPIJobFailed"), ("MPIJob", "ValidationError"), ("Job", "FailedCreate")),
+    integration="kubeflow.org/mpijob",
+    service_for_each=False,
+    pod_sets=gang_sets.of_mpijob,
+    beside=("configmaps", "count/configmaps", "secrets", "count/secrets"),
+    sets=(2,),
+    leading_job="-launcher",
+    roles=("launcher", "worker"),
+    label_is_rank=True,
+)
+KINDS = {each.name: each for each in (JOBSET, TRAINJOB, PYTORCHJOB, MPIJOB, VOLCANO)}
 """By what each is called."""
 WORDS = {each.word: each for each in KINDS.values()}
 """By the word that a site says it with, as does an operator of Airflow."""

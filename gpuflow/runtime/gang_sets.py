@@ -43,6 +43,18 @@ def of_pytorchjob(manifest: Mapping[str, Any]) -> list[PodSet]:
     return found
 
 
+def of_mpijob(manifest: Mapping[str, Any]) -> list[PodSet]:
+    """The Launcher, which is a Job's pod, and the workers."""
+    found = []
+    roles = manifest["spec"].get("mpiReplicaSpecs") or {}
+    for role in ("Launcher", "Worker"):
+        if role in roles:
+            count, name = int(roles[role].get("replicas", 1)), role.lower()
+            tail = "-launcher-abcde" if role == "Launcher" else f"-worker-{count - 1}"
+            found.append(PodSet(name, count, roles[role]["template"], tail))
+    return found
+
+
 def of_volcano(manifest: Mapping[str, Any]) -> list[PodSet]:
     """One for each task."""
     found = []

@@ -33,7 +33,7 @@ from gpuflow.runtime.outcomes import (
 
 Object = Mapping[str, Any]
 _LATE = "active longer than specified deadline"
-_WORDLESS = ("BackoffLimitExceeded", "PyTorchJobFailed", "Volcano")
+_WORDLESS = ("BackoffLimitExceeded", "PyTorchJobFailed", "MPIJob", "Volcano")
 """How reasons begin that say only that a pod failed, and not why."""
 _REMOVED_BY_IT = {each.removed_by_it for each in KINDS.values() if each.removed_by_it is not None}
 _DISRUPTED = re.compile(r"Pod \S+/(\S+) has condition DisruptionTarget\b")
@@ -328,8 +328,8 @@ def name_of(pod: Object) -> str:
     """`worker 2`, or the pod's name where it has no rank."""
     labels = pod["metadata"].get("labels") or {}
     for kind in KINDS.values():
-        if kind.rank in labels:
-            return f"{labels.get(kind.role, 'rank')} {labels[kind.rank]}"
+        if kind.rank in labels and kind.role in labels:
+            return f"{labels[kind.role]} {labels[kind.rank]}"
     return f"pod {pod['metadata']['name']}"
 
 

@@ -79,7 +79,11 @@ class Watch:
         selector = {"labelSelector": f"{self.kind.pods}={self.name}"}
         pods = (yield Question(f"/api/v1/namespaces/{self.namespace}/pods", selector))["items"]
         jobs = []
-        if self.kind.has_jobs:
+        if self.kind.leading_job is not None:
+            path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{self.name}{self.kind.leading_job}"
+            leading = yield from self._present(path)
+            jobs = [] if leading is None else [leading]
+        elif self.kind.has_jobs:
             jobs = (yield Question(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", selector))["items"]
         if self.jobset is not None:
             self.workload = yield from self._workload(self.jobset)
@@ -97,6 +101,8 @@ class Watch:
             self.jobset = {**self.jobset, **({} if inner is None else {"runtime": {"spec": {"template": inner}}})}
         itself = dict(self.kind.as_job(self.jobset))
         self.jobs = [job for job in jobs if _owner(job) == makes_jobs] if self.kind.has_jobs else [itself]
+        if self.kind.leading_job is not None:
+            self.jobs.append(itself)
         own = {job["metadata"]["uid"] for job in self.jobs}
         self._remember([pod for pod in pods if _owner(pod) in own or pod["metadata"]["uid"] in self.pods])
 

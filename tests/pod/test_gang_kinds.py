@@ -114,11 +114,11 @@ def test_later_attempts_change_every_set_of_pods(word: str) -> None:
         assert each.template["metadata"]["labels"]["gpuflow.dev/gang"] == gang.digest
 
 
-NOT_KINDS = ["mpijob", "JobSet", "job"]
+NOT_KINDS = ["tfjob", "JobSet", "job"]
 
 
 @pytest.mark.parametrize("kind", NOT_KINDS)
-def test_a_kind_that_is_not_whole_is_refused_by_name(kind: str, tmp_path: Path) -> None:
+def test_a_kind_that_is_not_known_is_refused_by_name(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "site.yaml"
     path.write_text(f"apiVersion: gpuflow/v1\nkind: Site\nname: s\ngangs: {{kind: {kind}}}\n")
     with pytest.raises(GpuflowError) as refused:
@@ -163,6 +163,7 @@ def test_without_torchrun_the_operator_decides_nothing_for_us() -> None:
         ("pytorchjob", "pytorchjobs.kubeflow.org", False),
         ("trainjob", "trainjobs.trainer.kubeflow.org", True),
         ("trainjob", "trainingruntimes.trainer.kubeflow.org", True),
+        ("mpijob", "mpijobs.kubeflow.org", True),
         ("volcano", "jobs.batch.volcano.sh", False),
     ],
 )
@@ -234,6 +235,31 @@ def test_no_helper_has_the_name_of_the_programs_container(word: str) -> None:
         words(f"gang: 2\nsidecars: [{{name: {WORDS[word].container}, image: i:1, command: [run]}}]", word)
     (finding,) = refused.value.findings
     assert finding.code == "GF408" and finding.hint == "give the helper another name"
+
+
+# -- MPIJob ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_launcher_of_an_mpijob_is_the_leader_and_no_sshd_runs() -> None:
+    text = "gang: {workers: 4, leader: {command: [lead]}, rendezvous: {framework: torchrun}}\nqueue: research\n"
+    made = manifest(text + "timeout: 1h", "mpijob")
+    assert (made["apiVersion"], made["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
+    spec = made["spec"]
+    policy = spec["runPolicy"]
+    assert policy["suspend"] is True and (policy["backoffLimit"], policy["cleanPodPolicy"]) == (0, "Running")
+    assert policy["activeDeadlineSeconds"] > 3600
+    assert spec["runLauncherAsWorker"] is True and spec["sshAuthMountPath"] != "/root/.ssh"
+    launcher, workers = spec["mpiReplicaSpecs"]["Launcher"], spec["mpiReplicaSpecs"]["Worker"]
+    assert [(each["replicas"], each["restartPolicy"]) for each in (launcher, workers)] == [(1, "Never"), (4, "Never")]
+    commands = [each["template"]["spec"]["containers"][0]["command"] for each in (launcher, workers)]
+    assert [each[0] for each in commands] == ["gpuflow-run"] * 2 and commands[0][-1] == "lead"
+    assert not any(word.startswith("--rank-offset") for each in commands for word in each), "the label is the rank"
+    for each in (launcher, workers):
+        env = {variable["name"]: variable.get("value") for variable in each["template"]["spec"]["containers"][0]["env"]}
+        assert env["GPUFLOW_LEADER"] == env["PET_MASTER_ADDR"] == "$(GPUFLOW_GANG)-launcher.$(GPUFLOW_GANG)"
+        assert not any(key.startswith("kueue") for key in each["template"]["metadata"]["labels"])
+    # Of every other kind the workers are counted from 0.
+    assert any("--rank-offset=1" in word for word in words(text, "jobset"))
 
 
 # -- Volcano ---------------------------------------------------------------------------------------------------------

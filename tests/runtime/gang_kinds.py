@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuflow.runtime.gang_kinds import PYTORCHJOB, TRAINJOB, VOLCANO, GangKind
+from gpuflow.runtime.gang_kinds import MPIJOB, PYTORCHJOB, TRAINJOB, VOLCANO, GangKind
 
 FAILED_AT, COMPLETED_AT = "2026-11-17T01:00:02Z", "2026-11-17T01:00:00Z"
 LATE = "Job train has failed because it was active longer than specified deadline"
@@ -42,10 +42,19 @@ def _trainjob(state: str) -> dict[str, Any]:
     return {"metadata": {"name": "train"}, "status": {"conditions": rows}}
 
 
+def _mpijob(state: str) -> dict[str, Any]:
+    """MPI operator 0.8.2 copies the end of the Job that makes its launcher."""
+    kind = {DONE: "Succeeded", FAILED: "Failed", TOO_LATE: "Failed"}.get(state)
+    reason = {DONE: "MPIJobSucceeded", FAILED: "BackoffLimitExceeded/"}.get(state, "DeadlineExceeded")
+    row = {"type": kind, "status": "True", "reason": reason, "lastTransitionTime": FAILED_AT}
+    return {"metadata": {"name": "train"}, "status": {"conditions": [] if kind is None else [row]}}
+
+
 OBJECTS: dict[GangKind, Callable[[str], dict[str, Any]]] = {
     PYTORCHJOB: _pytorchjob,
     VOLCANO: _volcano,
     TRAINJOB: _trainjob,
+    MPIJOB: _mpijob,
 }
 
 
@@ -55,7 +64,8 @@ def jobs_of(kind: GangKind, state: str, document: Mapping[str, Any]) -> list[Map
         return [kind.as_job(document)]
     reason = {FAILED: "BackoffLimitExceeded", TOO_LATE: "DeadlineExceeded"}.get(state)
     row = {"type": "FailureTarget", "status": "True", "reason": reason, "lastTransitionTime": FAILED_AT}
-    return [{"metadata": {"name": "train-worker-0"}, "status": {"conditions": [] if reason is None else [row]}}]
+    job = {"metadata": {"name": "train-worker-0"}, "status": {"conditions": [] if reason is None else [row]}}
+    return [job] if kind.leading_job is None else [job, document]
 
 
 def object_of(kind: GangKind, state: str) -> dict[str, Any]:
@@ -75,7 +85,8 @@ def pod(
     status_reason: str = "",
 ) -> dict[str, Any]:
     """A pod; `asked` is the second in which it was told to go, with a grace of 30 s. `removed`: by its controller."""
-    labels = {kind.rank: str(rank), kind.role: "worker", kind.pods: "train"}
+    role = kind.roles[0] if rank == 0 and kind.sets == (2,) else kind.roles[1]
+    labels = {kind.rank: str(rank), kind.role: role, kind.pods: "train"}
     metadata: dict[str, Any] = {"name": f"train-worker-{rank}", "uid": f"uid-{rank}", "labels": labels}
     if asked or removed:
         after = int(asked or "2")

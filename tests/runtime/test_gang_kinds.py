@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import object_state
+from gpuflow.runtime import gang_verdict, object_state
 from gpuflow.runtime.api_server import Refused
-from gpuflow.runtime.gang_kinds import JOBSET, KINDS, PYTORCHJOB, TRAINJOB, VOLCANO, GangKind, kind_of
+from gpuflow.runtime.gang_kinds import JOBSET, KINDS, MPIJOB, PYTORCHJOB, TRAINJOB, VOLCANO, GangKind, kind_of
 from gpuflow.runtime.gang_object import Gang, Names
 from gpuflow.runtime.gang_verdict import Verdict, judge
 from gpuflow.runtime.gang_watch import Question, Watch, answered
@@ -43,6 +43,8 @@ OF_ONE_KIND: list[tuple[GangKind, Row]] = [
     # The operator makes a lost pod anew.
     (PYTORCHJOB, (RUNS, [(0, None, {}), (1, None, {})], {"uid-1"}, INTERRUPTED)),
     # Volcano ends the Job itself, a moment later.
+    (MPIJOB, (RUNS, [(0, None, {}), (1, None, {})], {"uid-1"}, INTERRUPTED)),
+    (MPIJOB, (TOO_LATE, [(0, 75, {"removed": True}), (1, 75, {"removed": True})], set(), TIMED_OUT)),
     (TRAINJOB, (TOO_LATE, [(0, 75, {"removed": True}), (1, 75, {"removed": True})], set(), TIMED_OUT)),
     (VOLCANO, (RUNS, [(0, None, {}), (1, None, {})], {"uid-1"}, None)),
     # Each pod of a Job of Volcano has a deadline of its own.
@@ -95,6 +97,12 @@ def _manifest(kind: GangKind, replicas: int = 1000) -> dict[str, Any]:
     specs: dict[str, dict[str, Any]] = {
         "PyTorchJob": {"pytorchReplicaSpecs": {"Worker": {"replicas": replicas, "template": template}}},
         "TrainJob": {"runtimeRef": {}},
+        "MPIJob": {
+            "mpiReplicaSpecs": {
+                "Launcher": {"replicas": 1, "template": template},
+                "Worker": {"replicas": replicas, "template": template},
+            }
+        },
         "Volcano Job": {"tasks": [{"name": "worker", "replicas": replicas, "template": template}]},
     }
     made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": specs[kind.name]}
@@ -106,7 +114,8 @@ def _manifest(kind: GangKind, replicas: int = 1000) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", OBJECTS, ids=lambda kind: kind.word)
 def test_names_leave_room_for_the_pods(kind: GangKind) -> None:
     gang = Gang(_manifest(kind), Names("p", "r", "9" * 80), None)
-    assert gang.shape == (1000, "worker", 7.0, kind.name)
+    leads = kind.sets == (2,)
+    assert gang.shape == (1000 + leads, kind.roles[0 if leads else 1], 7.0, kind.name)
     name = gang.name(99)
     assert len(f"{name}-worker-999") <= 63 and name[0].isalpha()
 
@@ -145,6 +154,33 @@ def test_a_runtime_stands_before_its_trainjob() -> None:
     pods = first["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     assert pods["metadata"]["annotations"]["gpuflow.dev/attempt"] == "1"
     assert JOBSET.apart({"metadata": {}, "spec": {}}) == (None, {"metadata": {}, "spec": {}})
+
+
+def test_the_launcher_of_an_mpijob_is_the_pod_of_a_job_and_the_workers_are_its_own() -> None:
+    """The Job has none of the operator's labels: it is found by its name."""
+    shape = Gang(_manifest(MPIJOB, 2), Names("p", "r", "s"), None).shape
+    watch = Watch(shape, "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/train", "ns")
+    mpi = object_of(MPIJOB, RUNS)
+    mpi["metadata"]["uid"], mpi["spec"] = "mpi", _manifest(MPIJOB, 2)["spec"]
+    job = {
+        "metadata": {"name": "train-launcher", "uid": "job", "ownerReferences": [{"uid": "mpi", "controller": True}]}
+    }
+    ranks = [pod(MPIJOB, rank) for rank in (0, 1, 2)]
+    for each, owner in zip(ranks, ("job", "mpi", "mpi"), strict=True):
+        each["metadata"]["ownerReferences"] = [{"uid": owner, "controller": True}]
+    stranger = pod(MPIJOB, 7)
+    stranger["metadata"]["ownerReferences"] = [{"uid": "another", "controller": True}]
+
+    def ask(question: Question) -> dict[str, Any]:
+        if question.path.endswith("/pods"):
+            return {"items": [*ranks, stranger]}
+        return job if question.path == "/apis/batch/v1/namespaces/ns/jobs/train-launcher" else mpi
+
+    answered(watch.look(), ask)
+    assert len(watch.pods) == 3 and watch.rank_0() == ranks[0]
+    # The operator counts the launcher as 0 and the workers from 1: the label is the rank.
+    assert MPIJOB.first_ranks(mpi) == {"launcher": 0, "worker": 0}
+    assert [gang_verdict.name_of(each) for each in ranks] == ["launcher 0", "worker 1", "worker 2"]
 
 
 def test_the_ranks_of_a_trainjob_are_found_through_its_jobset() -> None:

@@ -105,6 +105,8 @@ def _made(step: StepDemand, key: str) -> int:
         return 0
     kind = _kind_of(step)
     if key == JOBS:
+        if kind.leading_job is not None:
+            return int(any(each.name == WORKERS for each in ranks))
         return len(ranks) if kind.has_jobs else 0
     if key in SERVICES and kind.service_for_each:
         return sum(each.count for each in ranks)

@@ -54,6 +54,11 @@ def test_an_attempt_of_a_gang_is_more_than_its_pods(key: str, engine: str) -> No
         ("trainjob", "count/jobs.batch", 1),
         ("trainjob", "configmaps", 1),
         ("trainjob", "services", 1),
+        ("mpijob", "count/mpijobs.kubeflow.org", 1),
+        ("mpijob", "count/jobs.batch", 1),
+        ("mpijob", "services", 1),
+        ("mpijob", "secrets", 1),
+        ("mpijob", "count/configmaps", 1),
         ("volcano", "count/jobs.batch.volcano.sh", 1),
         ("volcano", "count/podgroups.scheduling.volcano.sh", 1),
         ("volcano", "configmaps", 1),
@@ -63,7 +68,8 @@ def test_an_attempt_of_a_gang_is_more_than_its_pods(key: str, engine: str) -> No
     ],
 )
 def test_an_attempt_of_another_kind_counts_with_what_it_makes(kind: str, key: str, each: int, engine: str) -> None:
-    text = "steps: {a: {command: [x], gang: {workers: 2}}}"
+    leader = ", leader: true" if kind == "mpijob" else ""
+    text = f"steps: {{a: {{command: [x], gang: {{workers: 2{leader}}}}}}}"
     given = Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": {"kind": kind}})
     # Whether Volcano's queue has room nobody knows.
     at_best = "unknown" if kind == "volcano" else "always"

@@ -422,7 +422,7 @@ def site_of(word: str) -> Site:
 @pytest.mark.parametrize("word", [word for word in WORDS if word != "jobset"])
 def test_a_gang_of_another_kind_is_made_and_followed_as_one(word: str, tmp_path: Path) -> None:
     kind = WORDS[word]
-    given = GANG if 1 in kind.sets else GANG.replace("gang: {", "gang: {leader: true, ")
+    given = GANG if 1 in kind.sets else GANG.replace("gang: 4", "gang: {workers: 3, leader: true}")
     text = compiled(given, site=site_of(word))
     assert f"kind='{word}'" in text.replace('"', "'")
     dag = to_dag(pipeline_of(given), site=site_of(word))
