@@ -1,7 +1,7 @@
 """Gangs of every kind on a real API server: what is compiled is taken whole, by the definition that its project ships.
 
 No controller runs: an unknown field is an error (`--validate=strict`), and the launcher makes and deletes its objects
-with the Role that `gpuflow site gang` prints.
+with the Role that `gpuflow site gang` prints. The operator of Airflow does the same.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from .cluster import Cluster
 from .fixtures import AnyCluster, lacking
 from .gang_launches import Launched, manifest_of, site_of
 from .kube import Kube
+from .test_gang_operator import ENVIRONMENT, Play
 from .waiting import until
 
 pytestmark = pytest.mark.control_plane
@@ -126,3 +127,31 @@ def test_the_printed_role_is_enough_to_make_follow_and_delete_it(
     until("it to be gone", lambda: not namespace.list(resource), timeout=30)
     if kind.before is not None:
         until("what stood before it to be gone", lambda: not namespace.list(f"{kind.before}.{kind.group}"), timeout=60)
+
+
+@pytest.mark.parametrize("word", [word for word, leads in SHAPES if not leads and word != "jobset"])
+def test_the_operator_of_airflow_makes_and_deletes_it(
+    served: None, private_cluster: Cluster, namespace: Kube, tmp_path: Path, word: str
+) -> None:
+    if not (ENVIRONMENT / "bin" / "airflow").exists():
+        lacking("no Airflow in .venvs/airflow; make it: make .venvs/airflow/.ready")
+    kind, play = WORDS[word], Play(private_cluster, namespace, tmp_path)
+    worker = play.start({"killed_in": "operator"}, kind=word, deferrable=False)
+    try:
+        resource = f"{kind.plural}.{kind.group}"
+        (made,) = until("the attempt", lambda: namespace.list(resource), timeout=120, otherwise=play.said)
+        line = f"{kind.name} {made['metadata']['name']}: 0 of 3 pods running, 0 there"
+        until("the task to follow it", lambda: line in play.said(), timeout=120, otherwise=play.said)
+        if kind.before is not None:
+            (first,) = namespace.list(f"{kind.before}.{kind.group}")
+            assert [each["uid"] for each in first["metadata"]["ownerReferences"]] == [made["metadata"]["uid"]]
+        worker.send_signal(signal.SIGTERM)
+        until("the task to stop", lambda: worker.poll() is not None, timeout=120, otherwise=play.said)
+        until("it to be gone", lambda: not namespace.list(resource), timeout=60, otherwise=play.said)
+        if kind.before is not None:
+            before = f"{kind.before}.{kind.group}"
+            until("what stood before it to be gone", lambda: not namespace.list(before), timeout=60)
+    finally:
+        if worker.poll() is None:
+            worker.kill()
+            worker.wait()
