@@ -264,7 +264,7 @@ prove-spec: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready
 # Kueue's own decision on random gangs and topologies, ranks that are killed at random, the launcher on a control plane,
 # and gangs on a cluster with Argo and Airflow (needs Go and root).
 QUEUED ?= 5000
-GANGS := $(patsubst %,tests/cluster/test_%.py,gang_launcher gang_operator jobset pytorchjob_gangs pytorchjob_operator)
+GANGS := $(patsubst %,tests/cluster/test_%.py,gang_definitions gang_launcher gang_operator jobset pytorchjob_gangs pytorchjob_operator)
 prove-gangs: COUNT ?= 30
 prove-gangs: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@.venvs/core/bin/python -m tests.differential --kind gangs --cases $(QUEUED) --seed $(SEED)

@@ -13,9 +13,10 @@ from kubernetes.client.exceptions import ApiException
 from gpuflow.airflow import ledger as books
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, short_run_id
-from gpuflow.airflow.refusals import NEVER, NOT_INSTALLED, Refusal, read_refusal
+from gpuflow.airflow.refusals import EXISTS, NEVER, NOT_INSTALLED, Refusal, read_refusal
 from gpuflow.airflow.step_pods import CHECKED
 from gpuflow.airflow.waiting import WaitingPod
+from gpuflow.runtime.gang_before import owner_of
 from gpuflow.runtime.gang_kinds import JOBSET, WORDS, GangKind
 from gpuflow.runtime.gang_object import Gang, Names, templates
 
@@ -34,7 +35,7 @@ def refusal_of(status: int | None, body: str | bytes | None, kind: GangKind = JO
     if status == 404:
         words = f"{NOT_INSTALLED}{kind.api_version} there"
         return Refusal(NEVER, words, f"the cluster has no {kind.name}, or not this namespace (HTTP 404)", "GF503")
-    because = refusal.because.replace("create pods", f"create {kind.name}s").replace("pod", kind.name)
+    because = refusal.because.replace("create pods", f"create {kind.name}s").replace("the pod", f"the {kind.name}")
     return refusal._replace(because=because)
 
 
@@ -112,7 +113,26 @@ class StepGangs(WaitingPod):
         return list(found["items"]) if found is not None else []
 
     def _create(self, manifest: dict[str, Any]) -> None:
-        self._objects.create_namespaced_custom_object(*self._where, manifest)
+        first, body = self._kind.apart(manifest)
+        if first is None:
+            self._objects.create_namespaced_custom_object(*self._where, body)
+            return
+        where, name = (*self._where[:3], self._kind.before), first["metadata"]["name"]
+        try:
+            self._objects.create_namespaced_custom_object(*where, first)
+        except ApiException as answer:
+            if refusal_of(answer.status, answer.body).then != EXISTS:
+                raise
+            # A worker that was lost may have left it; a gang that is there already keeps its own.
+            if self._asked(lambda: self._objects.get_namespaced_custom_object(*self._where, name)) is None:
+                self._objects.delete_namespaced_custom_object(*where, name)
+                self._objects.create_namespaced_custom_object(*where, first)
+        made = self._objects.create_namespaced_custom_object(*self._where, body)
+        owned = {"metadata": {"ownerReferences": [owner_of(self._kind, made)]}}
+        try:
+            self._asked(lambda: self._objects.patch_namespaced_custom_object(*where, name, owned))
+        except ApiException as refusal:
+            self.log.warning("%s %s stays when its %s is deleted: %s", first["kind"], name, self.what, refusal)
 
     def _meant(self, answer: ApiException) -> Refusal:
         return refusal_of(answer.status, answer.body, self._kind)
@@ -120,7 +140,9 @@ class StepGangs(WaitingPod):
     def _delete(self, name: str) -> Any:
         """Its pods go first, each with its grace; then it is gone."""
         return self._asked(
-            lambda: self._objects.delete_namespaced_custom_object(*self._where, name, propagation_policy="Foreground")
+            lambda: self._objects.delete_namespaced_custom_object(
+                *self._where, name, propagation_policy=self._kind.deletion
+            )
         )
 
     def _clean_up(

@@ -20,7 +20,7 @@ from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context
 from gpuflow.runtime import gang_outputs, outcomes, outputs
 from gpuflow.runtime.gang_following import SETTLE
-from gpuflow.runtime.gang_kinds import PYTORCHJOB, WORDS
+from gpuflow.runtime.gang_kinds import WORDS
 from gpuflow.runtime.gang_verdict import Verdict
 from gpuflow.runtime.history import COSTS
 
@@ -38,7 +38,8 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
 
     :param template: the pod of each rank, as for `GpuPodOperator`. Its command runs under `gpuflow-run --gang`.
     :param workers: how many ranks; beside a leader, how many others.
-    :param leader: the pod of rank 0, where it is not like the others. Their commands need `--rank-offset=1` then.
+    :param leader: the pod of rank 0, where it is not like the others. Their commands need `--rank-offset=1` then, but
+        for an MPIJob.
     :param leader_on_demand: fields of the leader's spec that replace its own after `fallback_after` interruptions,
         where they are not those of `on_demand`.
     :param kind: the kind of object, as `gangs.kind` of a site says it; the variables of `template` must be for it.
@@ -91,11 +92,10 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
         return GpuGangTrigger(gang=gang, **arguments)
 
     def _shape(self) -> list[Any]:
-        from gpuflow.kubernetes.labels import LEADER, WORKERS
-
         pods = [self.template] if self.leader is None else [self.leader, self.template]
         spans = [float(_manifest(pod)["spec"].get("terminationGracePeriodSeconds") or 30) for pod in pods]
-        first, more = (WORKERS, 0) if self.leader is None else (LEADER, 1)
+        leading, working = self._kind.roles
+        first, more = (working, 0) if self.leader is None else (leading, 1)
         return [self.workers + more, first, max(spans), self.what]
 
     def jobset(self) -> dict[str, Any]:
@@ -163,15 +163,16 @@ def _sentence(rank_0: Mapping[str, Any] | None, container: str = "main") -> str:
 
 
 def _known(kind: str, leader: Pod | None) -> None:
-    if kind in WORDS and (leader is None or WORDS[kind] is not PYTORCHJOB):
+    if kind in WORDS and (1 if leader is None else 2) in WORDS[kind].sets:
         return
     from gpuflow.errors import Finding, GpuflowError
     from gpuflow.spec.building import caller
 
     if kind in WORDS:
-        from gpuflow.pod.gang_pytorchjob import NO_LEADER, WITHOUT_LEADER
+        from gpuflow.pod.gang_kinds import shape_problem
 
-        raise GpuflowError([Finding("GF408", f"a PyTorchJob has no leader: {NO_LEADER}", caller(), WITHOUT_LEADER)])
+        problem, hint = shape_problem(WORDS[kind], leads=leader is not None) or ("", "")
+        raise GpuflowError([Finding("GF408", problem, caller(), hint)])
     hint = f"write one of {', '.join(WORDS)}"
     raise GpuflowError([Finding("GF408", f"a gang cannot be a {kind!r}", caller(), hint)])
 

@@ -12,11 +12,12 @@ from functools import cached_property
 from typing import Any
 
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
+from kubernetes_asyncio.client.exceptions import ApiException
 
 from gpuflow.airflow import watching
 from gpuflow.airflow.asking import answered, asked, request
 from gpuflow.airflow.gang_objects import folder, refusal_of
-from gpuflow.airflow.refusals import Refusal
+from gpuflow.airflow.refusals import EXISTS, Refusal
 from gpuflow.airflow.trigger import LOST_CONNECTION, GpuPodTrigger, is_past
 from gpuflow.runtime import gang_object
 from gpuflow.runtime.api_server import Refused, Unreachable
@@ -80,9 +81,18 @@ class GpuGangTrigger(GpuPodTrigger):
         return f"{folder(self.pod_namespace, self._kind)}/{self.pod_name}"
 
     async def _try_to_create(self, api: Any) -> None:
-        await request(
-            api.api_client, "POST", folder(self.pod_namespace, self._kind), [("dryRun", "All")], self.manifest
-        )
+        first, body = self._kind.apart(self.manifest or {})
+        place = folder(self.pod_namespace, self._kind)
+        if first is not None:
+            try:
+                beside = f"{place.rpartition('/')[0]}/{self._kind.before}"
+                await request(api.api_client, "POST", beside, [("dryRun", "All")], first)
+            except ApiException as answer:
+                if self.meaning_of(answer.status, answer.body).then != EXISTS:
+                    raise
+            else:
+                return  # there is room for it; the object itself is refused as long as it is not there
+        await request(api.api_client, "POST", place, [("dryRun", "All")], body)
 
     async def _end(self) -> dict[str, Any]:
         """Follow the JobSet until it has ended, or is to be given up; rank 0's last words go with the event."""
@@ -199,7 +209,7 @@ class _GangHook(AsyncKubernetesHook):  # type: ignore[misc]  # Airflow is not in
         """Delete the JobSet and every rank, each with the grace of its own."""
         async with self.get_conn() as connection:
             try:
-                query = [("propagationPolicy", "Foreground")]
+                query = [("propagationPolicy", self._gang_kind.deletion)]
                 await asked(connection, "DELETE", f"{folder(namespace, self._gang_kind)}/{name}", query)
             except Refused as refusal:
                 if refusal.status != 404:

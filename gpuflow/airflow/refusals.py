@@ -37,13 +37,13 @@ _FORBIDDEN = "cannot create resource"
 
 def way_out(words: str) -> str:
     """What helps against a refusal for good."""
-    is_gang = any(kind.plural in words.lower() for kind in KINDS.values())
+    is_gang = any(f"{kind.plural}.{kind.group} is forbidden" in words for kind in KINDS.values())
     if is_gang and (_FORBIDDEN in words or "cannot list resource" in words):
         return "apply what gpuflow site gang --engine airflow prints, with the accounts of this Airflow"
     if words.startswith(NOT_INSTALLED):
         from gpuflow.pod.gang_kinds import SPELLINGS
 
-        needs = next((each.needs for each in SPELLINGS.values() if each.kind.api_version in words), "it")
+        needs = next((each.needs for each in SPELLINGS.values() if f" {each.kind.api_version} " in words), "it")
         return f"install {needs} in the cluster, or name a namespace that is there"
     if _FORBIDDEN in words:
         return "give the account that Airflow uses there a Role that may create, get, list, patch and delete pods"

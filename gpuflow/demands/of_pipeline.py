@@ -17,6 +17,7 @@ from gpuflow.demands.model import (
     Overlap,
     PodSet,
     StepDemand,
+    Unseen,
     largest,
 )
 from gpuflow.demands.own_pipeline import PlannedPipeline
@@ -30,6 +31,7 @@ from gpuflow.pod import Engine as PodEngine
 from gpuflow.pod import pod_for
 from gpuflow.pod.build import leader_pod
 from gpuflow.pod.gang import as_queued
+from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.injected import driver_pod, engine_of, with_engine
 from gpuflow.pod.later_attempts import Before, attempts, changes_of, falls_back
 from gpuflow.pod.launcher import launcher_for
@@ -85,6 +87,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         refusals=tuple(_refusals(plan, engine)),
         engine_settings=_settings(parts, engine),
         pods_collected=own.pods_collected(pipeline, parts, engine),
+        unseen=tuple(_other_queues(plan)),
         places=plan.where if not alert else partial(_place, plan),
         source=own_pipeline,
         pipeline=own_pipeline,
@@ -163,6 +166,17 @@ def _pod_sets(gang: Gang | None, pod: Mapping[str, Any], leader: Mapping[str, An
         return (PodSet("main", 1, pod),)
     workers = PodSet(WORKERS, gang.workers, pod)
     return (workers,) if leader is None else (PodSet(LEADER, 1, leader), workers)
+
+
+def _other_queues(plan: Plan) -> Iterator[Unseen]:
+    """Gangs that wait in a queue which is not Kueue's."""
+    kind = SPELLINGS[plan.site.gangs.kind].kind
+    for each in plan.containers if kind.integration is None else ():
+        if each.step.gang is not None:
+            queue = each.step.queue or plan.site.queue or "default"
+            because = f"whether Volcano's queue {queue} has room, and what it preempts, only Volcano knows"
+            hint = f"look at it: kubectl describe queues.scheduling.volcano.sh {queue}"
+            yield Unseen(each.name, because, each.where("queue"), hint=hint, is_placement=True)
 
 
 def _alert(plan: Plan, engine: str) -> tuple[StepDemand, ...]:

@@ -21,6 +21,8 @@ QUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
 """By these Kueue knows the LocalQueue and the WorkloadPriorityClass of a pod."""
 QUEUED_BY: Final = "kueue.x-k8s.io/pod-suspending-parent"
 """An annotation of pods: the integration of Kueue that queues the object which makes them."""
+MADE_BY: Final = "gpuflow.dev/made-by"
+"""An annotation of pods that a check looks at: the kind of their gang, where Kueue has no integration for it."""
 
 INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuflow.kubernetes.expansion import escaped
-from gpuflow.kubernetes.labels import QUEUED_BY
+from gpuflow.kubernetes.labels import LEADER, MADE_BY, QUEUED_BY, WORKERS
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.spelling import Spelling
 from gpuflow.spec.gang import Gang
@@ -33,7 +33,8 @@ def gang_environment(step: Step, gpus: int, kind: str = DEFAULT) -> list[dict[st
     if gang is None:
         return []
     of = SPELLINGS[kind]
-    leader = {"name": "GPUFLOW_LEADER", **of.leader}
+    host = of.leader(WORKERS if gang.leader is None else LEADER)
+    leader = {"name": "GPUFLOW_LEADER", **host}
     found = [
         _field("GPUFLOW_RANK", of.rank),
         *([leader] if "valueFrom" in leader else []),
@@ -52,7 +53,7 @@ def gang_environment(step: Step, gpus: int, kind: str = DEFAULT) -> list[dict[st
         # Restarts of torchrun's own inside a world that has lost a member would hide the cause.
         "PET_MAX_RESTARTS": 0,
     }
-    torchrun = [_field("PET_NODE_RANK", of.rank), {"name": "PET_MASTER_ADDR", **of.leader}]
+    torchrun = [_field("PET_NODE_RANK", of.rank), {"name": "PET_MASTER_ADDR", **host}]
     torchrun += [{"name": name, "value": str(value)} for name, value in values.items()]
     # What the step sets itself is meant.
     return [*found, *(entry for entry in torchrun if entry["name"] not in step.env)]
@@ -71,10 +72,12 @@ def gang_object(
 
 
 def as_queued(pod: Mapping[str, Any], kind: str = DEFAULT) -> dict[str, Any]:
-    """A rank's pod as a check looks at it: the gang's object is what Kueue queues."""
-    metadata = pod["metadata"]
-    annotations = {**metadata.get("annotations", {}), QUEUED_BY: SPELLINGS[kind].kind.integration}
-    return {**pod, "metadata": {**metadata, "annotations": annotations}}
+    """A rank's pod as a check looks at it: the gang's object is what Kueue queues, where it knows the kind."""
+    of = SPELLINGS[kind]
+    made = of.as_made(pod)
+    maker = {MADE_BY: of.kind.word} if of.kind.integration is None else {QUEUED_BY: of.kind.integration}
+    metadata = made["metadata"]
+    return {**made, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **maker}}}
 
 
 def manifest_words(manifest: Mapping[str, Any], spelling: Spelling, is_open: Callable[[str], bool]) -> list[str]:

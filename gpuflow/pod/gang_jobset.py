@@ -23,13 +23,21 @@ by it, and could not come back.
 """
 
 
-def jobset_of(pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """One attempt as a JobSet, of the pod of each worker. Beside a leader, rank 0, there are two Jobs."""
+def jobset_of(
+    pod: Mapping[str, Any],
+    workers: int,
+    leader: Mapping[str, Any] | None = None,
+    container: str = JOBSET.container,
+) -> dict[str, Any]:
+    """One attempt as a JobSet, of the pod of each worker. Beside a leader, rank 0, there are two Jobs.
+
+    `container`: what the program's container is called.
+    """
     template, labels, queued, deadline = parts_of(pod)
-    jobs = [_job(WORKERS, workers, template, deadline)]
+    jobs = [_job(WORKERS, workers, template, deadline, container)]
     if leader is not None:
         first = parts_of(leader)
-        jobs.insert(0, _job(LEADER, 1, first.template, first.deadline))
+        jobs.insert(0, _job(LEADER, 1, first.template, first.deadline, container))
     return {
         "apiVersion": JOBSET.api_version,
         "kind": JOBSET.name,
@@ -46,8 +54,8 @@ def jobset_of(pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any] | 
     }
 
 
-def _job(name: str, pods: int, template: Mapping[str, Any], deadline: int | None) -> dict[str, Any]:
-    final = {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [FINAL]}}
+def _job(name: str, pods: int, template: Mapping[str, Any], deadline: int | None, container: str) -> dict[str, Any]:
+    final = {"action": "FailJob", "onExitCodes": {"containerName": container, "operator": "In", "values": [FINAL]}}
     disrupted = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     spec = {
         "parallelism": pods,

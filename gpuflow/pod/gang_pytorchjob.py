@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuflow.errors import fail
-from gpuflow.pod.gang_template import KEPT, parts_of
-from gpuflow.runtime.gang_kinds import JOBSET, PYTORCHJOB
+from gpuflow.pod.gang_template import KEPT, named_for, parts_of
+from gpuflow.runtime.gang_kinds import PYTORCHJOB
 
 WORKERS = "Worker"
 RANK = f"metadata.labels['{PYTORCHJOB.rank}']"
@@ -31,8 +31,7 @@ def pytorchjob_of(pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any
     """One attempt as a PyTorchJob, of the pod of each rank."""
     if leader is not None:
         raise fail("GF408", f"a PyTorchJob has no leader: {NO_LEADER}", hint=WITHOUT_LEADER)
-    template, labels, queued, deadline = parts_of(pod)
-    template["spec"]["containers"] = [_named(each) for each in _distinct(template["spec"])]
+    template, labels, queued, deadline = parts_of(named_for(PYTORCHJOB, pod))
     # The kind says it for its pods, and warns about every pod that says it too.
     restarts = template["spec"].pop("restartPolicy", "Never")
     policy = {
@@ -57,23 +56,6 @@ def pytorchjob_of(pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any
             },
         },
     }
-
-
-def _distinct(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The containers, none of which has the name that the operator looks for."""
-    for each in (*spec["containers"], *spec.get("initContainers", ())):
-        if each["name"] == PYTORCHJOB.container:
-            raise fail(
-                "GF408",
-                f'a PyTorchJob calls the program\'s container "{PYTORCHJOB.container}", and another one has that name',
-                hint="give the helper another name",
-            )
-    found: list[dict[str, Any]] = spec["containers"]
-    return found
-
-
-def _named(container: Mapping[str, Any]) -> dict[str, Any]:
-    return {**container, "name": PYTORCHJOB.container} if container["name"] == JOBSET.container else dict(container)
 
 
 def _processes(container: Mapping[str, Any]) -> str | None:

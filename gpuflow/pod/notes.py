@@ -104,11 +104,9 @@ def _gang_kind(plan: Plan) -> Iterator[Finding]:
         return
     spelled = SPELLINGS[kind]
     names = shortened([f'"{each.name}"' for each in gangs])
-    queued = any(each.step.queue or plan.site.queue for each in gangs)
-    message = (
-        f"{'step' if len(gangs) == 1 else 'steps'} {names}: each attempt is a {spelled.kind.name}, whose controller "
-        "sets PET_NNODES and PET_NPROC_PER_NODE itself, and makes a lost pod anew until the attempt is deleted"
-    )
+    queued = spelled.kind.integration is not None and any(each.step.queue or plan.site.queue for each in gangs)
+    steps = "step" if len(gangs) == 1 else "steps"
+    message = f"{steps} {names}: each attempt is a {spelled.kind.name}, {spelled.notes}"
     hint = f"the cluster needs {spelled.needs}"
     hint += f", and Kueue's configuration the integration {spelled.kind.integration}" if queued else ""
     yield Finding("GF409", message, gangs[0].where("gang"), hint, "note")
@@ -148,6 +146,6 @@ def _topology(each: PlannedStep, site: Site) -> Iterator[Finding]:
     else:
         text = f'step "{each.name}": the scheduler keeps the gang in one {level}, by affinity on {label}, pod by pod'
         hint = "the first pod decides, and the others may find no room there"
-        if queue is not None:
+        if queue is not None and SPELLINGS[site.gangs.kind].kind.integration is not None:
             hint += f"; if the flavors of queue {queue} have a Kueue Topology, name it in topology.queues of the site"
     yield Finding("GF399", text, where, hint, "note")

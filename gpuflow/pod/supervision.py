@@ -17,6 +17,7 @@ from gpuflow.pod.spelling import Spelling, spelled
 from gpuflow.pod.volumes import Volumes
 from gpuflow.quantity import Quantity
 from gpuflow.runtime import bundle
+from gpuflow.runtime.gang_kinds import WORDS
 from gpuflow.runtime.wrapping import wrap
 from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
@@ -172,7 +173,7 @@ def supervised(
     if step.gang is not None:
         sharded = step.checkpoint is not None and step.checkpoint.sharded
         options |= {"gang": step.gang.pods, "gang-port": star_port(step.gang), "sharded": sharded}
-        if step.gang.leader is not None and not engine.leads:
+        if step.gang.leader is not None and not engine.leads and not WORDS[site.gangs.kind].label_is_rank:
             options["rank-offset"] = 1
     options |= _budgets(step, site, engine.restarts)
     if counts_budgets(step, site, engine.restarts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.errors import fail
+from gpuflow.runtime.gang_kinds import WORDS
 from gpuflow.site import Site
 from gpuflow.spec.step import Step
 
@@ -14,6 +15,8 @@ GROUP = "gang"
 
 def asks_kueue(step: Step, site: Site) -> bool:
     """Whether Kueue places the step's pods together: only those of a gang are one workload, and not in every queue."""
+    if WORDS[site.gangs.kind].integration is None:
+        return False
     together = step.gang is not None and step.topology is not None and step.topology.same is not None
     return together and (step.queue or site.queue) in site.topology.queues
 

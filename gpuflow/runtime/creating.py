@@ -3,10 +3,10 @@
     gpuflow-run create FILE --run-id ID
     gpuflow-run create --manifest JSON --set spec.template.spec.containers[0].args[1]=0.1 --output lr=status.best
 
-A Job, JobSet, TrainJob, Experiment, PyTorchJob or MPIJob is known; for every other kind `--success` and `--failure`
-say when it has ended. The object belongs to the pod that created it: it is deleted when the pod is told to stop, and
-Kubernetes deletes it where nobody could. With `--run-id` its name ends with a hash of the run, so that a second attempt
-of the step waits for what the first one created, and creates it anew only when it has failed.
+A Job (also Volcano's), JobSet, TrainJob, Experiment, PyTorchJob or MPIJob is known; for every other kind `--success`
+and `--failure` say when it has ended. The object belongs to the pod that created it: it is deleted when the pod is told
+to stop, and Kubernetes deletes it where nobody could. With `--run-id` its name ends with a hash of the run, so that a
+second attempt of the step waits for what the first one created, and creates it anew only when it has failed.
 
 Exit codes: 0 when it succeeded; when it failed, the exit code of the last of its pods that failed, else 1; 75 when we
 were told to stop; 78 when it could not be created or asked.
@@ -91,7 +91,7 @@ class Creation:
         self.api, self.environ = api, environ
         self.outputs = [output.partition("=")[::2] for output in request.many["output"]]
         self.body = request.manifest()
-        self.kind = str(self.body["kind"])
+        self.kind = object_state.name_of(self.body)
         self.good = tuple(request.many["success"]) or object_state.GOOD.get(self.kind, ())
         self.bad = tuple(request.many["failure"]) or object_state.BAD.get(self.kind, ())
         if not self.good or not self.bad:

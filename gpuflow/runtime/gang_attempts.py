@@ -7,7 +7,17 @@ from __future__ import annotations
 
 import time
 
-from gpuflow.runtime import budgets, farewell, gang_object, gang_outputs, gang_tether, gang_verdict, manifests, units
+from gpuflow.runtime import (
+    budgets,
+    farewell,
+    gang_before,
+    gang_object,
+    gang_outputs,
+    gang_tether,
+    gang_verdict,
+    manifests,
+    units,
+)
 from gpuflow.runtime.api_server import ApiServer, Refused, Unreachable, say
 from gpuflow.runtime.ending import Ending, exit_code
 from gpuflow.runtime.gang_following import Draining, Following
@@ -15,7 +25,7 @@ from gpuflow.runtime.gang_later import changes_of, leader_fields_of
 from gpuflow.runtime.gang_object import Gang
 from gpuflow.runtime.gang_tether import Held
 from gpuflow.runtime.gang_verdict import Verdict
-from gpuflow.runtime.gang_watch import Watch, answered
+from gpuflow.runtime.gang_watch import Watch, answered, phase
 from gpuflow.runtime.history import COSTS, Counts
 from gpuflow.runtime.later_attempts import Before
 from gpuflow.runtime.manifests import Misuse
@@ -113,6 +123,7 @@ class Launcher:
                 if not self.gang.is_ours(each):
                     raise Misuse(f"{self.what} {each['metadata']['name']} has our label and is not of this run's")
             going = [each["metadata"]["name"] for each in items if each["metadata"].get("deletionTimestamp")]
+            going = going or ([] if items else self._ranks_there(told=True))
             if not going:
                 return max(items, key=lambda each: gang_object.number(each, gang_object.ATTEMPT), default=None)
             if not said:
@@ -122,6 +133,8 @@ class Launcher:
 
     def _adopt(self, jobset: dict[str, Any]) -> None:
         """A gang of a launcher before us goes with our pod now, and no longer with that one's."""
+        if self.gang.kind.before is not None:
+            gang_before.give(self.api, self._first_folder, self.gang.kind, jobset)
         owners = jobset["metadata"].get("ownerReferences") or ()
         if self.options.owner != "pod" or self._own is None or any(each["uid"] == self._own["uid"] for each in owners):
             return
@@ -134,13 +147,17 @@ class Launcher:
 
     def create(self, attempt: int, counts: Counts, before: Before) -> dict[str, Any]:
         """The JobSet of an attempt, created now, or a moment ago by a launcher that was lost."""
-        body = self.gang.body(attempt, counts.failures, counts.interruptions, before)
+        first, body = self.gang.kind.apart(self.gang.body(attempt, counts.failures, counts.interruptions, before))
         unlike = "".join(f"; {words}" for words in self.gang.differences(before))
         name = body["metadata"]["name"]
         self.alive = f"{self.folder}/{name}"
         while True:
             try:
+                if first is not None and self.api.present(self.alive) is None:
+                    gang_before.prepare(self.api, self._first_folder, first, self.gang.is_ours)
                 made = self.api.patiently(lambda: self.api.create(self.folder, body))
+                if first is not None:
+                    gang_before.give(self.api, self._first_folder, self.gang.kind, made)
                 size = self.gang.shape.size
                 say(f"{self.what} {name}: created in {self.namespace}, attempt {attempt}, {size} pods{unlike}")
                 return made
@@ -157,6 +174,11 @@ class Launcher:
                 self._adopt(there)
                 return there
             time.sleep(LOOK)
+
+    @property
+    def _first_folder(self) -> str:
+        """The address of what must be there before an attempt is made."""
+        return f"{self.folder.rpartition('/')[0]}/{self.gang.kind.before}"
 
     def follow(self, jobset: dict[str, Any]) -> Verdict:
         """One attempt until it has ended, with its log and every change of its state."""
@@ -315,7 +337,7 @@ class Launcher:
         name, until = path.rsplit("/", 1)[1], time.monotonic() + self.options.grace
         while True:
             try:
-                self.api.delete(path, "Foreground")
+                self.api.delete(path, self.gang.kind.deletion)
                 break
             except (Refused, Unreachable) as failure:
                 if isinstance(failure, Refused) or time.monotonic() >= until:
@@ -325,10 +347,19 @@ class Launcher:
         say(f"{self.what} {name}: deleted; its pods have their grace to stop")
         while wait and time.monotonic() < until:
             there, _ = self._ask_once(lambda: self.api.get(path))
-            if there is None:
+            if there is None and not self._ranks_there():
                 return f"{self.what} {name} is deleted"
             time.sleep(0.5)
         return f"{self.what} {name} is being deleted"
+
+    def _ranks_there(self, *, told: bool = False) -> list[str]:
+        """Pods that have not ended yet, or are being deleted, of a gang whose object goes before them."""
+        if self.gang.kind.deletion == "Foreground":
+            return []
+        query = {"labelSelector": f"{gang_object.GANG}={self.gang.digest}"}
+        answer, _ = self._ask_once(lambda: self.api.get(f"/api/v1/namespaces/{self.namespace}/pods", **query))
+        alive = [each for each in (answer or {}).get("items", ()) if phase(each) in ("Pending", "Running")]
+        return [each["metadata"]["name"] for each in alive if not told or each["metadata"].get("deletionTimestamp")]
 
     def _ask_once(self, ask: Any) -> tuple[dict[str, Any] | None, str]:
         for _ in range(3):

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, NamedTuple  # noqa: UP035 (runs on Python 3.8)
 
-from gpuflow.runtime import object_state
-
-
-class PodSet(NamedTuple):
-    """Pods of a gang that are made from one template."""
-
-    name: str
-    """As the label `GangKind.role` of the pods says it."""
-    size: int
-    template: dict[str, Any]
-    tail: str
-    """What follows the object's name in the longest name of a pod."""
+from gpuflow.runtime import gang_sets, object_state
+from gpuflow.runtime.gang_sets import PodSet
 
 
 class GangKind(NamedTuple):
     """What must be known of a kind to make, find, follow and delete a gang of it."""
 
     name: str
+    """What it is called in sentences; no two have the same."""
+    word: str
+    """What a site calls it, and an operator of Airflow."""
+    kind: str
+    """As manifests name it: two groups may have the same."""
     api_version: str
     plural: str
     pods: str
@@ -34,8 +29,8 @@ class GangKind(NamedTuple):
     """The label that says which set a pod belongs to."""
     rank: str
     """The label with the number of a pod in its set."""
-    suspend: str
-    """The field by which Kueue holds it back."""
+    suspend: str | None
+    """The field by which Kueue holds it back; None: Kueue does not know the kind."""
     container: str
     """What the controller wants the program's container to be called."""
     has_jobs: bool
@@ -43,13 +38,37 @@ class GangKind(NamedTuple):
     replaces_pods: bool
     """Whether its controller makes a lost pod anew. Restarts cannot be turned off then: a lost rank ends the attempt
     all the same, and the object is deleted."""
-    refusals: tuple[str, str]
-    """Kind and reason of the events that say why a pod could not be made."""
-    integration: str
-    """What Kueue's configuration calls it."""
+    refusals: tuple[tuple[str, str], ...]
+    """Kind and reason of the events that say why a pod, or what makes it, could not be made."""
+    integration: str | None
+    """What Kueue's configuration calls it; None: Kueue does not know the kind."""
     service_for_each: bool
     """Whether every pod has a Service of its own; otherwise there is one for all."""
     pod_sets: Callable[[Mapping[str, Any]], list[PodSet]]
+    as_job: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    """The object with its end in conditions like those of a Job, where it does not say it so."""
+    removed_by_it: str | None = None
+    """The annotation that its controller puts on pods before it deletes them."""
+    queue: str | None = None
+    """The field with the name of a queue that is not Kueue's: while it waits there, it has no pods."""
+    beside: tuple[str, ...] = ()
+    """Quota keys of what else its controller makes, once for each object."""
+    sets: tuple[int, ...] = (1, 2)
+    """Of how many sets of pods it can be made: two are a leader and its workers."""
+    before: str | None = None
+    """The plural of what must be there first, in its group: it stands beside the object, as `runtime`."""
+    leading_job: str | None = None
+    """What follows its name in that of the Job that makes its first pod, where it makes the others itself."""
+    roles: tuple[str, str] = ("leader", "worker")
+    """What the sets of pods are called: that of a leader, and that of workers."""
+    label_is_rank: bool = False
+    """Whether the label `rank` counts through both sets, and not in each from 0."""
+    through: bool = False
+    """Whether it makes a JobSet of its own name, which makes the pods."""
+    deletion: str = "Foreground"
+    """How it is deleted; `Foreground`: its pods go first."""
+    leaves_all: bool = True
+    """Whether what its controller makes stays until the object is deleted, and not only until it has ended."""
 
     @property
     def group(self) -> str:
@@ -66,38 +85,62 @@ class GangKind(NamedTuple):
             each["spec"]["containers"][0]["name"]
         return found
 
+    def apart(self, manifest: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        """What must be there first, if anything, and the object itself, as the API server takes them."""
+        made = dict(manifest)
+        runtime = made.pop("runtime", None)
+        if self.before is None or runtime is None:
+            return None, made
+        metadata = made["metadata"]
+        made["spec"] = {**made["spec"], "runtimeRef": {**made["spec"]["runtimeRef"], "name": metadata["name"]}}
+        same = ("name", "namespace", "annotations", "ownerReferences")
+        kept = {key: metadata[key] for key in same if key in metadata}
+        # A queue is for the object alone.
+        labels = {key: value for key, value in (metadata.get("labels") or {}).items() if not key.startswith("kueue.")}
+        return {**runtime, "metadata": {**kept, "labels": labels}}, made
+
+    def jobset_spec(self, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Where the fields of a JobSet are, if it has any."""
+        inside = (manifest.get("runtime") or {}) if self.through else None
+        found: Mapping[str, Any] = manifest["spec"] if inside is None else inside["spec"]["template"]["spec"]
+        return found
+
     def first_ranks(self, manifest: Mapping[str, Any]) -> dict[str, int]:
-        """The rank of the first pod of each set: the leader's is 0, and those of its workers begin at 1."""
+        """What is added to the label of a pod to have its rank: 0 for the leader, and 1 for its workers, mostly."""
         found, rank = {}, 0
         for each in self.pod_sets(manifest):
-            found[each.name] = rank
+            found[each.name] = 0 if self.label_is_rank else rank
             rank += each.size
         return found
 
     def is_suspended(self, document: Mapping[str, Any]) -> bool:
-        return object_state.found(document, self.suspend) is True
+        return self.suspend is not None and object_state.found(document, self.suspend) is True
 
 
-def _of_jobset(manifest: Mapping[str, Any]) -> list[PodSet]:
-    found = []
-    for each in manifest["spec"].get("replicatedJobs") or ():
-        job, replicas = each["template"]["spec"], int(each.get("replicas", 1))
-        most = int(job.get("parallelism", 1))
-        pods = min(most, int(job.get("completions", most)))
-        tail = f"-{each['name']}-{replicas - 1}-{pods - 1}-abcde"
-        found.append(PodSet(str(each["name"]), replicas * pods, job["template"], tail))
-    return found
+_ENDING = ("Restarting", "Aborting", "Aborted", "Terminating", "Terminated", "Failed")
+"""Phases of a Volcano Job in which it does no more work, or not with these pods."""
 
 
-def _of_pytorchjob(manifest: Mapping[str, Any]) -> list[PodSet]:
-    found = []
-    for role, each in (manifest["spec"].get("pytorchReplicaSpecs") or {}).items():
-        count = int(each.get("replicas", 1))
-        found.append(PodSet(role.lower(), count, each["template"], f"-{role.lower()}-{count - 1}"))
-    return found
+def _volcano_as_job(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Volcano notes each phase with its time, and says nothing of the cause: only pods do."""
+    status = document.get("status") or {}
+    state = status.get("state") or {}
+    if state.get("phase") not in _ENDING:
+        return document
+    rows = [row for row in status.get("conditions") or () if row.get("status") in _ENDING]
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": f"Volcano{state['phase']}",
+        "message": state.get("message") or "",
+        "lastTransitionTime": (rows or [state])[0].get("lastTransitionTime") or "",
+    }
+    return {**document, "status": {"conditions": [failed]}}
 
 
 JOBSET = GangKind(
+    "JobSet",
+    "jobset",
     "JobSet",
     "jobset.x-k8s.io/v1alpha2",
     "jobsets",
@@ -108,12 +151,14 @@ JOBSET = GangKind(
     container="main",
     has_jobs=True,
     replaces_pods=False,
-    refusals=("Job", "FailedCreate"),
+    refusals=(("Job", "FailedCreate"),),
     integration="jobset.x-k8s.io/jobset",
     service_for_each=False,
-    pod_sets=_of_jobset,
+    pod_sets=gang_sets.of_jobset,
 )
 PYTORCHJOB = GangKind(
+    "PyTorchJob",
+    "pytorchjob",
     "PyTorchJob",
     "kubeflow.org/v1",
     "pytorchjobs",
@@ -124,17 +169,101 @@ PYTORCHJOB = GangKind(
     container="pytorch",
     has_jobs=False,
     replaces_pods=True,
-    refusals=("PyTorchJob", "FailedCreatePod"),
+    refusals=(("PyTorchJob", "FailedCreatePod"),),
     integration="kubeflow.org/pytorchjob",
     service_for_each=True,
-    pod_sets=_of_pytorchjob,
+    pod_sets=gang_sets.of_pytorchjob,
+    sets=(1,),
 )
-KINDS = {each.name: each for each in (JOBSET, PYTORCHJOB)}
-"""By the kind that a manifest names. One that is not here is refused."""
-WORDS = {each.name.lower(): each for each in KINDS.values()}
+TRAINJOB = GangKind(
+    "TrainJob",
+    "trainjob",
+    "TrainJob",
+    "trainer.kubeflow.org/v1alpha1",
+    "trainjobs",
+    pods=object_state.PODS["TrainJob"],
+    role=JOBSET.role,
+    rank=JOBSET.rank,
+    suspend="spec.suspend",
+    container="node",
+    has_jobs=True,
+    replaces_pods=False,
+    refusals=(("Job", "FailedCreate"), ("TrainJob", "TrainJobResourcesCreationFailed")),
+    integration="trainer.kubeflow.org/trainjob",
+    service_for_each=False,
+    pod_sets=gang_sets.of_trainjob,
+    beside=(
+        "count/trainingruntimes.trainer.kubeflow.org",
+        "count/jobsets.jobset.x-k8s.io",
+        "configmaps",
+        "count/configmaps",
+    ),
+    before="trainingruntimes",
+    through=True,
+    # Trainer refuses every change of a TrainJob whose runtime is gone, also the last one of a deletion that waits for
+    # what the TrainJob owns: it would never end.
+    deletion="Background",
+)
+VOLCANO = GangKind(
+    "Volcano Job",
+    "volcano",
+    "Job",
+    "batch.volcano.sh/v1alpha1",
+    "jobs",
+    pods=object_state.PODS["Volcano Job"],
+    role="volcano.sh/task-spec",
+    rank="volcano.sh/task-index",
+    suspend=None,
+    container="main",
+    has_jobs=False,
+    # Its policies end it when a pod is lost.
+    replaces_pods=False,
+    refusals=(("Job", "FailedCreate"),),
+    integration=None,
+    service_for_each=False,
+    pod_sets=gang_sets.of_volcano,
+    as_job=_volcano_as_job,
+    removed_by_it="volcano.sh/controller-out-of-sync",
+    queue="spec.queue",
+    beside=("configmaps", "count/configmaps", "count/podgroups.scheduling.volcano.sh"),
+    leaves_all=False,
+)
+MPIJOB = GangKind(
+    "MPIJob",
+    "mpijob",
+    "MPIJob",
+    "kubeflow.org/v2beta1",
+    "mpijobs",
+    pods=object_state.PODS["MPIJob"],
+    role="training.kubeflow.org/job-role",
+    rank="training.kubeflow.org/replica-index",
+    suspend="spec.runPolicy.suspend",
+    container="main",
+    has_jobs=True,
+    replaces_pods=True,
+    refusals=(("MPIJob", "MPIJobFailed"), ("MPIJob", "ValidationError"), ("Job", "FailedCreate")),
+    integration="kubeflow.org/mpijob",
+    service_for_each=False,
+    pod_sets=gang_sets.of_mpijob,
+    beside=("configmaps", "count/configmaps", "secrets", "count/secrets"),
+    sets=(2,),
+    leading_job="-launcher",
+    roles=("launcher", "worker"),
+    label_is_rank=True,
+)
+KINDS = {each.name: each for each in (JOBSET, TRAINJOB, PYTORCHJOB, MPIJOB, VOLCANO)}
+"""By what each is called."""
+WORDS = {each.word: each for each in KINDS.values()}
 """By the word that a site says it with, as does an operator of Airflow."""
+
+
+def kind_of(manifest: Mapping[str, Any]) -> GangKind | None:
+    """The kind of an object, by its kind and its group; None for one that a gang cannot be."""
+    group = str(manifest.get("apiVersion") or "").partition("/")[0]
+    return next((each for each in KINDS.values() if (each.kind, each.group) == (manifest.get("kind"), group)), None)
 
 
 def queued_as(integration: str | None) -> GangKind:
     """The kind that Kueue calls so; a JobSet where nobody says."""
-    return next((each for each in KINDS.values() if each.integration == integration), JOBSET)
+    found = (each for each in KINDS.values() if integration is not None and each.integration == integration)
+    return next(found, JOBSET)

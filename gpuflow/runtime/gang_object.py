@@ -13,7 +13,7 @@ import re
 from typing import NamedTuple
 
 from gpuflow.runtime import identity
-from gpuflow.runtime.gang_kinds import JOBSET, KINDS
+from gpuflow.runtime.gang_kinds import JOBSET, KINDS, kind_of
 from gpuflow.runtime.gang_verdict import Verdict
 from gpuflow.runtime.later_attempts import Before, Changes, memory
 from gpuflow.runtime.manifests import Misuse
@@ -74,13 +74,16 @@ class Gang:
         self._step = options.step
         self._labels = {GANG: self.digest, RUN: label_value(options.run_id)}
         self._step_label = {STEP: label_value(options.step)}
-        if manifest.get("kind") not in KINDS:
-            raise Misuse(f"the manifest is a {manifest.get('kind')}; a gang is a {' or a '.join(KINDS)}")
-        self.kind = KINDS[manifest["kind"]]
+        kind = kind_of(manifest)
+        if kind is None:
+            what = f"{manifest.get('kind')} of {manifest.get('apiVersion')}"
+            raise Misuse(f"the manifest is a {what}; a gang is a {' or a '.join(KINDS)}")
+        self.kind = kind
         try:
             self.sets = self.kind.pod_sets(manifest)
             size = sum(each.size for each in self.sets)
-            first = str(((manifest["spec"].get("coordinator")) or {}).get("replicatedJob") or self.sets[0].name)
+            coordinator = self.kind.jobset_spec(manifest).get("coordinator") or {}
+            first = str(coordinator.get("replicatedJob") or self.sets[0].name)
             spans = [each["spec"].get("terminationGracePeriodSeconds", 30) for each in templates(manifest)]
             self.shape = Shape(size, first, float(max(spans)), self.kind.name)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as wrong:
@@ -101,7 +104,7 @@ class Gang:
     def _room(self) -> int:
         """The letters of a name: Kubernetes takes 63 for a pod's name and for the label that names rank 0's host."""
         most = min(MOST, 63 - max(len(each.tail) for each in self.sets))
-        spec = self._manifest["spec"]
+        spec = self.kind.jobset_spec(self._manifest)
         if spec.get("coordinator"):
             leader = spec["coordinator"]
             host = f"-{leader.get('replicatedJob')}-{leader.get('jobIndex', 0)}-{leader.get('podIndex', 0)}."
@@ -185,7 +188,9 @@ class Gang:
 
 def templates(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     """The pod templates of a gang, each with a container that has a name."""
-    return KINDS[manifest["kind"]].templates(manifest)
+    kind = kind_of(manifest)
+    assert kind is not None
+    return kind.templates(manifest)
 
 
 def label_value(text: str) -> str:

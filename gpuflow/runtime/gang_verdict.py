@@ -33,8 +33,9 @@ from gpuflow.runtime.outcomes import (
 
 Object = Mapping[str, Any]
 _LATE = "active longer than specified deadline"
-_WORDLESS = ("BackoffLimitExceeded", "PyTorchJobFailed")
-"""Reasons that say only that a pod failed, and not why."""
+_WORDLESS = ("BackoffLimitExceeded", "PyTorchJobFailed", "MPIJob", "Volcano")
+"""How reasons begin that say only that a pod failed, and not why."""
+_REMOVED_BY_IT = {each.removed_by_it for each in KINDS.values() if each.removed_by_it is not None}
 _DISRUPTED = re.compile(r"Pod \S+/(\S+) has condition DisruptionTarget\b")
 _EXITED = re.compile(r"Container \S+ for pod \S+/(\S+) failed with exit code (\d+)\b")
 
@@ -168,7 +169,7 @@ def _verdict(
         return Verdict(RETRYABLE, f"{who}: {ended[0].because} with exit code {code}", code, _only_node(ended))
     failures = [failure for failure in map(_failure, jobs) if failure is not None]
     words = "; ".join(sorted(map(_words, failures))) or object_state.words_of(dict(jobset))
-    if all(failure.get("reason") in _WORDLESS for failure in failures):
+    if all(str(failure.get("reason")).startswith(_WORDLESS) for failure in failures):
         return Verdict(INTERRUPTED, f"no pod is left that says why it ended ({words})")
     return Verdict(RETRYABLE, words, 1)
 
@@ -273,6 +274,8 @@ def _sign(when: str, who: str, seen: evidence.Evidence) -> Sign:
 
 def _is_collateral(pod: Object, since: str | None) -> bool:
     """Whether it was deleted because a Job had failed already. Both times are the cluster's, in whole seconds."""
+    if _REMOVED_BY_IT & set(pod["metadata"].get("annotations") or ()):
+        return True
     deleted = pod["metadata"].get("deletionTimestamp")
     if not deleted or not since:
         return False
@@ -325,8 +328,8 @@ def name_of(pod: Object) -> str:
     """`worker 2`, or the pod's name where it has no rank."""
     labels = pod["metadata"].get("labels") or {}
     for kind in KINDS.values():
-        if kind.rank in labels:
-            return f"{labels.get(kind.role, 'rank')} {labels[kind.rank]}"
+        if kind.rank in labels and kind.role in labels:
+            return f"{labels[kind.role]} {labels[kind.rank]}"
     return f"pod {pod['metadata']['name']}"
 
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Generator, Mapping, NamedTuple  # noqa: UP035 
 
 from gpuflow.runtime import gang_verdict
 from gpuflow.runtime.api_server import Refused, say
-from gpuflow.runtime.gang_kinds import KINDS
+from gpuflow.runtime.gang_kinds import JOBSET, KINDS
 from gpuflow.runtime.gang_verdict import name_of
 from gpuflow.runtime.object_state import found
 
@@ -79,24 +79,42 @@ class Watch:
         selector = {"labelSelector": f"{self.kind.pods}={self.name}"}
         pods = (yield Question(f"/api/v1/namespaces/{self.namespace}/pods", selector))["items"]
         jobs = []
-        if self.kind.has_jobs:
+        if self.kind.leading_job is not None:
+            path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{self.name}{self.kind.leading_job}"
+            leading = yield from self._present(path)
+            jobs = [] if leading is None else [leading]
+        elif self.kind.has_jobs:
             jobs = (yield Question(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", selector))["items"]
         if self.jobset is not None:
             self.workload = yield from self._workload(self.jobset)
-        self.jobset = yield from self._present()
+        self.jobset = yield from self._present(self.path)
         if self.jobset is None:
             return
         if self._uid not in (None, self.jobset["metadata"]["uid"]):
             self.jobset = None  # another one of the same name: ours was deleted
             return
         self._uid = self.jobset["metadata"]["uid"]
-        self.jobs = [job for job in jobs if _owner(job) == self._uid] if self.kind.has_jobs else [self.jobset]
+        makes_jobs: str | None = self._uid
+        if self.kind.through:
+            inner = yield from self._inner()
+            makes_jobs = None if inner is None else inner["metadata"]["uid"]
+            self.jobset = {**self.jobset, **({} if inner is None else {"runtime": {"spec": {"template": inner}}})}
+        itself = dict(self.kind.as_job(self.jobset))
+        self.jobs = [job for job in jobs if _owner(job) == makes_jobs] if self.kind.has_jobs else [itself]
+        if self.kind.leading_job is not None:
+            self.jobs.append(itself)
         own = {job["metadata"]["uid"] for job in self.jobs}
         self._remember([pod for pod in pods if _owner(pod) in own or pod["metadata"]["uid"] in self.pods])
 
-    def _present(self) -> Asking:
+    def _inner(self) -> Asking:
+        """The JobSet that it makes, which has its name; None before it is there."""
+        path = f"/apis/{JOBSET.api_version}/namespaces/{self.namespace}/{JOBSET.plural}/{self.name}"
+        found = yield from self._present(path)
+        return found if found is not None and _owner(found) == self._uid else None
+
+    def _present(self, path: str) -> Asking:
         try:
-            return (yield Question(self.path))
+            return (yield Question(path))
         except Refused as refusal:
             if refusal.status != 404:
                 raise
@@ -167,18 +185,20 @@ class Watch:
         lines = [f"{running} of {size} pods running, {len(pods)} there"]
         if len(pods) < size:
             lines += yield from self._refusals()
+        if not pods and len(lines) == 1 and self.kind.queue is not None:
+            lines.append(f"it waits in the queue {found(self.jobset, self.kind.queue) or 'default'}")
         lines += sorted({_stuck(pod) for pod in pods if phase(pod) == "Pending"} - {""})[:3]
         return "; ".join(lines)
 
     def _refusals(self) -> Asking:
         """Why pods are missing: their controller says it in events only."""
-        kind, reason = self.kind.refusals
-        query = {"fieldSelector": f"involvedObject.kind={kind},reason={reason}"}
-        items = (yield from self._optional("events", f"/api/v1/namespaces/{self.namespace}/events", query)) or []
-        own = {job["metadata"]["name"] for job in self.jobs}
-        texts = (str(item.get("message")) for item in items if item["involvedObject"].get("name") in own)
+        own, texts = {self.name, *(job["metadata"]["name"] for job in self.jobs)}, []
+        for kind, reason in self.kind.refusals:
+            query = {"fieldSelector": f"involvedObject.kind={kind},reason={reason}"}
+            items = (yield from self._optional("events", f"/api/v1/namespaces/{self.namespace}/events", query)) or []
+            texts += [str(item.get("message")) for item in items if item["involvedObject"].get("name") in own]
         # Each try has a pod's name of its own.
-        return sorted({re.sub(r'pods "[^"]*" is', "a pod is", text) for text in texts})
+        return sorted({re.sub(r'pods "[^"]*" is', "a pod is", each) for text in texts for each in _sentences(text)})
 
     def _workload(self, jobset: dict[str, Any]) -> Asking:
         if _QUEUE not in (jobset["metadata"].get("labels") or {}) and not self.kind.is_suspended(jobset):
@@ -205,6 +225,12 @@ class Watch:
             self._mute.add(what)
             self._tell(f"{refusal}; {what} are not looked at")
             return None
+
+
+def _sentences(text: str) -> list[str]:
+    """The words of the API server in an event. Volcano prints its answers as Go does, with every field of them."""
+    quoted = re.findall(r'Message:"((?:[^"\\]|\\.)*)"', text)
+    return [each.replace('\\"', '"') for each in quoted] or [text]
 
 
 def phase(pod: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\['([^']+)'\]|\[([^=\]]+)=([^\]]*)\]")
@@ -28,11 +28,13 @@ GOOD: dict[str, tuple[str, ...]] = {
     "Experiment": (_true("Succeeded"),),
     "PyTorchJob": (_true("Succeeded"),),
     "MPIJob": (_true("Succeeded"),),
+    "Volcano Job": ("status.state.phase=Completed",),
 }
-"""When an object of a kind has done its work."""
+"""When an object has done its work, by what `name_of` calls it."""
 BAD: dict[str, tuple[str, ...]] = {kind: (_true("Failed"),) for kind in GOOD}
 """When it has failed for good. Retries of its own do not show there."""
 BAD["JobSet"] = ("status.terminalState=Failed", _true("Failed"))
+BAD["Volcano Job"] = tuple(f"status.state.phase={phase}" for phase in ("Failed", "Terminated", "Aborted"))
 PODS = {
     "Job": "batch.kubernetes.io/job-name",
     "JobSet": "jobset.sigs.k8s.io/jobset-name",
@@ -40,8 +42,15 @@ PODS = {
     "Experiment": "katib.kubeflow.org/experiment",
     "PyTorchJob": "training.kubeflow.org/job-name",
     "MPIJob": "training.kubeflow.org/job-name",
+    "Volcano Job": "volcano.sh/job-name",
 }
 """The label by which the pods of an object are found; its value is the object's name."""
+
+
+def name_of(manifest: Mapping[str, Any]) -> str:
+    """What the kind of an object is called here: Volcano's Job is another than that of Kubernetes."""
+    kind = str(manifest.get("kind"))
+    return f"Volcano {kind}" if str(manifest.get("apiVersion")).startswith("batch.volcano.sh/") else kind
 
 
 def found(document: Any, place: str) -> Any:
@@ -126,5 +135,6 @@ def words_of(document: dict[str, Any]) -> str:
         if entry.get("status") == "True":
             why = ": ".join(text for text in (entry.get("reason"), entry.get("message")) if text)
             lines.append(f"{entry.get('type')}" + (f" ({why})" if why else ""))
-    phase = found(document, "status.terminalState") or found(document, "status.phase")
+    places = ("status.terminalState", "status.state.phase", "status.phase")
+    phase = next(filter(None, (found(document, place) for place in places)), None)
     return ", ".join(lines) or str(phase or "no condition yet")

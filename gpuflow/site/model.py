@@ -230,19 +230,14 @@ class Runtime(Model):
 
 
 def _gang_kind(word: Any) -> Any:
-    """A kind that gangs can be. Others are refused by name, with the reason."""
+    """A kind that gangs can be. Others are refused by name."""
     if not isinstance(word, str) or word in get_args(GangWord):
         return word
-    why = _NOT_YET.get(word, "gpuflow does not know it")
-    raise problem("GF408", f"a gang cannot be a {word[:60]!r}: {why}", f"write one of {', '.join(get_args(GangWord))}")
+    hint = f"write one of {', '.join(get_args(GangWord))}"
+    raise problem("GF408", f"a gang cannot be a {word[:60]!r}: gpuflow does not know it", hint)
 
 
-GangWord = Literal["jobset", "pytorchjob"]
-_NOT_YET = {
-    "trainjob": "its restarts are turned off in a TrainingRuntime only, which gpuflow does not make",
-    "mpijob": "its launcher needs keys and a host file in the image, and gpuflow's ranks are all alike",
-    "volcano": "its queues are not those that gpuflow check knows",
-}
+GangWord = Literal["jobset", "trainjob", "pytorchjob", "mpijob", "volcano"]
 
 
 class Gangs(Model):
@@ -253,7 +248,8 @@ class Gangs(Model):
     service_account: ObjectName | None = None
     """The account that may create JobSets and read their pods; gpuflow site gang prints its Role."""
     kind: Annotated[GangWord, BeforeValidator(_gang_kind)] = "jobset"
-    """The kind of object that each attempt of a gang is: a JobSet, or a PyTorchJob of Kubeflow's training operator."""
+    """The kind of object that each attempt of a gang is: a JobSet, a TrainJob of Kubeflow Trainer, a PyTorchJob of
+    Kubeflow's training operator, an MPIJob of its MPI operator, or a Job of Volcano."""
 
 
 class Injected(Model):

@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from gpuflow.plan import Plan
-from gpuflow.pod.gang_kinds import SPELLINGS
-from gpuflow.pod.gang_pytorchjob import NO_LEADER, WITHOUT_LEADER
-from gpuflow.runtime.gang_kinds import PYTORCHJOB
-from gpuflow.spec.gang import Gang
+from gpuflow.pod.gang_kinds import Refusal, refusals_of
+from gpuflow.spec.step import Step
 from gpuflow.targets.constructs import Use
 
 LATER = ("retry.more_memory", "retry.other_node", "spot.fallback_after")
 """What makes a later attempt different from the first: the launcher makes each attempt of a gang anew."""
 
-Refusal = tuple[tuple[str, ...], str, str]
-"""The field, what is wrong with it, and the way out."""
 
-
-def shape_refusals(gang: Gang, kind: str) -> Iterator[Refusal]:
+def shape_refusals(step: Step, kind: str) -> Iterator[Refusal]:
     """What no engine can make of a gang of this kind."""
-    if gang.leader is not None and SPELLINGS[kind].kind is PYTORCHJOB:
-        yield ("gang", "leader"), f"a PyTorchJob has no leader: {NO_LEADER}", WITHOUT_LEADER
-    if gang.rendezvous.framework == "mpi":
+    yield from refusals_of(step, kind)
+    if step.gang is not None and step.gang.rendezvous.framework == "mpi":
         hint = "use torchrun or env, or create an MPIJob by gpuflow-run create"
         yield ("gang", "rendezvous"), "nobody makes keys and a host file for MPI yet", hint
 

@@ -5,12 +5,8 @@ The API server and the definition of PyTorchJobs are real. The training operator
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,16 +14,13 @@ from typing import Any
 import pytest
 
 from gpuflow.kubernetes.expansion import expanded
-from gpuflow.pod.gang_account import gang_account
-from gpuflow.pod.launcher import launcher_for
-from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 
-from ..conftest import ROOT
 from . import kubelet_by_hand
 from . import training_operator as operator
 from .cluster import Cluster
 from .fixtures import AnyCluster
+from .gang_launches import Launched, manifest_of, site_of
 from .kube import Kube
 from .waiting import until
 
@@ -35,9 +28,7 @@ pytestmark = pytest.mark.control_plane
 
 NODE = "pytorchjobs"
 SIZE = 3
-SITE = Site.model_validate(
-    {**Site.load("nvidia").model_dump(), "gangs": {"kind": "pytorchjob", "service_account": "launcher"}}
-)
+SITE = site_of("pytorchjob")
 PIPELINE = loads(
     b"apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nsteps:\n  train:\n    image: gpuflow.test/never-pulled:1\n"
     b"    command: [torchrun, train.py]\n    gang: {workers: 3, rendezvous: {framework: torchrun}}\n"
@@ -52,52 +43,8 @@ def node(private_cluster: Cluster, control_plane: AnyCluster) -> Iterator[str]:
         yield name
 
 
-def command() -> list[str]:
-    """The words of the compiled launcher, from `gang` on, as its kubelet hands them over."""
-    found = launcher_for(PIPELINE, "train", SITE)["spec"]["containers"][0]["command"]
-    return [expanded(word, {}) for word in found[found.index("gang") :]]
-
-
-class Launch:
-    """The launcher of one gang."""
-
-    def __init__(self, cluster: Cluster, kube: Kube, folder: Path) -> None:
-        self.cluster, self.kube, self.folder = cluster, kube, folder
-        self.process: subprocess.Popen[str] | None = None
-        kube.apply(*gang_account("launcher", kube.namespace, reports=False, kind=SITE.gangs.kind))
-        self.account = folder / "account"
-        self.account.mkdir()
-        (self.account / "token").write_text(kube("create", "token", "launcher", "--duration=1h"))
-        (self.account / "namespace").write_text(kube.namespace)
-        view = json.loads(kube("config", "view", "--raw", "-o", "json"))["clusters"][0]["cluster"]
-        authority = view.get("certificate-authority-data")
-        text = base64.b64decode(authority).decode() if authority else Path(view["certificate-authority"]).read_text()
-        (self.account / "ca.crt").write_text(text)
-        self.server = view["server"].removeprefix("https://")
-
-    def start(self, *words: str) -> None:
-        """The words of the compiled launcher; `words` in the place of those of the same option."""
-        given = command()
-        mine = [word.partition("=")[0] for word in words]
-        given = [word for word in given if word.partition("=")[0] not in (*mine, "--run-id", "--owner")]
-        host, _, port = self.server.partition(":")
-        environ = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT),
-            "GPUFLOW_SERVICE_ACCOUNT": str(self.account),
-            "KUBERNETES_SERVICE_HOST": host,
-            "KUBERNETES_SERVICE_PORT": port or "443",
-        }
-        more = ["--run-id=r", "--settle=4s", "--grace=5s", f"--termination-log={self.folder / 'last-words'}"]
-        (self.folder / "last-words").touch()
-        with (self.folder / "log").open("w") as file:
-            self.process = subprocess.Popen(
-                [*self.cluster.enter, sys.executable, "-m", "gpuflow.runtime.main", *given, *more, *words],
-                env=environ, stdout=file, stderr=subprocess.STDOUT, text=True,
-            )  # fmt: skip
-
-    def said(self) -> str:
-        return (self.folder / "log").read_text()
+class Launch(Launched):
+    """The launcher of one gang of PyTorchJobs."""
 
     def jobs(self) -> dict[int, dict[str, Any]]:
         return {
@@ -125,29 +72,19 @@ class Launch:
         (digest,) = {each["metadata"]["labels"]["gpuflow.dev/gang"] for each in self.jobs().values()}
         return f"train-{digest}-{attempt}"
 
-    def code(self) -> int:
-        process = self.process
-        assert process is not None
-        ended = until("the launcher to end", lambda: (process.poll(),) if process.poll() is not None else None,
-                      timeout=90, otherwise=self.said)  # fmt: skip
-        return int(ended[0] or 0)
-
 
 @pytest.fixture
 def launch(node: str, private_cluster: Cluster, namespace: Kube, tmp_path: Path) -> Iterator[Launch]:
-    made = Launch(private_cluster, namespace, tmp_path)
+    made = Launch(private_cluster, namespace, tmp_path, PIPELINE, SITE)
     yield made
-    if made.process is not None and made.process.poll() is None:
-        made.process.kill()
-        made.process.wait()
+    made.close()
 
 
 def test_the_compiled_object_is_accepted_whole_and_its_ranks_know_who_they_are(launch: Launch) -> None:
     launch.start()
     pods = launch.running()
     job = launch.jobs()[1]
-    (word,) = (each for each in command() if each.startswith("--manifest="))
-    compiled = json.loads(word.partition("=")[2])
+    compiled = manifest_of(PIPELINE, SITE)
     compiled["metadata"]["name"] = "again"
     launch.kube("create", "--dry-run=server", "--validate=strict", "-f", "-", given=json.dumps(compiled))
     assert job["spec"]["runPolicy"]["cleanPodPolicy"] == "Running" and "backoffLimit" not in job["spec"]["runPolicy"]

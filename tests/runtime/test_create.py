@@ -10,6 +10,7 @@ import pytest
 
 from gpuflow.runtime import api_server, creating, object_state
 from gpuflow.runtime.main import main
+from gpuflow.runtime.object_state import BAD, GOOD
 
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {"args": ["--lr", ""]}}
 
@@ -20,12 +21,25 @@ def done(kind: str, status: str = "True") -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", object_state.GOOD)
 def test_every_known_kind_has_an_end_of_each_sort(kind: str) -> None:
+    if kind == "Volcano Job":
+        phases = {"Completed": GOOD, "Failed": BAD, "Terminated": BAD, "Aborted": BAD, "Running": ()}
+        for phase, ends in phases.items():
+            now = {"status": {"state": {"phase": phase}}}
+            assert [object_state.holds(now, table[kind]) for table in (GOOD, BAD)] == [ends is GOOD, ends is BAD]
+        return
     good = {"Job": "Complete", "TrainJob": "Complete", "JobSet": "Completed"}.get(kind, "Succeeded")
     assert object_state.holds(done(good), object_state.GOOD[kind])
     assert not object_state.holds(done(good, "False"), object_state.GOOD[kind])
     assert object_state.holds(done("Failed"), object_state.BAD[kind])
     assert not object_state.holds({"status": {}}, (*object_state.GOOD[kind], *object_state.BAD[kind]))
     assert kind in object_state.PODS
+
+
+def test_a_job_of_volcano_is_not_taken_for_one_of_kubernetes() -> None:
+    """Its end would never come: it has a phase, and no condition."""
+    assert object_state.name_of(JOB) == "Job"
+    assert object_state.name_of({**JOB, "apiVersion": "batch.volcano.sh/v1alpha1"}) == "Volcano Job"
+    assert object_state.words_of({"status": {"state": {"phase": "Pending"}}}) == "Pending"
 
 
 def test_a_place_leads_through_maps_lists_and_entries_by_key() -> None:

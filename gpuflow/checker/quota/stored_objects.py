@@ -16,9 +16,9 @@ from gpuflow.demands.model import LAUNCHER, KeptPods
 from gpuflow.engines import NO_ENGINE, RunObject, facts_of
 from gpuflow.errors import Finding, Where
 from gpuflow.kubernetes.admission import Quota
-from gpuflow.kubernetes.labels import LEADER, QUEUE_LABEL, QUEUED_BY, WORKERS
+from gpuflow.kubernetes.labels import LEADER, MADE_BY, QUEUE_LABEL, QUEUED_BY, WORKERS
 from gpuflow.quantity import Quantity
-from gpuflow.runtime.gang_kinds import queued_as
+from gpuflow.runtime.gang_kinds import WORDS, GangKind, queued_as
 
 COUNTED_PODS: Final = "count/pods"
 COUNTED_WORKLOADS: Final = "count/workloads.kueue.x-k8s.io"
@@ -91,7 +91,9 @@ def _of_gangs(demand: Demand, key: str) -> Stored | None:
     by_launcher = {step.part_of or step.name for step in demand.steps if _has(step, LAUNCHER)}
     launched = [step for step in counted if (step.part_of or step.name) in by_launcher]
     if launched:
-        return _kept(demand, launched, False, "all", counts=counts)
+        # What goes when a gang has ended may be gone before the next one is made.
+        stays = all(_stays(step, key) for step in launched)
+        return _kept(demand, launched, False, "all" if stays else "unknown", counts=counts)
     operated = [] if demand.engine == NO_ENGINE else counted
     return _failed_kept(operated, _live(demand, operated, counts), counts=counts) if operated else None
 
@@ -101,14 +103,32 @@ def _made(step: StepDemand, key: str) -> int:
     ranks = [each for each in step.pod_sets if each.name in (LEADER, WORKERS)]
     if not ranks:
         return 0
-    kind = queued_as(ranks[0].pod["metadata"].get("annotations", {}).get(QUEUED_BY))
+    kind = _kind_of(step)
     if key == JOBS:
+        if kind.leading_job is not None:
+            return int(any(each.name == WORKERS for each in ranks))
         return len(ranks) if kind.has_jobs else 0
     if key in SERVICES and kind.service_for_each:
         return sum(each.count for each in ranks)
     # One for all of them, which is counted with the workers.
-    one = key in SERVICES or key == f"count/{kind.plural}.{kind.group}"
+    one = key in SERVICES or key in kind.beside or key == _itself(kind)
     return int(one and any(each.name == WORKERS for each in ranks))
+
+
+def _stays(step: StepDemand, key: str) -> bool:
+    """Whether the object stays when an attempt of the gang has ended."""
+    kind = _kind_of(step)
+    return kind.leaves_all or key == _itself(kind)
+
+
+def _itself(kind: GangKind) -> str:
+    return f"count/{kind.plural}.{kind.group}"
+
+
+def _kind_of(step: StepDemand) -> GangKind:
+    """The kind of a gang, as its pods say it."""
+    said = step.pod["metadata"].get("annotations", {})
+    return WORDS[said[MADE_BY]] if said.get(MADE_BY) in WORDS else queued_as(said.get(QUEUED_BY))
 
 
 def _has(step: StepDemand, pod_set: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from gpuflow.demands.model import Demand, Unseen
 from gpuflow.graph import Dag
 from gpuflow.kubernetes.strategic_merge import BadPatch, merged
+from gpuflow.readers.documents import Document
 from gpuflow.readers.frame import Passive
 from gpuflow.readers.kubernetes.building import Object, suspended
 from gpuflow.readers.kubernetes.claims import shared_claims
@@ -27,10 +28,11 @@ def train_job(thing: Object) -> Demand | Passive:
     """The Jobs of its runtime; without the runtime nobody knows them."""
     ref = thing.spec.need("runtimeRef")
     name, kind = ref.text("name") or "", ref.text("kind", "ClusterTrainingRuntime") or ""
-    if not name:
+    beside = _beside(thing.document)
+    if not name and beside is None:
         ref.need("name")
     only = suspended(thing.spec, thing.owner.is_queued)
-    found = thing.library.find(kind, name)
+    found = beside or thing.library.find(kind, name)
     if found is None:
         unseen = Unseen(
             thing.name,
@@ -43,6 +45,14 @@ def train_job(thing: Object) -> Demand | Passive:
     jobset = runtime.need("template", "spec")
     jobs = [_changed(job, thing, runtime) for job in replicated_jobs(jobset, thing.owner)]
     return demand_of_jobs(thing, jobs, only, shared_claims(jobset.at("volumeClaimPolicies"), thing.name))
+
+
+def _beside(document: Document) -> Document | None:
+    """The runtime that a launcher of ours makes with its TrainJob: no object that a file of Kubernetes has."""
+    runtime = document.tree.get("runtime")
+    if not isinstance(runtime, Mapping):
+        return None
+    return Document(runtime, document.file, "TrainingRuntime", document.group, document.index)
 
 
 def _changed(job: ReplicatedJob, thing: Object, runtime: Part) -> ReplicatedJob:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from gpuflow.demands.model import Demand
 from gpuflow.errors import Where
+from gpuflow.kubernetes.labels import MADE_BY
 from gpuflow.readers.frame import Passive
 from gpuflow.readers.kubernetes.building import Object, Run
 from gpuflow.readers.kubernetes.pods import Pod, pod_of
+from gpuflow.runtime.gang_kinds import VOLCANO
 
 
 def volcano_job(thing: Object) -> Demand | Passive:
@@ -20,7 +22,9 @@ def volcano_job(thing: Object) -> Demand | Passive:
         template = part.need("template")
         pod = pod_of(template, thing.owner)
         of_job = {"schedulerName": scheduler, **({"priorityClassName": priority} if priority else {})}
-        pod = {**pod, "spec": {**of_job, **pod["spec"]}}
+        metadata = pod["metadata"]
+        annotations = {**metadata.get("annotations", {}), MADE_BY: VOLCANO.word}
+        pod = {**pod, "metadata": {**metadata, "annotations": annotations}, "spec": {**of_job, **pod["spec"]}}
         name = part.text("name") or f"default{index}"
         if any(name == each for each, _, _, _ in tasks):
             raise part.fault(f'is the second task called "{name}"')

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuflow.errors import Finding
+from gpuflow.pod.gang_kinds import Refusal
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
-from gpuflow.targets.gang_uses import LATER, Refusal, shape_refusals
+from gpuflow.targets.gang_uses import LATER, shape_refusals
 
 BY_LAUNCHER = ("queue_timeout", *LATER)
 """What the launcher of a gang keeps, and Argo cannot, or only in part."""
@@ -24,9 +25,7 @@ def gang_findings(pipeline: Pipeline, name: str, kind: str) -> Iterator[Finding]
 
 
 def _refusals(step: Step, kind: str) -> Iterator[Refusal]:
-    gang = step.gang
-    assert gang is not None
-    yield from shape_refusals(gang, kind)
+    yield from shape_refusals(step, kind)
     if step.cache:
         yield ("cache",), "the result of a gang is not kept for other runs", "remove cache"
     for place, ref in step.references():

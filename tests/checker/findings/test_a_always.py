@@ -42,20 +42,60 @@ def test_an_attempt_of_a_gang_is_more_than_its_pods(key: str, engine: str) -> No
 
 @pytest.mark.parametrize("engine", ["airflow", "argo"])
 @pytest.mark.parametrize(
-    ("key", "each"),
+    ("kind", "key", "each"),
     [
-        ("count/pytorchjobs.kubeflow.org", 1),
-        ("services", 2),
-        ("count/jobsets.jobset.x-k8s.io", 0),
-        ("count/jobs.batch", 0),
+        ("pytorchjob", "count/pytorchjobs.kubeflow.org", 1),
+        ("pytorchjob", "services", 2),
+        ("pytorchjob", "count/jobsets.jobset.x-k8s.io", 0),
+        ("pytorchjob", "count/jobs.batch", 0),
+        ("trainjob", "count/trainjobs.trainer.kubeflow.org", 1),
+        ("trainjob", "count/trainingruntimes.trainer.kubeflow.org", 1),
+        ("trainjob", "count/jobsets.jobset.x-k8s.io", 1),
+        ("trainjob", "count/jobs.batch", 1),
+        ("trainjob", "configmaps", 1),
+        ("trainjob", "services", 1),
+        ("mpijob", "count/mpijobs.kubeflow.org", 1),
+        ("mpijob", "count/jobs.batch", 1),
+        ("mpijob", "services", 1),
+        ("mpijob", "secrets", 1),
+        ("mpijob", "count/configmaps", 1),
+        ("volcano", "count/jobs.batch.volcano.sh", 1),
+        ("volcano", "count/podgroups.scheduling.volcano.sh", 1),
+        ("volcano", "configmaps", 1),
+        ("volcano", "services", 1),
+        ("volcano", "count/jobsets.jobset.x-k8s.io", 0),
+        ("volcano", "count/jobs.batch", 0),
     ],
 )
-def test_an_attempt_that_is_a_pytorchjob_counts_as_one(key: str, each: int, engine: str) -> None:
-    text = "steps: {a: {command: [x], gang: {workers: 2}}}"
-    given = Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": {"kind": "pytorchjob"}})
-    assert checked(text, counts({key: each}), engine=engine, site=given).verdict == "always"
+def test_an_attempt_of_another_kind_counts_with_what_it_makes(kind: str, key: str, each: int, engine: str) -> None:
+    leader = ", leader: true" if kind == "mpijob" else ""
+    text = f"steps: {{a: {{command: [x], gang: {{workers: 2{leader}}}}}}}"
+    given = Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": {"kind": kind}})
+    # Whether Volcano's queue has room nobody knows.
+    at_best = "unknown" if kind == "volcano" else "always"
+    assert checked(text, counts({key: each}), engine=engine, site=given).verdict == at_best
     if each:
         assert checked(text, counts({key: each - 1}), engine=engine, site=given).verdict == "never"
+
+
+def test_volcano_removes_what_it_made_when_a_gang_has_ended() -> None:
+    gang = "command: [x], gang: {workers: 2}"
+    text = f"steps: {{a: {{{gang}}}, b: {{{gang}, needs: [a]}}}}"
+    given = Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": {"kind": "volcano"}})
+    verdicts = {
+        key: checked(text, counts({key: 1}), engine="argo", site=given).verdict
+        for key in ("services", "configmaps", "count/jobs.batch.volcano.sh")
+    }
+    assert verdicts == {"services": "unknown", "configmaps": "unknown", "count/jobs.batch.volcano.sh": "never"}
+
+
+def test_a_queue_of_volcanos_is_never_sure() -> None:
+    text = "steps: {a: {command: [x], gang: {workers: 2}, queue: research}}"
+    given = Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": {"kind": "volcano"}})
+    report = checked(text, engine="argo", site=given)
+    (finding,) = [each for each in report.findings if each.code == "GF701"]
+    assert report.verdict == "unknown" and "Volcano's queue research" in finding.message
+    assert "queues.scheduling.volcano.sh research" in str(finding.hint)
 
 
 @pytest.mark.parametrize(("engine", "verdict"), [("argo", "never"), ("airflow", "always")])

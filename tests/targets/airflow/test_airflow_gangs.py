@@ -19,10 +19,11 @@ from gpuflow.airflow.refusals import way_out
 from gpuflow.airflow.trigger import GpuPodTrigger
 from gpuflow.demands import Demand, demand_of
 from gpuflow.errors import GpuflowError
+from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import Before, changes_of
 from gpuflow.readers import Foreign, Library, Options
 from gpuflow.readers.python import Pythons, read_program
-from gpuflow.runtime.gang_kinds import PYTORCHJOB
+from gpuflow.runtime.gang_kinds import WORDS, kind_of
 from gpuflow.runtime.gang_object import noted
 from gpuflow.runtime.gang_verdict import Verdict
 from gpuflow.site import Site
@@ -414,30 +415,44 @@ def test_other_tasks_are_as_they_were() -> None:
 PYTORCH = Site.model_validate({**SITE.model_dump(), "gangs": {"kind": "pytorchjob"}})
 
 
-def test_a_gang_of_another_kind_is_made_and_followed_as_one() -> None:
-    text = compiled(GANG, site=PYTORCH)
-    assert "kind='pytorchjob'" in text.replace('"', "'")
-    dag = to_dag(pipeline_of(GANG), site=PYTORCH)
+def site_of(word: str) -> Site:
+    return Site.model_validate({**SITE.model_dump(), "gangs": {"kind": word}})
+
+
+@pytest.mark.parametrize("word", [word for word in WORDS if word != "jobset"])
+def test_a_gang_of_another_kind_is_made_and_followed_as_one(word: str, tmp_path: Path) -> None:
+    kind = WORDS[word]
+    given = GANG if 1 in kind.sets else GANG.replace("gang: 4", "gang: {workers: 3, leader: true}")
+    text = compiled(given, site=site_of(word))
+    assert f"kind='{word}'" in text.replace('"', "'")
+    dag = to_dag(pipeline_of(given), site=site_of(word))
     task = dag.get_task("train")
     made = jobset_of(task, books.Ledger(epoch=0))
-    assert (made["kind"], task.what) == ("PyTorchJob", "PyTorchJob")
+    assert kind_of(made) is kind and task.what == kind.name
     assert made["metadata"]["annotations"]["gpuflow.dev/attempt"] == "1"
+    assert all(each["metadata"]["labels"]["task_id"] == "train" for each in kind.templates(made))
+    sets = kind.pod_sets(made)
+    assert task._shape() == [sum(each.size for each in sets), sets[0].name, 30.0, kind.name]
     trigger = task._trigger(wait_for="end", pod_name="n", pod_namespace="ns")
-    assert trigger._path == "/apis/kubeflow.org/v1/namespaces/ns/pytorchjobs/n"
-    assert (trigger.container, trigger.what) == ("pytorch", "PyTorchJob")
+    assert trigger._path == f"/apis/{kind.api_version}/namespaces/ns/{kind.plural}/n"
+    assert (trigger.container, trigger.what) == (kind.container, kind.name)
     again = GpuGangTrigger(**trigger.serialize()[1])
     assert again._path == trigger._path
+    own = demand_of(pipeline_of(given), site_of(word), "airflow")
+    assert read_back(text, tmp_path).peak["pods"].value == own.peak["pods"].value
 
 
-@pytest.mark.parametrize("kind", ["trainjob", "JobSet", ""])
+@pytest.mark.parametrize("kind", ["job", "JobSet", ""])
 def test_the_operator_refuses_a_kind_that_gangs_cannot_be(kind: str) -> None:
     with pytest.raises(GpuflowError, match="GF408"):
         GpuGangOperator(task_id="t", template=Pod({}, spec={"containers": []}), workers=2, kind=kind)
 
 
 def test_what_is_missing_in_the_cluster_is_named_by_kind() -> None:
-    refusal = refusal_of(404, None, PYTORCHJOB)
-    assert "kubeflow.org/v1" in refusal.words and "training operator" in way_out(refusal.words)
-    assert "JobSet 0.12" in way_out(refusal_of(404, None).words)
-    denied = 'pytorchjobs.kubeflow.org is forbidden: User "x" cannot create resource "pytorchjobs"'
-    assert "gpuflow site gang --engine airflow" in way_out(denied)
+    for word, spelled in SPELLINGS.items():
+        kind = WORDS[word]
+        refusal = refusal_of(404, None, kind)
+        assert kind.api_version in refusal.words and spelled.needs in way_out(refusal.words)
+        denied = f'{kind.plural}.{kind.group} is forbidden: User "x" cannot create resource "{kind.plural}"'
+        assert "gpuflow site gang --engine airflow" in way_out(denied)
+    assert "site gang" not in way_out('pods "jobs-1" is forbidden: User "x" cannot create resource "pods"')

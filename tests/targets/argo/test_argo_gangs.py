@@ -16,10 +16,12 @@ from gpuflow.demands import demand_of
 from gpuflow.demands.model import PodSet
 from gpuflow.errors import GpuflowError
 from gpuflow.kubernetes.expansion import expanded
+from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import changes_of
 from gpuflow.readers.gangs import later_in
 from gpuflow.runtime import gang as launcher
 from gpuflow.runtime import gang_later, manifests
+from gpuflow.runtime.gang_kinds import WORDS
 from gpuflow.runtime.gang_object import Gang
 from gpuflow.runtime.later_attempts import Before
 from gpuflow.site import Site
@@ -242,6 +244,22 @@ def test_the_compiled_workflow_asks_for_the_same_later_attempts() -> None:
     for theirs, ours in zip(back.later, own.later, strict=True):
         assert peaks(back.at_later(theirs)) == peaks(own.at_later(ours))
     assert max(step.nodes_avoided for step in back.steps) == 3
+
+
+@pytest.mark.parametrize("leads", [False, True])
+@pytest.mark.parametrize("word", SPELLINGS)
+def test_a_compiled_gang_of_every_kind_asks_for_the_same_now_and_later(word: str, leads: bool) -> None:
+    if (2 if leads else 1) not in WORDS[word].sets:
+        return  # refused, as another test says
+    leader = "{gpu: null, memory: 2Gi}" if leads else "null"
+    text = LATER.replace("gang: 2\n", f"gang: {{workers: 3, leader: {leader}}}\nqueue: research\n")
+    site = Site.model_validate({**Site.load("gke").model_dump(), "gangs": {"kind": word}})
+    back, own = read_back(_pipeline(text), site, "argo"), demand_of(_pipeline(text), site, "argo")
+    assert back is not None and peaks(back) == peaks(own)
+    assert str(own.peak["pods"].value) == ("5" if leads else "4")
+    assert [each.when for each in back.later] == [each.when for each in own.later] and len(own.later) == 2
+    for theirs, ours in zip(back.later, own.later, strict=True):
+        assert peaks(back.at_later(theirs)) == peaks(own.at_later(ours))
 
 
 def test_the_pod_that_looks_after_it_is_part_of_the_demand() -> None:

@@ -20,6 +20,7 @@ from gpuflow.errors import GpuflowError
 from gpuflow.readers import Options, foreign_in, read_documents
 from gpuflow.runtime import gang as launcher
 from gpuflow.runtime import manifests
+from gpuflow.runtime.gang_kinds import WORDS
 from gpuflow.runtime.gang_later import changes_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
@@ -230,6 +231,16 @@ def test_a_compiled_leader_asks_for_the_same_now_and_later(engine: str, tmp_path
     for theirs, ours in pairs:
         found = [{key: str(peak.value) for key, peak in demand.peak.items()} for demand in (theirs, ours)]
         assert found[0] == found[1] and found[0]["requests.nvidia.com/gpu"] == "6"
+
+
+@pytest.mark.parametrize("word", [word for word in WORDS if 2 in WORDS[word].sets])
+def test_a_compiled_leader_of_every_kind_asks_for_the_same(word: str, tmp_path: Path) -> None:
+    site, file = Site.model_validate({**Site.load("gke").model_dump(), "gangs": {"kind": word}}), tmp_path / "p.yaml"
+    file.write_text(compiled(_source(**LED), site=site))
+    read = foreign_in(read_documents(file))[0][0].demand(Options(site, "kubeflow"))
+    own = demand_of(loads(HEAD + _source(**LED)), site, "kubeflow")
+    found = [{key: str(peak.value) for key, peak in demand.peak.items()} for demand in (read, own)]
+    assert found[0] == found[1] and found[0]["requests.nvidia.com/gpu"] == "6"
 
 
 def test_a_hand_written_pipeline_has_no_gang() -> None:
