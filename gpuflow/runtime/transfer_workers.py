@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import os
 import queue
-import sys
 import threading
 
-from gpuflow.runtime import cpus
+from gpuflow.runtime import cpus, this_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ _MOST = 8
 _CONNECTIONS = 16
 _AHEAD = 2
 """Orders that wait in a worker, for each of its threads: it never waits for us."""
-_IN_PACKAGE = "import sys; sys.path[:] = {path!r}; from gpuflow.runtime.transfer_worker import main; sys.exit(main())"
 _COMMAND = "transfer-worker"
 SMALL = 1 << 20
 """A file up to this size is sent by a worker, which holds it whole."""
@@ -188,7 +186,7 @@ class _Lane:
                 raise _Lost
             try:
                 self._process = process = subprocess.Popen(
-                    _command(),
+                    this_program.command(_COMMAND),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -238,12 +236,3 @@ def _answer(process: subprocess.Popen[bytes]) -> list[Any]:
     if not isinstance(found, list) or not found:
         raise _Lost
     return found
-
-
-def _command() -> list[str]:
-    """This program once more: from its package, or from the one file that it is packed into."""
-    spec = sys.modules["gpuflow.runtime"].__spec__
-    python = [sys.executable, "-E", "-S"]
-    if spec is not None and not spec.has_location and spec.origin:
-        return [*python, spec.origin, _COMMAND]
-    return [*python, "-c", _IN_PACKAGE.format(path=[os.path.abspath(place) for place in sys.path])]
