@@ -242,6 +242,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF411", "No usable kubeconfig", "The Kubernetes client cannot load a configuration.", "Set KUBECONFIG, or name a context."),
     ("GF412", "The cluster does not answer", "The API server cannot be reached or does not answer in time, its certificate is not trusted, a proxy refuses, or what answers is not a Kubernetes API server. The message says which.", "Check the network, the context and the address in the kubeconfig."),
     ("GF413", "No permission to list a kind", "The account cannot list these objects. gpuflow gives no verdict without quotas and limit ranges.", "gpuflow snapshot --rbac prints the permissions it needs."),
+    ("GF414", "Under MPI the step's own program never runs", "With rendezvous: {framework: mpi} rank 0 alone runs a program, mpirun, and the workers run what it starts. The leader is rank 0 and has a program of its own here, so nobody starts the step's.", "Write mpirun … as the step's command, and leave command and script out of gang.leader."),
     # Verdicts.
     ("GF501", "Never: quota", "The API server refuses the step's pod even when nothing else runs in the namespace.", "Ask for less in this step, or ask for a larger quota."),
     ("GF502", "Never: LimitRange", "The step's pod breaks the namespace's LimitRange, whatever else runs.", "Stay within its bounds, or ask for other bounds."),

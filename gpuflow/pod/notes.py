@@ -26,6 +26,7 @@ def pod_notes(plan: Plan) -> Iterator[Finding]:
         yield from _hooks(each, plan.site)
         yield from _topology(each, plan.site)
         yield from _torchrun(each)
+        yield from _mpi(each)
     yield from _gang_kind(plan)
 
 
@@ -130,6 +131,19 @@ def _torchrun(each: PlannedStep) -> Iterator[Finding]:
     )
     hint = "start torchrun in the leader too, or use framework: env and give the workers' torchrun a world of their own"
     yield Finding("GF410", message, each.where("gang", "leader"), hint, "warning")
+
+
+def _mpi(each: PlannedStep) -> Iterator[Finding]:
+    """Only rank 0 has a program under MPI: where the leader has its own, the step's is never started."""
+    gang = each.step.gang
+    leader = None if gang is None else gang.leader
+    if gang is None or leader is None or gang.rendezvous.framework != "mpi":
+        return
+    if not leader.command and leader.script is None:
+        return
+    message = f'step "{each.name}": the workers run what mpirun starts, so that the step\'s own program never runs'
+    hint = "let the step say what the leader runs, mpirun …, and leave the program out of gang.leader"
+    yield Finding("GF414", message, each.where("gang", "leader"), hint, "warning")
 
 
 def _topology(each: PlannedStep, site: Site) -> Iterator[Finding]:

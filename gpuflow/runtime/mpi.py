@@ -142,6 +142,8 @@ def variables(place: str, size: int) -> dict[str, str]:
         # A daemon that starts the next one has no agent: all of them are started from rank 0.
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
         "OMPI_MCA_plm_rsh_num_concurrent": at_once,
+        # A daemon that goes to the background takes its exit code and its words with it.
+        "OMPI_MCA_orte_leave_session_attached": "1",
         # Two pods of one node would both be bound to its first processors.
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "PRTE_MCA_plm": "ssh",
@@ -149,6 +151,7 @@ def variables(place: str, size: int) -> dict[str, str]:
         "PRTE_MCA_prte_default_hostfile": openmpi,
         "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
         "PRTE_MCA_plm_ssh_num_concurrent": at_once,
+        "PRTE_MCA_prte_leave_session_attached": "1",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
         "HYDRA_LAUNCHER": "ssh",
         "HYDRA_LAUNCHER_EXEC": agent,

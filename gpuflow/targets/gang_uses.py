@@ -22,9 +22,6 @@ def shape_refusals(gang: Gang, kind: str) -> Iterator[Refusal]:
     """What no engine can make of a gang of this kind."""
     if gang.leader is not None and SPELLINGS[kind].kind is PYTORCHJOB:
         yield ("gang", "leader"), f"a PyTorchJob has no leader: {NO_LEADER}", WITHOUT_LEADER
-    if gang.rendezvous.framework == "mpi":
-        hint = "use torchrun or env, or create an MPIJob by gpuflow-run create"
-        yield ("gang", "rendezvous"), "nobody makes keys and a host file for MPI yet", hint
 
 
 def asked_of_engine(plan: Plan, used: tuple[Use, ...], carried: Collection[str]) -> tuple[Use, ...]:
