@@ -19,7 +19,7 @@ class Rendezvous(Model):
     """How the workers of a gang find each other."""
 
     framework: Literal["torchrun", "mpi", "env"] = "env"
-    """torchrun; mpi: rank 0 alone runs the command, `mpirun …`, which starts processes in every worker; or env: only the
+    """torchrun; mpi: rank 0 alone runs the command, `mpirun …`, which starts processes in all pods; or env: only the
     variables GPUFLOW_WORLD_SIZE, GPUFLOW_RANK, GPUFLOW_LEADER."""
     port: Port = 29500
     """The leader's port."""

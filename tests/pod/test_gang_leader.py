@@ -189,6 +189,30 @@ def test_a_program_that_nobody_starts_under_mpi_is_warned_about(leader: str, ren
     assert [(each.severity, each.where.line) for each in found] == ([("warning", 8)] if said else [])
 
 
+@pytest.mark.parametrize(
+    ("leader", "more", "said"),
+    [
+        ("{gpu: null}", "outputs: {a: float}\n", "outputs are taken"),
+        (
+            "{gpu: null}",
+            "checkpoint: {path: /c, store: s3://b/c}\noutputs: {a: float}\n",
+            "outputs and checkpoints are taken",
+        ),
+        ("{gpu: null}", "checkpoint: {path: /c, store: s3://b/c, sharded: true}\n", None),
+        ("{gpu: null}", "memory: 1Gi\n", None),
+        ("true", "outputs: {a: float}\n", None),
+    ],
+)
+def test_what_a_leader_without_processes_cannot_keep_under_mpi_is_warned_about(
+    leader: str, more: str, said: str | None
+) -> None:
+    for framework in ("mpi", "env"):
+        notes = pod_notes(plan_of(pipeline(leader, more, framework), SITE))
+        found = [each for each in notes if each.code == "GF415"]
+        assert len(found) == (framework == "mpi" and said is not None)
+        assert not found or (said or "?") in found[0].message
+
+
 def test_later_attempts_change_each_in_its_own_way() -> None:
     retry = (
         "spot: {mode: require, fallback_after: 1}\n"

@@ -259,6 +259,7 @@ def test_the_example_compiles_on_its_site() -> None:
 
 def test_the_example_with_a_leader_compiles_on_its_site() -> None:
     folder = Path(__file__).resolve().parents[3] / "docs" / "examples" / "multi-node"
+    assert "--mpi=8" in gpuflow.compile(folder / "mpi.yaml", target="argo", site=folder / "site.yaml").text
     text = gpuflow.compile(folder / "coordinator.yaml", target="argo", site=folder / "site.yaml").text
     assert '"coordinator.py"' in text and '"worker.py"' in text and "--set=spec.replicatedJobs[0]" in text
 
