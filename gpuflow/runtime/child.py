@@ -100,6 +100,10 @@ class Child:
         if number == signal.SIGTERM and self.others_listen():
             launcher = telling.LAUNCHER
             roles = {pid: launcher if role == telling.PROGRAM else role for pid, role in roles.items()}
+        if self.serves:
+            # The shell of an order: its end would be taken for that of the daemon, which must wait for those that save.
+            shells = (pid for pid, role in roles.items() if role == telling.WRAPPER and pid != self.pid)
+            roles.update(dict.fromkeys([pid for pid in shells if members[pid].parent == self.pid], telling.HELPER))
         now = [members[pid] for pid, role in roles.items() if telling.WHEN[role] == telling.AT_ONCE]
         if number == signal.SIGTERM:
             self._told = now

@@ -17,7 +17,7 @@ Every message is an object with `say`. Rank 0 keeps, the others are members:
 | `moving` | member | its part is on its way |
 | `done` | rank 0 | that checkpoint exists now, or never will |
 | `last` / `enough` | member / rank 0 | its program finishes nothing more / nothing more is asked for |
-| `run` / `hangup` | rank 0 | with `--mpi`: start this command of mpirun's / mpirun waits for it no more: end it |
+| `run` / `hangup` | rank 0 | with `--mpi`: start this command of mpirun's, whose agent is at `agent` / end it |
 | `printed`, `returned` | member | what such a command has printed / its exit code |
 | `over` | rank 0 | rank 0's program has ended, with this code: there are no more orders |
 | `stopping` | member | it was told to stop, or its time is over |

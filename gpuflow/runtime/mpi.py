@@ -114,7 +114,6 @@ def write(place: str, found: Sequence[Host], own_address: str) -> None:
     words = " ".join(map(shlex.quote, this_program.command("mpi-agent", os.path.join(place, SOCKET))))
     used = [host for host in found if host.slots]
     texts = {
-        AGENT: f'#!/bin/sh\nexec {words} "$@"\n',
         "hosts.openmpi": "".join(f"{host.name} slots={host.slots}\n" for host in used),
         "hosts.hydra": "".join(f"{host.name}:{host.slots}\n" for host in used),
         # Else its daemons would look for mpirun at the pod's own name, which other pods cannot resolve.
@@ -122,7 +121,13 @@ def write(place: str, found: Sequence[Host], own_address: str) -> None:
     }
     for name, text in texts.items():
         files.write(os.path.join(place, name), text.encode("utf-8", "surrogateescape"))
-    os.chmod(os.path.join(place, AGENT), 0o700)
+    write_program(os.path.join(place, AGENT), f'exec {words} "$@"\n')
+
+
+def write_program(path: str, text: str) -> None:
+    """A script that only this user may run."""
+    files.write(path, f"#!/bin/sh\n{text}".encode("utf-8", "surrogateescape"))
+    os.chmod(path, 0o700)
 
 
 def variables(place: str, size: int) -> dict[str, str]:

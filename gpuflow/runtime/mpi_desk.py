@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 
@@ -147,7 +148,8 @@ class Desk(Star):
         member = hub.members.get(rank)
         line.rank = rank
         self._waiting[order] = (rank, line)
-        facts: dict[str, Any] = {"order": order, "command": command}
+        agent = os.path.join(self.folder, mpi.AGENT)
+        facts: dict[str, Any] = {"order": order, "command": command, "agent": agent}
         if hub.keys is not None and member is not None:
             nonce = words.text(member.hello, "nonce")
             facts["proof"] = hub.keys.sign(nonce, words.order_sign(hub.place.name, rank, order, command))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import selectors
@@ -38,6 +39,8 @@ class Relay(Star):
         self._early: list[bytes] = []
         """What came before our program was up."""
         self._last = 0
+        self._copies: list[str] = []
+        """Folders of rank 0 that we made here, for an agent of the same name."""
         self.folder = mpi.folder(environ, *places)
         try:
             self._listener = mpi.listener(self.folder)
@@ -61,12 +64,14 @@ class Relay(Star):
         elif what == "hangup":
             self._hand("hangup", order=order)
         else:
-            why = self._refusal(message, order)
+            why = self._refusal(message, order) or self._no_agent(words.text(message, "agent"))
             if why is None:
                 self._last = order
                 self._hand("run", order=order, command=words.whole(message, "command"))
             else:
                 say(f"an order was refused: {why}")
+                note = base64.b64encode(f"gpuflow-run: rank {self._spoke.place.rank} refused it: {why}\n".encode())
+                self._spoke.say("printed", order=order, to=2, data=note.decode("ascii"))
                 self._spoke.say("returned", order=order, code=REFUSED)
 
     def finish(self, patience: float | None) -> None:
@@ -82,7 +87,8 @@ class Relay(Star):
         self._listener.close()
         if self._worker is not None:
             self._worker.close()
-        discard(self.folder)
+        for place in (self.folder, *self._copies):
+            discard(place)
 
     def _refusal(self, message: Message, order: int) -> str | None:
         """Why a command is not run. It came over the connection to rank 0; with a key that must be proved as well."""
@@ -95,6 +101,20 @@ class Relay(Star):
             message.get("proof"), spoke.nonce, words.order_sign(spoke.place.name, spoke.place.rank, order, command)
         ):
             return "it is not signed with the key of --key-file"
+        return None
+
+    def _no_agent(self, path: str) -> str | None:
+        """Open MPI's daemon starts nothing on other hosts, and yet ends if the agent is not where mpirun has it."""
+        if not path or os.path.exists(path):
+            return None
+        try:
+            place = os.path.dirname(path)
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            os.mkdir(place, 0o700)
+            self._copies.append(place)
+            mpi.write_program(path, "echo 'gpuflow-run: only rank 0 starts commands elsewhere' >&2\nexit 255\n")
+        except OSError as refusal:
+            return f"mpirun's agent {path} cannot be had here too: {refusal.strerror or refusal}"
         return None
 
     def _hand(self, what: str, **facts: object) -> None:

@@ -5,76 +5,19 @@ All ranks are on one machine here, so that their hosts are called `rank-1`, `ran
 
 from __future__ import annotations
 
-import shutil
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tests.runtime.gangs import Gang, orphans_of
 from tests.runtime.harness import eventually
+from tests.runtime.real_mpi import Mpi, expected, processes, real
 from tests.runtime.test_mpi import SAVES
 
-PROGRAM = r"""
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-int main(int count, char **words) {
-    int rank, size, one = 1, sum = 0;
-    MPI_Init(&count, &words);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    printf("process %d of %d in pod %s, sum %d\n", rank, size, getenv("GPUFLOW_RANK"), sum);
-    fflush(stdout);
-    if (count > 2 && rank == atoi(words[1])) MPI_Abort(MPI_COMM_WORLD, atoi(words[2]));
-    if (count > 1) { MPI_Barrier(MPI_COMM_WORLD); sleep(300); }
-    MPI_Finalize();
-    return 0;
-}
-"""
-
-
-class Mpi(NamedTuple):
-    """One implementation of MPI."""
-
-    mpirun: str
-    mpicc: str
-    environ: Mapping[str, str]
-    program: str = ""
-
-
-NAMES = {"openmpi": "Open", "mpich": "HYDRA"}
-ENVIRON = {
-    # One machine under several names: Open MPI would share memory with processes that it cannot reach so.
-    "openmpi": {"OMPI_MCA_btl": "tcp,self"},
-    "mpich": {},
-}
-
-
-@pytest.fixture(scope="module", params=NAMES)
-def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Mpi:
-    name = request.param
-    for suffix in (f".{name}", ""):
-        mpirun, mpicc = shutil.which(f"mpirun{suffix}"), shutil.which(f"mpicc{suffix}")
-        if (
-            mpirun
-            and mpicc
-            and NAMES[name] in subprocess.run([mpirun, "--version"], capture_output=True, text=True).stdout
-        ):
-            break
-    else:
-        pytest.skip(f"no mpirun and mpicc of {name} are installed here (Debian: openmpi-bin libopenmpi-dev mpich)")
-    folder = tmp_path_factory.mktemp(name)
-    (folder / "program.c").write_text(PROGRAM)
-    subprocess.run([mpicc, str(folder / "program.c"), "-o", str(folder / "program")], check=True)
-    return Mpi(mpirun, mpicc, ENVIRON[name], str(folder / "program"))
+__all__ = ["real"]
 
 
 def gang_of(
@@ -91,10 +34,7 @@ def gang_of(
 def test_mpirun_without_flags_starts_a_process_for_every_slot(real: Mpi, tmp_path: Path, slots: int) -> None:
     gang = gang_of(real, tmp_path, real.program, slots=slots)
     assert gang.all_end_with(0)
-    pods = ["1", "1", "2", "2"] if slots == 0 else ["0", "0", "1", "1", "2", "2"]
-    found = sorted(line for line in gang.printed(0).splitlines() if line.startswith("process"))
-    size = len(pods)
-    assert found == [f"process {rank} of {size} in pod {pod}, sum {size}" for rank, pod in enumerate(pods)]
+    assert processes(gang.printed(0)) == expected("001122" if slots else "1122")
     assert not orphans_of(tmp_path)
 
 

@@ -257,9 +257,14 @@ def test_the_example_compiles_on_its_site() -> None:
     assert '"automountServiceAccountToken": false' in text, "only the launcher has a token"
 
 
+def test_the_example_with_mpi_compiles_on_its_site() -> None:
+    folder = Path(__file__).resolve().parents[3] / "docs" / "examples" / "multi-node"
+    text = gpuflow.compile(folder / "mpi.yaml", target="argo", site=folder / "site.yaml").text
+    assert '"--mpi=8"' in text and '"mpirun"' in text
+
+
 def test_the_example_with_a_leader_compiles_on_its_site() -> None:
     folder = Path(__file__).resolve().parents[3] / "docs" / "examples" / "multi-node"
-    assert "--mpi=8" in gpuflow.compile(folder / "mpi.yaml", target="argo", site=folder / "site.yaml").text
     text = gpuflow.compile(folder / "coordinator.yaml", target="argo", site=folder / "site.yaml").text
     assert '"coordinator.py"' in text and '"worker.py"' in text and "--set=spec.replicatedJobs[0]" in text
 
