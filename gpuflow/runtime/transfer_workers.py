@@ -31,7 +31,6 @@ _MOST = 8
 _CONNECTIONS = 16
 _AHEAD = 2
 """Orders that wait in a worker, for each of its threads: it never waits for us."""
-_COMMAND = "transfer-worker"
 SMALL = 1 << 20
 """A file up to this size is sent by a worker, which holds it whole."""
 _LONG = 64 << 20
@@ -186,7 +185,7 @@ class _Lane:
                 raise _Lost
             try:
                 self._process = process = subprocess.Popen(
-                    this_program.command(_COMMAND),
+                    _command(),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -236,3 +235,7 @@ def _answer(process: subprocess.Popen[bytes]) -> list[Any]:
     if not isinstance(found, list) or not found:
         raise _Lost
     return found
+
+
+def _command() -> list[str]:
+    return this_program.command("transfer-worker")
