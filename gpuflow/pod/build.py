@@ -139,14 +139,15 @@ def _main(
     mounts = [volumes.mount(path, volume) for path, volume in step.volumes.items()]
     if step.shm is not None:
         mounts.append(volumes.scratch(SHM, memory=True, size=step.shm))
-    if step.script is not None and (step.security or UNSAID).read_only_root and TMP not in step.volumes:
-        mounts.append(volumes.scratch(TMP))  # the script is written there before it runs
+    if _writes_tmp(step) and (step.security or UNSAID).read_only_root and TMP not in step.volumes:
+        mounts.append(volumes.scratch(TMP))
     if step.inputs:
         mounts += input_mounts(pipeline, step, volumes)
     command = command_of(step, spelling)
     variables = environment({**credentials(pipeline, name, step, site), **step.env}, spelling)
     if is_supervised(step, site, engine.restarts):
-        command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command)
+        gpus = sum(device_resources.values())
+        command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command, gpus)
         mounts += more
         variables += supervisor_environment(engine)
     variables += gang_environment(step, sum(device_resources.values()), site.gangs.kind)
@@ -181,6 +182,11 @@ def _main(
         "securityContext": container_security(step.security or UNSAID),
     }
     return {key: value for key, value in container.items() if value or value not in NOTHING}
+
+
+def _writes_tmp(step: Step) -> bool:
+    """A script is written there before it runs; so are the agent of mpirun, and the sessions of its daemons."""
+    return step.script is not None or (step.gang is not None and step.gang.rendezvous.framework == "mpi")
 
 
 def _disk(pipeline: Pipeline, step: Step) -> Amount | None:

@@ -27,6 +27,19 @@ def star_port(gang: Gang) -> int:
     return gang.rendezvous.port + 1
 
 
+def mpi_slots(step: Step, gpus: int, *, leads: bool) -> int | None:
+    """How many processes mpirun starts in a rank's pod; None where the gang is not one of mpirun's.
+
+    A leader whose GPU is taken away (`gpu: null`) leads, and works not.
+    """
+    gang = step.gang
+    if gang is None or gang.rendezvous.framework != "mpi":
+        return None
+    if leads and gang.leader is not None and ("gpu",) in gang.leader.unsaid:
+        return 0
+    return gang.rendezvous.processes_per_worker or max(1, gpus)
+
+
 def gang_environment(step: Step, gpus: int, kind: str = DEFAULT) -> list[dict[str, Any]]:
     """Who a rank is, as variables; for torchrun in its own words too, so that it needs no options."""
     gang = step.gang

@@ -26,6 +26,7 @@ def pod_notes(plan: Plan) -> Iterator[Finding]:
         yield from _hooks(each, plan.site)
         yield from _topology(each, plan.site)
         yield from _torchrun(each)
+        yield from _mpi(each)
     yield from _gang_kind(plan)
 
 
@@ -128,6 +129,25 @@ def _torchrun(each: PlannedStep) -> Iterator[Finding]:
     )
     hint = "start torchrun in the leader too, or use framework: env and give the workers' torchrun a world of their own"
     yield Finding("GF410", message, each.where("gang", "leader"), hint, "warning")
+
+
+def _mpi(each: PlannedStep) -> Iterator[Finding]:
+    """Only rank 0 has a program under MPI, and only what is in its pod is kept."""
+    gang = each.step.gang
+    leader = None if gang is None else gang.leader
+    if gang is None or leader is None or gang.rendezvous.framework != "mpi":
+        return
+    if leader.command or leader.script is not None:
+        message = f'step "{each.name}": the workers run what mpirun starts, so that the step\'s own program never runs'
+        hint = "let the step say what the leader runs, mpirun …, and leave the program out of gang.leader"
+        yield Finding("GF414", message, each.where("gang", "leader"), hint, "warning")
+    checkpoint = each.step.checkpoint
+    parts = {"outputs": bool(each.step.outputs), "checkpoints": checkpoint is not None and not checkpoint.sharded}
+    if ("gpu",) in leader.unsaid and any(parts.values()):
+        what = " and ".join(name for name, is_used in parts.items() if is_used)
+        message = f'step "{each.name}": {what} are taken from the leader\'s pod, in which mpirun starts no process'
+        hint = "leave the leader out: then process 0 is in the pod of rank 0; or write them in the leader, after mpirun"
+        yield Finding("GF415", message, each.where("gang", "leader"), hint, "warning")
 
 
 def _topology(each: PlannedStep, site: Site) -> Iterator[Finding]:

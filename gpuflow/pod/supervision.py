@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.pod.gang import star_port
+from gpuflow.pod.gang import mpi_slots, star_port
 from gpuflow.pod.inputs import fetches, input_options, keeps_artifacts
 from gpuflow.pod.restarts import Restarts, counts_budgets, repeats_inside, time_in_pod, writes_xcom
 from gpuflow.pod.spelling import Spelling, spelled
@@ -151,6 +151,7 @@ def supervised(
     engine: Engine,
     volumes: Volumes,
     command: list[str],
+    gpus: int,
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """The wrapped command, and the mounts the supervisor needs."""
     state_is_kept = keeps_state(step, site, engine.restarts)
@@ -175,6 +176,7 @@ def supervised(
         options |= {"gang": step.gang.pods, "gang-port": star_port(step.gang), "sharded": sharded}
         if step.gang.leader is not None and not engine.leads and not WORDS[site.gangs.kind].label_is_rank:
             options["rank-offset"] = 1
+        options["mpi"] = mpi_slots(step, gpus, leads=engine.leads)
     options |= _budgets(step, site, engine.restarts)
     if counts_budgets(step, site, engine.restarts):
         state = site.runtime.state

@@ -20,7 +20,7 @@ from gpuflow.runtime.wording import one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["STOPS", "Child", "block_signals", "say", "stop_is_pending", "wake"]
 
@@ -46,6 +46,10 @@ class Child:
         self._told: list[processes.Process] = []
         self._later: list[processes.Process] = []
         self._alone_since: float | None = None
+        self.serves = False
+        """Whether the command only looks after what it started: it lives longer, and nobody waits for it."""
+        self.others_listen: Callable[[], bool] = lambda: False
+        """Whether the command leads listeners where we cannot see them: those of mpirun in other pods."""
         self._inherits = processes.inherit_orphans()
         self._pump = Pump()
         file_actions = [(os.POSIX_SPAWN_DUP2, end, number) for number, end in self._pump.ends.items()]
@@ -93,6 +97,13 @@ class Child:
         roles = telling.roles(
             members, self.pid, listeners, lambda pid: processes.hears(pid, number), processes.is_shell
         )
+        if number == signal.SIGTERM and self.others_listen():
+            launcher = telling.LAUNCHER
+            roles = {pid: launcher if role == telling.PROGRAM else role for pid, role in roles.items()}
+        if self.serves:
+            # The shell of an order: its end would be taken for that of the daemon, which must wait for those that save.
+            shells = (pid for pid, role in roles.items() if role == telling.WRAPPER and pid != self.pid)
+            roles.update(dict.fromkeys([pid for pid in shells if members[pid].parent == self.pid], telling.HELPER))
         now = [members[pid] for pid, role in roles.items() if telling.WHEN[role] == telling.AT_ONCE]
         if number == signal.SIGTERM:
             self._told = now
@@ -102,7 +113,7 @@ class Child:
 
     def remind(self, *, last: bool) -> bool:
         """SIGTERM to launchers whose listeners are gone, or if this is the `last` moment. Whether any waits still."""
-        if self._later and not any(process.lives for process in self._told):
+        if self._later and not self._some_work():
             # Without its workers a launcher ends by itself, and in better order than by a signal.
             self._alone_since = self._alone_since or time.monotonic()
             last = last or time.monotonic() - self._alone_since >= _LAUNCHER_ALONE
@@ -112,6 +123,10 @@ class Child:
             for process in late:
                 processes.kill(process, signal.SIGTERM)
         return bool(self._later)
+
+    def _some_work(self) -> bool:
+        told = (process for process in self._told if not (self.serves and process.pid == self.pid))
+        return any(process.lives for process in told) or self.others_listen()
 
     def group_lives(self) -> bool:
         """Whether the command or anyone who was told to stop is left."""

@@ -20,7 +20,7 @@ from gpuflow.runtime.gang_hub import Hub
 from gpuflow.runtime.gang_parts import Parts
 from gpuflow.runtime.gang_words import RANK
 from gpuflow.runtime.options import BadOption
-from gpuflow.runtime.outcomes import EXIT_INTERRUPTED, INTERRUPTED, RETRYABLE, SUCCEEDED, TIMED_OUT
+from gpuflow.runtime.outcomes import EXIT_INTERRUPTED, FINAL, INTERRUPTED, RETRYABLE, SUCCEEDED, TIMED_OUT
 from gpuflow.runtime.running import LATE, TOLD, Running
 from gpuflow.runtime.signing import read_keys
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gpuflow.runtime.gang_words import Place
     from gpuflow.runtime.keeper import Keeper
     from gpuflow.runtime.ledger import History, Ledger
+    from gpuflow.runtime.mpi_desk import Desk
     from gpuflow.runtime.options import Options
     from gpuflow.runtime.records import Kept, Success
     from gpuflow.runtime.restoring import Restored
@@ -131,6 +132,8 @@ class KeeperAttempt(supervisor.Attempt):
         """Members that do not see our checkpoint directory."""
         self._cause: int | None = None
         """The rank that ended the gang: all exit alike, and whoever looks from outside cannot see it."""
+        self.desk: Desk | None = None
+        """Where the agents of mpirun ask, if that is the program."""
 
     def _meet(self) -> None:
         self.hub.listen(self.options.gang_timeout)
@@ -153,19 +156,29 @@ class KeeperAttempt(supervisor.Attempt):
         return bool(self._apart)
 
     def _run_of(self, folder: str, ledger: Ledger, history: History, restored: Restored | None) -> Running:
-        running = KeeperRunning(
-            self.options, self.environ, folder, self.directory, self.store, ledger, history, restored
-        )
+        given = (self.options, self.environ, folder, self.directory, self.store, ledger, history, restored)
+        running = KeeperRunning(*given) if self.options.mpi is None else self._launching(*given)
         running.star = self.hub
         if self.options.sharded and self._apart:
             # Whoever shares our directory has its files there already.
             running.parts = self.hub.parts = Parts(self.hub, self._apart)
         try:
             self.hub.ask("begin", "ready", **self._word_of(ledger, history, restored))
+            if self.desk is not None:
+                self.desk.open(self.environ, folder)
         except BadOption as refusal:
             self._costs_nothing(ledger, str(refusal))
             raise
         self.hub.go()
+        return running
+
+    def _launching(self, *given: Any) -> KeeperRunning:
+        """Rank 0's command where it is mpirun."""
+        from gpuflow.runtime.mpi_desk import Desk
+        from gpuflow.runtime.mpi_running import LaunchingRunning
+
+        running = LaunchingRunning(*given)
+        running.desk = self.desk = Desk(self.hub)
         return running
 
     def _word_of(self, ledger: Ledger, history: History, restored: Restored | None) -> dict[str, Any]:
@@ -189,11 +202,18 @@ class KeeperAttempt(supervisor.Attempt):
         gang = self.hub.outcome(lambda: running.deadline)
         if gang.outcome == SUCCEEDED:
             return ending
-        self._cause = gang.rank
+        # mpirun says that a process of it failed, and not to us where: -1 is no rank, so that no node is avoided.
+        by_mpirun = self.desk is not None and gang.rank == 0 and gang.outcome in (RETRYABLE, FINAL)
+        self._cause = -1 if by_mpirun else gang.rank
         because = gang.because if gang.because.startswith(f"rank {gang.rank}") else f"rank {gang.rank}: {gang.because}"
         return Ending(gang.outcome, because, gang.code, until=running.deadline, told=gang.told)
 
     # -- the end
+
+    def clean_up(self) -> None:
+        if self.desk is not None:
+            self.desk.close()
+        super().clean_up()
 
     def stopped(self) -> Ending:
         decided = self.hub.tally.decided

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpuflow.runtime.ending import Ending
     from gpuflow.runtime.gang_parts import Parts
     from gpuflow.runtime.gang_words import Message, Place
+    from gpuflow.runtime.mpi_desk import Desk
     from gpuflow.runtime.signing import Keys
 
 _GLANCE = 0.02
@@ -58,6 +59,9 @@ class Hub(Star):
         self._listener: socket.socket | None = None
         self.parts: Parts | None = None
         """The members' parts of checkpoints, where they have some."""
+        self.desk: Desk | None = None
+        """Who sends the orders of rank 0's mpirun, where it is the program."""
+        self._listening: dict[int, int] = {}
 
     # -- what the main thread asks for
 
@@ -172,6 +176,19 @@ class Hub(Star):
             for line in list(self.members.values()):
                 self._write(line, words.pack(what, **facts))
 
+    def tell_one(self, rank: int, what: str, **facts: Any) -> bool:
+        """One message to one member; False when it is not there."""
+        with self.lock:
+            line = self.members.get(rank)
+            if line is not None:
+                self._write(line, words.pack(what, **facts))
+            return rank in self.members
+
+    def others_listen(self) -> bool:
+        """Whether programs on other ranks have said that they save when they are told to stop."""
+        with self.lock:
+            return any(count for rank, count in self._listening.items() if rank in self.members)
+
     # -- what the thread does
 
     def on_event(self, line: Line | None, mask: int) -> None:
@@ -251,7 +268,12 @@ class Hub(Star):
             self._answers.setdefault(what, {})[rank] = message
         elif what in FROM_MEMBERS and self.parts is not None:
             self.parts.hear(rank, message)
-        elif what != "beat":
+        elif what in ("printed", "returned") and self.place.slots is not None:
+            if self.desk is not None:
+                self.desk.hear(rank, message)
+        elif what == "beat":
+            self._listening[rank] = words.number(message, "listening") or 0
+        else:
             self._drop(line, f"it said what nobody understands here: {what[:40]!r}")
         self._act()
 
@@ -266,6 +288,8 @@ class Hub(Star):
         elif message.get("size") != place.size or not 0 < rank < place.size:
             why = f"rank {rank} of {message.get('size')}, and this gang has the ranks 0 to {place.size - 1}"
             self._turn_away(line, f"it says that it is {why[:200]}", final=True)
+        elif (words.number(message, "slots") is None) != (place.slots is None):
+            self._turn_away(line, f"rank {rank} and rank 0 do not both have --mpi", final=True)
         elif self.keys is not None and not self.keys.verify(
             message.get("proof"), line.nonce, words.sign_of(place.name, rank)
         ):
@@ -275,7 +299,7 @@ class Hub(Star):
         elif self._complete or self._closed_to_new:
             self._turn_away(line, f"rank {rank} comes too late: the gang has started", final=True)
         else:
-            line.rank = rank
+            line.rank, line.hello = rank, message
             self._strangers.remove(line)
             self.members[rank] = line
             self._write(line, words.pack("beat"))
@@ -295,6 +319,8 @@ class Hub(Star):
         if not self._complete:
             self._remark(f"rank {rank} has left before the gang was complete: {why}")
             return
+        if self.desk is not None:
+            self.desk.lose(rank, why)
         if rank not in self._answers.get("bye", {}):
             self.tally.lost(rank, f"rank {rank} is lost: {why}")
             self._act()

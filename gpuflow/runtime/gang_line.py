@@ -31,6 +31,8 @@ class Line:
         self.socket, self.peer = connection, peer
         self.rank: int | None = None
         self.nonce = ""
+        self.hello: Message = {}
+        """What a member said of itself."""
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

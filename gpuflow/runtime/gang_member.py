@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.gang_words import Message, Place
     from gpuflow.runtime.keeper import Keeper
+    from gpuflow.runtime.mpi_relay import Relay
     from gpuflow.runtime.options import Options
     from gpuflow.runtime.restoring import Restored
     from gpuflow.runtime.signing import Keys
@@ -93,6 +94,8 @@ class Member:
         self._shared = False
         self._alive = Alive()
         self._outputs = ""
+        self._relay: Relay | None = None
+        """Who takes the orders of rank 0's mpirun, where that is the program."""
         self.own_code: int | None = None
 
     def run(self) -> Verdict:
@@ -110,12 +113,15 @@ class Member:
         if inputs:
             self._bring(inputs)
         self._outputs = files.private_folder([self.environ.get("TMPDIR") or "/tmp", "/dev/shm"], "gpuflow")
+        if options.mpi is not None:
+            from gpuflow.runtime.mpi_relay import Relay
+
+            self._relay = Relay(spoke, self.environ, self._outputs)
         spoke.say("ready")
         spoke.go()
         store = supervisor.open_place(options.store) if options.store else None
-        running = MemberRunning(
-            options, self.environ, self._outputs, self.directory, store, self.ledger, history, restored
-        )
+        given = (options, self.environ, self._outputs, self.directory, store, self.ledger, history, restored)
+        running = MemberRunning(*given) if self._relay is None else _ordered(self._relay, *given)
         running.star = spoke
         running.keeps_parts = options.sharded and self.directory is not None and not self._shared and store is not None
         running.attempt_id = words.text(word, "id")
@@ -154,6 +160,8 @@ class Member:
         return code
 
     def clean_up(self) -> None:
+        if self._relay is not None:
+            self._relay.close()
         if self._outputs:
             discard(self._outputs)
         self._alive.leave()
@@ -231,6 +239,15 @@ class Member:
         if self.spoke.order is not None:
             self.spoke.wait_for("verdict")
             raise Ended() from None
+
+
+def _ordered(relay: Relay, *given: Any) -> MemberRunning:
+    """The command of a rank that waits for what rank 0's mpirun starts here."""
+    from gpuflow.runtime.mpi_running import OrderedRunning
+
+    running = OrderedRunning(*given)
+    running.relay = relay
+    return running
 
 
 def _own_id(attempt_id: str, rank: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 import time
@@ -60,6 +61,12 @@ class Spoke(Star):
         self.enough = False
         """What rank 0 last asked of our part of a checkpoint, what it said of one, and whether that was all."""
         self.wake_keeper: Callable[[], None] = lambda: None
+        self.nonce = os.urandom(16).hex()
+        """What rank 0 must sign with every order, where there is a key."""
+        self.take_order: Callable[[Message], None] = lambda message: None
+        """Who starts what rank 0's mpirun asks for."""
+        self.listening: Callable[[], int] | None = None
+        """How many processes of our program save when they are told to stop."""
 
     # -- what the main thread asks for
 
@@ -159,6 +166,8 @@ class Spoke(Star):
             welcome = self._first(line, "welcome")
             nonce = words.text(welcome, "nonce")
             facts: dict[str, Any] = {"gpuflow": words.VERSION, "gang": place.name, "rank": place.rank}
+            if place.slots is not None:
+                facts.update(slots=place.slots, nonce=self.nonce)
             if self.keys is not None:
                 facts["proof"] = self.keys.sign(nonce, words.sign_of(place.name, place.rank))
             line.write(words.pack("hello", size=place.size, **facts))
@@ -207,7 +216,7 @@ class Spoke(Star):
             self._lose(str(end))
 
     def on_beat(self) -> None:
-        self.say("beat")
+        self.say("beat", **({} if self.listening is None else {"listening": self.listening()}))
 
     def on_tick(self, now: float) -> None:
         line = self._line
@@ -237,6 +246,8 @@ class Spoke(Star):
             self.done = message if what == "done" else self.done
             self.enough = self.enough or what == "enough"
             self.wake_keeper()
+        if what in ("run", "hangup", "over"):
+            self.take_order(message)
         if what in ("stop", "verdict") and self.order is None:
             self.order = words.text(message, "because", "the gang has ended")
             children.wake()

@@ -5,9 +5,9 @@ Every message is an object with `say`. Rank 0 keeps, the others are members:
 | message | from | means |
 |---|---|---|
 | `welcome` | rank 0 | someone listens here; `nonce` is what a key must sign |
-| `hello` | member | rank, size and name of its gang |
+| `hello` | member | rank, size and name of its gang; with `--mpi` its slots, and a `nonce` that orders must sign |
 | `no` | rank 0 | turned away, and why; `final` when asking again cannot help |
-| `beat` | both | a sign of life |
+| `beat` | both | a sign of life; with `--mpi` also how many processes of the rank are `listening` for a stop |
 | `look` / `seen` | rank 0 / member | whether rank 0's folder in the checkpoint directory is there for the member too |
 | `begin` / `ready` | rank 0 / member | the attempt and its checkpoint / it has been restored |
 | `refuse` | member | it cannot start the command, and why |
@@ -17,6 +17,9 @@ Every message is an object with `say`. Rank 0 keeps, the others are members:
 | `moving` | member | its part is on its way |
 | `done` | rank 0 | that checkpoint exists now, or never will |
 | `last` / `enough` | member / rank 0 | its program finishes nothing more / nothing more is asked for |
+| `run` / `hangup` | rank 0 | with `--mpi`: start this command of mpirun's, whose agent is at `agent` / end it |
+| `printed`, `returned` | member | what such a command has printed / its exit code |
+| `over` | rank 0 | rank 0's program has ended, with this code: there are no more orders |
 | `stopping` | member | it was told to stop, or its time is over |
 | `ended` | member | its command has ended, and how |
 | `stop` | rank 0 | tell your command to stop |
@@ -74,6 +77,12 @@ def text(message: Mapping[str, Any], field: str, default: str = "") -> str:
     return value[:_REASON] if isinstance(value, str) else default
 
 
+def whole(message: Mapping[str, Any], field: str) -> str:
+    """A field that should be a text, however long: a line has a limit."""
+    value = message.get(field)
+    return value if isinstance(value, str) else ""
+
+
 def number(message: Mapping[str, Any], field: str) -> int | None:
     """A field that should be a whole number."""
     value = message.get(field)
@@ -106,8 +115,12 @@ class Times:
 class Place:
     """One rank's place in its gang."""
 
-    def __init__(self, rank: int, size: int, leader: str, port: int, name: str, times: Times) -> None:
+    def __init__(
+        self, rank: int, size: int, leader: str, port: int, name: str, times: Times, slots: int | None = None
+    ) -> None:
         self.rank, self.size, self.leader, self.port, self.name, self.times = rank, size, leader, port, name, times
+        self.slots = slots
+        """How many processes rank 0's mpirun may start here; None: every rank runs the command itself."""
 
     @property
     def address(self) -> str:
@@ -126,7 +139,7 @@ def place(options: Options, environ: Mapping[str, str]) -> Place:
     leader = environ.get(LEADER, "").strip()
     if rank and not leader:
         raise BadOption(f"--gang {size}: rank {rank} needs ${LEADER}, the host of rank 0")
-    return Place(rank, size, leader, options.gang_port, environ.get(NAME, ""), times(environ.get(TIMES)))
+    return Place(rank, size, leader, options.gang_port, environ.get(NAME, ""), times(environ.get(TIMES)), options.mpi)
 
 
 def times(given: str | None) -> Times:
@@ -154,3 +167,11 @@ def times(given: str | None) -> Times:
 def sign_of(name: str, rank: int) -> str:
     """What the key signs beside the nonce: a proof for one rank of one gang is worth nothing for another."""
     return f"gang/{name}/{rank}"
+
+
+def order_sign(name: str, rank: int, order: int, command: str) -> str:
+    """What the key signs beside the member's nonce: this command, once, for this rank."""
+    import hashlib
+
+    digest = hashlib.sha256(command.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"gang/{name}/{rank}/order/{order}/{digest}"

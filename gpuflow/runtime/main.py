@@ -44,6 +44,7 @@ that may be repeated are separated by newlines in their variable.
 | `--gang-port` `--gang-timeout` | port, duration | 29501, 10m | where rank 0 listens; how long all wait for all |
 | `--sharded` | – | no | every rank of the gang writes a part of each checkpoint, and all parts are kept as one |
 | `--rank-offset` | number | 0 | added to `$GPUFLOW_RANK`: 1 for workers beside a leader |
+| `--mpi` | number | – | rank 0 runs the command, `mpirun …`; the others run what it starts there: at most so many |
 | `--engine-attempt` | number | – | the engine's own number of this attempt |
 | `--last` | JSON | – | what the engine knows of the attempt before: its number, and how its pod ended |
 | `--storage-timeout` | duration | 60s | how long storage may fail at the start and at the end |
@@ -70,6 +71,9 @@ With `--gang` every rank exits with the gang's code: 75 when one was told to sto
 only when all commands ended with 0. Rank 0 alone counts, keeps checkpoints and collects outputs; the others restore the
 checkpoint that it restores. Peers with another `$GPUFLOW_GANG` are turned away. See `gpuflow.runtime.gang_attempt`.
 
+With `--mpi` mpirun calls `gpuflow-run mpi-agent …` in the place of ssh, and the other ranks run `gpuflow-run mpi-worker
+…`, which starts what it asks for. See `gpuflow.runtime.mpi`.
+
 Many files go to and from S3 by several processes where there are four processors or more;
 `$GPUFLOW_TRANSFER_PROCESSES` sets how many, and 0 turns them off.
 
@@ -90,7 +94,7 @@ if TYPE_CHECKING:
 
 EXIT_RUNTIME = 78
 EXIT_MISUSE = 2
-_SMALL = ("--help", "-h", "help", "--version", "probe", "forget", "digest")
+_SMALL = ("--help", "-h", "help", "--version", "probe", "forget", "digest", "mpi-agent", "mpi-worker")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -123,6 +127,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         from gpuflow.runtime import transfer_worker
 
         return transfer_worker.main()
+    if words[0] == "mpi-agent":
+        from gpuflow.runtime import mpi_agent
+
+        return mpi_agent.main(words[1:])
+    if words[0] == "mpi-worker":
+        from gpuflow.runtime import mpi_worker
+
+        return mpi_worker.main(words[1:])
     if words[0] == "create":
         from gpuflow.runtime import creating
 

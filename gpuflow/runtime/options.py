@@ -86,6 +86,7 @@ TABLE = (
     Option("gang-timeout", "span", "10m", 600.0, "how long the ranks of a gang wait for each other"),
     Option("sharded", "flag", "", False, "checkpoints of a gang have a part from each rank: all of them are kept"),
     Option("rank-offset", "natural", "N", 0, "added to $GPUFLOW_RANK: 1 for workers beside a leader"),
+    Option("mpi", "natural", "SLOTS", None, "rank 0 of the gang runs mpirun, which may start SLOTS processes here"),
     Option("engine-attempt", "text", "N", None, "the engine's own number of this attempt"),
     Option("last", "text", "JSON", None, "what the engine knows of the attempt before, and of how it ended"),
     Option("storage-timeout", "span", "60s", 60.0, "how long storage may fail at the start and at the end"),
@@ -147,6 +148,8 @@ def check(options: Options) -> None:
         raise BadOption("--repeat starts one pod's command again, and --gang needs all of them: leave one out")
     if options.sharded and options.gang is None:
         raise BadOption("--sharded is for a gang, whose ranks each write a part; one pod's checkpoints are whole")
+    if options.mpi is not None and options.gang is None:
+        raise BadOption("--mpi is for a gang, whose rank 0 starts processes on the others; alone, mpirun needs nothing")
     if options.gang_port > 65535:
         raise BadOption(f"--gang-port {options.gang_port} is no port; the last one is 65535")
     both = set(options.final_exit_codes) & set(options.retryable_exit_codes or ())

@@ -95,7 +95,7 @@ class Running:
         kills = memory.oom_kills()
         watch = self._watch_memory()
         try:
-            child = children.Child(options.command, environ)
+            child = self._start(environ)
         except OSError as refusal:
             from gpuflow.runtime import diagnosis
 
@@ -112,6 +112,9 @@ class Running:
         finally:
             if watch is not None:
                 watch.end()
+
+    def _start(self, environ: Mapping[str, str]) -> children.Child:
+        return children.Child(self.options.command, environ)
 
     def _make_keeper(self) -> Keeper | None:
         if self.directory is None:

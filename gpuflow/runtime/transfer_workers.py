@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import os
 import queue
-import sys
 import threading
 
-from gpuflow.runtime import cpus
+from gpuflow.runtime import cpus, this_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ _MOST = 8
 _CONNECTIONS = 16
 _AHEAD = 2
 """Orders that wait in a worker, for each of its threads: it never waits for us."""
-_IN_PACKAGE = "import sys; sys.path[:] = {path!r}; from gpuflow.runtime.transfer_worker import main; sys.exit(main())"
-_COMMAND = "transfer-worker"
 LONG = 64 << 20
 """A longer file is sent and fetched here, in several parts at once."""
 
@@ -239,9 +236,4 @@ def _answer(process: subprocess.Popen[bytes]) -> list[Any]:
 
 
 def _command() -> list[str]:
-    """This program once more: from its package, or from the one file that it is packed into."""
-    spec = sys.modules["gpuflow.runtime"].__spec__
-    python = [sys.executable, "-E", "-S"]
-    if spec is not None and not spec.has_location and spec.origin:
-        return [*python, spec.origin, _COMMAND]
-    return [*python, "-c", _IN_PACKAGE.format(path=[os.path.abspath(place) for place in sys.path])]
+    return this_program.command("transfer-worker")

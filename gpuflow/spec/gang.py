@@ -19,7 +19,8 @@ class Rendezvous(Model):
     """How the workers of a gang find each other."""
 
     framework: Literal["torchrun", "mpi", "env"] = "env"
-    """torchrun, mpi, or env: only the variables GPUFLOW_WORLD_SIZE, GPUFLOW_RANK, GPUFLOW_LEADER."""
+    """torchrun; mpi: rank 0 alone runs the command, `mpirun …`, which starts processes in all pods; or env: only the
+    variables GPUFLOW_WORLD_SIZE, GPUFLOW_RANK, GPUFLOW_LEADER."""
     port: Port = 29500
     """The leader's port."""
     processes_per_worker: Count | None = None

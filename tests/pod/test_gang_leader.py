@@ -146,6 +146,73 @@ def test_workers_that_would_wait_for_a_leader_without_torchrun_are_warned_about(
     assert [(each.severity, each.where.line) for each in found] == ([("warning", 8)] if said else [])
 
 
+@pytest.mark.parametrize(
+    ("leader", "more", "slots"),
+    [
+        ("true", GPUS, (4, 4)),
+        ("{gpu: null}", GPUS, (0, 4)),
+        ("{gpu: l4}", GPUS, (1, 4)),
+        ("{memory: 8Gi}", "memory: 4Gi\n", (1, 1)),
+        ("{gpu: null}", "memory: 4Gi\n", (0, 1)),
+    ],
+)
+def test_under_mpi_each_rank_takes_a_process_for_each_gpu_and_a_leader_without_one_none(
+    leader: str, more: str, slots: tuple[int, int]
+) -> None:
+    for pod, count in zip(both(pipeline(leader, more, "mpi")), slots, strict=True):
+        assert [word for word in main(pod)["command"] if word.startswith("--mpi")] == [f"--mpi={count}"]
+    first, worker = both(pipeline(leader, more, "env"))
+    assert not [word for pod in (first, worker) for word in main(pod)["command"] if word.startswith("--mpi")]
+
+
+def test_mpirun_has_a_place_for_its_agent_where_the_image_cannot_be_written() -> None:
+    for framework, mounted in (("mpi", True), ("env", False)):
+        pods = both(pipeline("true", "security: {read_only_root: true}\n", framework))
+        for pod in pods:
+            mounts = [each["mountPath"] for each in main(pod).get("volumeMounts", ())]
+            assert ("/tmp" in mounts) is mounted
+
+
+@pytest.mark.parametrize(
+    ("leader", "rendezvous", "said"),
+    [
+        ("{command: [mpirun, train]}", "mpi", True),
+        ("{script: mpirun train}", "mpi", True),
+        ("{gpu: null}", "mpi", False),
+        ("{args: [--lead]}", "mpi", False),
+        ("{command: [mpirun, train]}", "env", False),
+        ("false", "mpi", False),
+    ],
+)
+def test_a_program_that_nobody_starts_under_mpi_is_warned_about(leader: str, rendezvous: str, said: bool) -> None:
+    found = [each for each in pod_notes(plan_of(pipeline(leader, rendezvous=rendezvous), SITE)) if each.code == "GF414"]
+    assert [(each.severity, each.where.line) for each in found] == ([("warning", 8)] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("leader", "more", "said"),
+    [
+        ("{gpu: null}", "outputs: {a: float}\n", "outputs are taken"),
+        (
+            "{gpu: null}",
+            "checkpoint: {path: /c, store: s3://b/c}\noutputs: {a: float}\n",
+            "outputs and checkpoints are taken",
+        ),
+        ("{gpu: null}", "checkpoint: {path: /c, store: s3://b/c, sharded: true}\n", None),
+        ("{gpu: null}", "memory: 1Gi\n", None),
+        ("true", "outputs: {a: float}\n", None),
+    ],
+)
+def test_what_a_leader_without_processes_cannot_keep_under_mpi_is_warned_about(
+    leader: str, more: str, said: str | None
+) -> None:
+    for framework in ("mpi", "env"):
+        notes = pod_notes(plan_of(pipeline(leader, more, framework), SITE))
+        found = [each for each in notes if each.code == "GF415"]
+        assert len(found) == (framework == "mpi" and said is not None)
+        assert not found or (said or "?") in found[0].message
+
+
 def test_later_attempts_change_each_in_its_own_way() -> None:
     retry = (
         "spot: {mode: require, fallback_after: 1}\n"

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.runtime.harness import eventually, start
@@ -74,9 +75,20 @@ class Gang:
 
     def said(self, rank: int | None = None) -> str:
         """What the supervisors said; once, when all have ended."""
+        found = self._ends()
+        return "\n".join(end[1] for end in found.values()) if rank is None else found[rank][1]
+
+    def printed(self, rank: int) -> str:
+        """What the command of a rank printed, when all have ended."""
+        return self._ends()[rank][0]
+
+    def _ends(self) -> dict[int, tuple[str, str]]:
         if not hasattr(self, "_said"):
-            self._said = {each: process.communicate(timeout=30)[1] for each, process in self.ranks.items()}
-        return "\n".join(self._said.values()) if rank is None else self._said[rank]
+            # All at once: a rank whose output nobody reads waits, and the others for it.
+            with ThreadPoolExecutor(len(self.ranks)) as readers:
+                found = readers.map(lambda process: process.communicate(timeout=60), self.ranks.values())
+                self._said = dict(zip(self.ranks, found, strict=True))
+        return self._said
 
     def last_words(self, rank: int) -> str:
         return (self.folder / str(rank) / "log").read_text()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuflow.errors import Finding
 from gpuflow.plan import PlannedStep
-from gpuflow.pod.gang_kinds import SPELLINGS, Refusal
+from gpuflow.pod.gang_kinds import SPELLINGS, Refusal, refusals_of
 from gpuflow.pod.restarts import writes_xcom
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
@@ -14,7 +14,7 @@ from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.pools import slots
 from gpuflow.targets.constructs import Use
 from gpuflow.targets.frame import Request
-from gpuflow.targets.gang_uses import LATER, shape_refusals
+from gpuflow.targets.gang_uses import LATER
 from gpuflow.targets.losses import named_steps
 
 BY_LAUNCHER = frozenset(("retry.final_exit_codes", "retry.interruptions", "retry.retryable_exit_codes", *LATER))
@@ -46,7 +46,7 @@ def gang_refusals(step: Step, kind: str) -> Iterator[Refusal]:
     """What no gang on Airflow can have. `kind`: as the site says it."""
     if step.gang is None:
         return
-    yield from shape_refusals(step, kind)
+    yield from refusals_of(step, kind)
     if writes_xcom(step):
         hint = "write each output to $GPUFLOW_OUTPUTS/<name> on rank 0, and remove outputs_from"
         yield ("outputs_from",), "Airflow reads no /airflow/xcom/return.json of a rank", hint

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuflow.errors import Finding
-from gpuflow.pod.gang_kinds import Refusal
+from gpuflow.pod.gang_kinds import Refusal, refusals_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
-from gpuflow.targets.gang_uses import LATER, shape_refusals
+from gpuflow.targets.gang_uses import LATER
 
 BY_LAUNCHER = ("queue_timeout", *LATER)
 """What the launcher of a gang keeps, and Argo cannot, or only in part."""
@@ -25,7 +25,7 @@ def gang_findings(pipeline: Pipeline, name: str, kind: str) -> Iterator[Finding]
 
 
 def _refusals(step: Step, kind: str) -> Iterator[Refusal]:
-    yield from shape_refusals(step, kind)
+    yield from refusals_of(step, kind)
     if step.cache:
         yield ("cache",), "the result of a gang is not kept for other runs", "remove cache"
     for place, ref in step.references():

@@ -13,13 +13,13 @@ from typing import Any
 from gpuflow.errors import Finding
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod import Engine, pod_for
-from gpuflow.pod.gang_kinds import SPELLINGS, Refusal
+from gpuflow.pod.gang_kinds import SPELLINGS, Refusal, refusals_of
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.targets.constructs import POD
-from gpuflow.targets.gang_uses import LATER, shape_refusals
+from gpuflow.targets.gang_uses import LATER
 from gpuflow.targets.kubeflow.command import PLACEHOLDER
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.text import BRACE, KubeflowSpelling
@@ -75,7 +75,7 @@ def gang_findings(plan: Plan) -> Iterator[Finding]:
 
 
 def _refusals(step: Step, kind: str) -> Iterator[Refusal]:
-    yield from shape_refusals(step, kind)
+    yield from refusals_of(step, kind)
     if step.cache:
         hint = "remove cache, or let a step after it, with cache: true, do what can be kept"
         yield ("cache",), "KFP would find the result of the pod that looks after the gang, not of its ranks", hint

@@ -121,7 +121,6 @@ def test_the_trigger_goes_on_in_another_triggerer() -> None:
 
 
 REFUSED = {
-    "gang: {workers: 2, rendezvous: {framework: mpi}}": "nobody makes keys and a host file for MPI yet",
     "gang: 2\noutputs: {a: string}\noutputs_from: xcom": "Airflow reads no /airflow/xcom/return.json of a rank",
 }
 
@@ -132,6 +131,12 @@ def test_what_a_gang_cannot_have_is_refused_by_name(text: str) -> None:
         compiled(text)
     (finding,) = [each for each in refusal.value.findings if each.code == "GF378"]
     assert REFUSED[text] in finding.message and finding.hint and finding.where.line
+
+
+def test_mpi_is_compiled_with_a_launcher_and_without() -> None:
+    text = "gang: {workers: 2, rendezvous: {framework: mpi, processes_per_worker: 4}}"
+    assert '"--mpi=4"' in compiled(text)
+    assert "--mpi=4" in compiled(text, standalone=True)
 
 
 def test_parallel_beside_a_gang_is_refused_because_ranks_are_not_counted() -> None:

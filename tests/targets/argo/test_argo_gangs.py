@@ -117,7 +117,6 @@ def test_a_value_of_the_run_travels_as_a_word_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("text", "field"),
     [
-        ("gang: {workers: 2, rendezvous: {framework: mpi}}", "gang.rendezvous"),
         ("gang: 2\ncache: true", "cache"),
         ("gang: 2\nenv: {N: {run: attempt}}", "env"),
     ],
@@ -276,6 +275,12 @@ def test_the_example_compiles_on_its_site() -> None:
     assert '"automountServiceAccountToken": false' in text, "only the launcher has a token"
 
 
+def test_the_example_with_mpi_compiles_on_its_site() -> None:
+    folder = Path(__file__).resolve().parents[3] / "docs" / "examples" / "multi-node"
+    text = gpuflow.compile(folder / "mpi.yaml", target="argo", site=folder / "site.yaml").text
+    assert '"--mpi=8"' in text and '"mpirun"' in text
+
+
 def test_the_example_with_a_leader_compiles_on_its_site() -> None:
     folder = Path(__file__).resolve().parents[3] / "docs" / "examples" / "multi-node"
     text = gpuflow.compile(folder / "coordinator.yaml", target="argo", site=folder / "site.yaml").text
@@ -324,9 +329,20 @@ def test_the_launcher_limits_the_wait_for_its_ranks_which_argo_cannot() -> None:
 
 
 def test_a_template_of_its_own_refuses_the_same() -> None:
-    step = _pipeline("gang: {workers: 2, rendezvous: {framework: mpi}}\ncommand: [run]").effective("train")
-    with pytest.raises(GpuflowError, match="MPI"):
+    step = _pipeline("gang: 2\ncache: true\ncommand: [run]").effective("train")
+    with pytest.raises(GpuflowError, match="GF378"):
         template_alone(step, SITE, "train")
+
+
+def test_under_mpi_every_rank_says_how_many_processes_it_takes() -> None:
+    mpi = "rendezvous: {framework: mpi}"
+    gang = f"gang: {{workers: 3, leader: {{gpu: null}}, {mpi}}}\ncommand: [mpirun, train]\ngpu: l4 x 2"
+    jobset = _jobset(_words(_template(gang)))
+    leader, workers = (job["template"]["spec"]["template"]["spec"] for job in jobset["spec"]["replicatedJobs"])
+    assert [word for word in leader["containers"][0]["command"] if word.startswith("--mpi")] == ["--mpi=0"]
+    assert [word for word in workers["containers"][0]["command"] if word.startswith("--mpi")] == ["--mpi=2"]
+    done = compile_with(target, Request(_pipeline(gang), SITE, None, "p.yaml"), allow_lossy=False)
+    assert "--mpi=2" in done.text
 
 
 def test_ranks_are_placed_by_the_ranks_of_their_own_gang() -> None:

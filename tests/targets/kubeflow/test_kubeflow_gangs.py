@@ -150,7 +150,6 @@ def test_ranks_can_have_what_kfp_cannot_say_of_a_pod() -> None:
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        ({"gang": {"workers": 2, "rendezvous": {"framework": "mpi"}}}, "MPI"),
         ({"cache": True}, "launcher|looks after"),
         ({"outputs": {"model": {"type": "directory", "kind": "model", "uri": "s3://b/m"}}}, "rank 0"),
     ],
@@ -217,6 +216,14 @@ def test_a_leader_is_a_second_job_of_the_gang() -> None:
     assert leader["command"][-2:] == ["lead", "<lr>"] and "nvidia.com/gpu" not in leader["resources"]["limits"]
     assert workers["resources"]["limits"]["nvidia.com/gpu"] == "2" and "--rank-offset=1" in workers["command"]
     assert any(word.startswith("--leader-on-demand=") for word in words)
+
+
+def test_under_mpi_a_leader_without_a_gpu_starts_processes_in_the_workers_alone() -> None:
+    gang = {"workers": 3, "leader": {"gpu": None}, "rendezvous": {"framework": "mpi"}}
+    _, words = _launcher(_source(gang=gang, gpu="l4 x 2", command=["mpirun", "train"]))
+    jobs = [job["template"]["spec"]["template"]["spec"] for job in _jobset(words)["spec"]["replicatedJobs"]]
+    found = [[word for word in job["containers"][0]["command"] if word.startswith("--mpi")] for job in jobs]
+    assert found == [["--mpi=0"], ["--mpi=2"]]
 
 
 @pytest.mark.parametrize("engine", ["none", "kubeflow"])

@@ -1,0 +1,68 @@
+"""The command of a rank in a gang whose program is mpirun: rank 0's own, and that of a rank which waits for orders."""
+
+from __future__ import annotations
+
+from gpuflow.runtime import child as children
+from gpuflow.runtime import memory, this_program
+from gpuflow.runtime.ending import Ending
+from gpuflow.runtime.gang_attempt import KeeperRunning
+from gpuflow.runtime.gang_member import MemberRunning
+from gpuflow.runtime.gang_spoke import Spoke
+from gpuflow.runtime.outcomes import OUT_OF_MEMORY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuflow.runtime.mpi_desk import Desk
+    from gpuflow.runtime.mpi_relay import Relay
+
+_KILLED = 137
+
+
+class LaunchingRunning(KeeperRunning):
+    """Rank 0's mpirun. Told to stop, it would kill its processes everywhere in a second or two: so it is told last."""
+
+    desk: Desk
+
+    def _variables(self) -> dict[str, str]:
+        return {**self.desk.variables(), **super()._variables()}
+
+    def _start(self, environ: Mapping[str, str]) -> children.Child:
+        child = super()._start(environ)
+        child.others_listen = self.desk.others_listen
+        return child
+
+    def _ended(self, ending: Ending) -> None:
+        self.desk.over(ending.own_code)
+        super()._ended(ending)
+
+
+class OrderedRunning(MemberRunning):
+    """The program of another rank: ours, which starts what mpirun asks for, until rank 0's program has ended."""
+
+    relay: Relay
+
+    def _run(self) -> Ending:
+        assert isinstance(self.star, Spoke)
+        self.star.listening = self._count_listeners
+        return super()._run()
+
+    def _start(self, environ: Mapping[str, str]) -> children.Child:
+        child = children.Child(this_program.command("mpi-worker", self.relay.socket), environ)
+        child.serves = True
+        return child
+
+    def _tell(self, child: children.Child, why: str) -> None:
+        self.relay.finish(None)
+        super()._tell(child, why)
+
+    def _judge(self, child: children.Child, kills: int, *, told: bool) -> Ending:
+        """mpirun says how its processes ended. That one of them was killed for memory only this rank can see."""
+        failed = not told and child.code == 0 and self.relay.leaders_code not in (None, 0)
+        if failed and memory.oom_kills() > kills:
+            return Ending(OUT_OF_MEMORY, "a process that mpirun started here was killed for memory", _KILLED)
+        return super()._judge(child, kills, told=told)
+
+    def _count_listeners(self) -> int:
+        return 0 if self.folder is None else len(self.folder.listening())
