@@ -21,6 +21,7 @@ from gpuflow.pod.containers import (
     rewritten,
 )
 from gpuflow.pod.gang import gang_environment
+from gpuflow.pod.gang_network import networked
 from gpuflow.pod.inputs import input_mounts, room_on_node
 from gpuflow.pod.merging import merged_pod
 from gpuflow.pod.network import network
@@ -60,7 +61,7 @@ def pod_for(
     """The pod of one step as a manifest (`metadata` and `spec`). Without a spelling, references are shown readably."""
     step, spelling, engine = pipeline.effective(name), spelling or Readable(), engine or Engine()
     try:
-        step = leading(step) if engine.leads else step
+        step = networked(leading(step) if engine.leads else step, site)
         pod = _pod(pipeline, name, step, site, spelling, engine)
         patch = step.kubernetes.merge if step.kubernetes is not None else None
         return pod if patch is None else merged_pod(pod, patch, spelling, site.runtime.mount)

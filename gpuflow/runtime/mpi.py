@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SOCKET, AGENT = "socket", "agent"
+OPERATORS_HOSTS = "/etc/mpi/hostfile"
+"""The host file of Kubeflow's MPI operator, with hosts that want ssh."""
 _LONGEST_PATH = 100
 """Bytes of a Unix socket's path; the kernel takes 107."""
 _FEWEST_AT_ONCE = 128

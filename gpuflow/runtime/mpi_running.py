@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.runtime import child as children
-from gpuflow.runtime import memory, this_program
+from gpuflow.runtime import memory, mpi, this_program
 from gpuflow.runtime.ending import Ending
 from gpuflow.runtime.gang_attempt import KeeperRunning
 from gpuflow.runtime.gang_member import MemberRunning
@@ -26,7 +26,9 @@ class LaunchingRunning(KeeperRunning):
     desk: Desk
 
     def _variables(self) -> dict[str, str]:
-        return {**self.desk.variables(), **super()._variables()}
+        # The MPI operator sets its own host file after everything that the step says: nobody has meant it.
+        own = {name: value for name, value in super()._variables().items() if value != mpi.OPERATORS_HOSTS}
+        return {**self.desk.variables(), **own}
 
     def _start(self, environ: Mapping[str, str]) -> children.Child:
         child = super()._start(environ)

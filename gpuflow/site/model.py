@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from gpuflow.catalog.catalog import FormName
 from gpuflow.engines import engine_names
 from gpuflow.errors import did_you_mean
+from gpuflow.site.gangs import Gangs
 from gpuflow.spec.container import EnvField
 from gpuflow.spec.engine_words.argo import PodGC, Ttl
 from gpuflow.spec.model import (
@@ -227,29 +228,6 @@ class Runtime(Model):
         if len(self.config_map) > 253 - len("-12345678"):
             raise problem("GF138", "runtime.config_map is too long for a hash to follow", "use at most 244 letters")
         return self
-
-
-def _gang_kind(word: Any) -> Any:
-    """A kind that gangs can be. Others are refused by name."""
-    if not isinstance(word, str) or word in get_args(GangWord):
-        return word
-    hint = f"write one of {', '.join(get_args(GangWord))}"
-    raise problem("GF408", f"a gang cannot be a {word[:60]!r}: gpuflow does not know it", hint)
-
-
-GangWord = Literal["jobset", "trainjob", "pytorchjob", "mpijob", "volcano"]
-
-
-class Gangs(Model):
-    """What gangs are in this cluster, and the small pods that look after them."""
-
-    image: Str | None = None
-    """An image with Python, and with gpuflow-run unless that is mounted; default: the image of the step."""
-    service_account: ObjectName | None = None
-    """The account that may create JobSets and read their pods; gpuflow site gang prints its Role."""
-    kind: Annotated[GangWord, BeforeValidator(_gang_kind)] = "jobset"
-    """The kind of object that each attempt of a gang is: a JobSet, a TrainJob of Kubeflow Trainer, a PyTorchJob of
-    Kubeflow's training operator, an MPIJob of its MPI operator, or a Job of Volcano."""
 
 
 class Injected(Model):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
+from gpuflow.quantity import Quantity
 from gpuflow.spec.affinity import affinity
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.hatch import DnsConfig, IpAddress, TopologySpread
@@ -250,6 +252,22 @@ class Toleration(Model):
         return {key: value for key, value in named.items() if value is not None}
 
 
+def judged_resources(resources: Mapping[str, Quantity]) -> None:
+    """Extended resources are those with a domain, and whole numbers."""
+    for name, amount in resources.items():
+        if "/" not in name or name.startswith("kubernetes.io/"):
+            raise problem(
+                "GF160",
+                f'"{name}" is not an extended resource',
+                "use cpu, memory and ephemeral_storage of the step",
+                at=("resources", name),
+            )
+        if amount.nano % 10**9:
+            raise problem(
+                "GF160", f'{name} "{amount}" is not a whole number', "Kubernetes counts these", at=("resources", name)
+            )
+
+
 class Kubernetes(Model):
     """The escape hatch: Kubernetes fields for this cluster only. They may not work on another cluster."""
 
@@ -282,21 +300,7 @@ class Kubernetes(Model):
 
     @model_validator(mode="after")
     def _extended(self) -> Kubernetes:
-        for name in self.resources:
-            if "/" not in name or name.startswith("kubernetes.io/"):
-                raise problem(
-                    "GF160",
-                    f'"{name}" is not an extended resource',
-                    "use cpu, memory and ephemeral_storage of the step",
-                    at=("resources", name),
-                )
-            if self.resources[name].nano % 10**9:
-                raise problem(
-                    "GF160",
-                    f'{name} "{self.resources[name]}" is not a whole number',
-                    "Kubernetes counts these",
-                    at=("resources", name),
-                )
+        judged_resources(self.resources)
         if self.merge is not None:
             object.__setattr__(self, "__dict__", {**self.__dict__, "merge": judged_merge(self.merge)})
         if self.affinity is not None:

@@ -26,7 +26,7 @@ from gpuflow.runtime.gang_kinds import KINDS, WORDS, kind_of
 from gpuflow.runtime.gang_object import Gang, Names
 from gpuflow.runtime.later_attempts import Before, Changes
 from gpuflow.site import Site
-from gpuflow.site.model import GangWord
+from gpuflow.site.gangs import GangWord
 from gpuflow.spec.loading import loads
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nsteps:\n  train:\n    image: i:1\n    command: [run]\n"

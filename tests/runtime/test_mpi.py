@@ -110,6 +110,16 @@ def test_the_program_runs_on_rank_0_alone_and_what_it_starts_on_every_rank(tmp_p
     assert not orphans_of(tmp_path)
 
 
+def test_the_host_file_of_the_mpi_operator_is_not_taken_for_the_steps_own(tmp_path: Path) -> None:
+    program = 'echo "$OMPI_MCA_orte_default_hostfile $HYDRA_HOST_FILE $OMPI_MCA_orte_keep_fqdn_hostnames"'
+    set_by = {"OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile", "OMPI_MCA_orte_keep_fqdn_hostnames": "true"}
+    gang = Gang(tmp_path, 2)
+    gang.start("--mpi", 2, *shell(program), environ={**set_by, "HYDRA_HOST_FILE": "/mine"})
+    assert gang.all_end_with(0)
+    hosts, own, other = gang.printed(0).split()
+    assert hosts.endswith("/hosts.openmpi") and (own, other) == ("/mine", "true")
+
+
 def test_the_words_of_a_command_come_through_a_shell_as_they_would_by_ssh(tmp_path: Path) -> None:
     gang = gang_of(tmp_path, MPIRUN, f"{sys.executable} -c 'import sys; print(sys.argv[1:])'", size=2, slots=0)
     assert gang.all_end_with(0)
