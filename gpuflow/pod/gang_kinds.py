@@ -78,6 +78,11 @@ def refusals_of(step: Step, kind: str) -> Iterator[Refusal]:
     yield from of.refusals(step)
 
 
+def _no_mpirun(step: Step) -> Iterator[Refusal]:
+    if step.gang is not None and step.gang.rendezvous.framework == "mpi":
+        yield ("gang", "rendezvous"), gang_mpijob.NO_MPIRUN, gang_mpijob.WITH_MPIRUN
+
+
 def _no_queue_priority(step: Step) -> Iterator[Refusal]:
     if step.priority is not None and step.priority.queue is not None:
         yield ("priority", "queue"), gang_volcano.NO_QUEUE_PRIORITY, gang_volcano.WITHOUT_QUEUE_PRIORITY
@@ -119,6 +124,7 @@ SPELLINGS: dict[str, SpelledKind] = {
         "whose operator makes a lost worker anew until the attempt is deleted, and adds keys, a host file and "
         "variables for mpirun that gpuflow does not use. Nothing removes one that has ended but who deletes it, or "
         "what owns it",
+        _no_mpirun,
     ),
     "volcano": SpelledKind(
         VOLCANO,

@@ -20,6 +20,8 @@ KEYS = "/etc/gpuflow-ssh"
 """Where the operator's keys are mounted: not over the keys of the image, in /root/.ssh."""
 ONLY_WITH_LEADER = "an MPIJob has a Launcher, which is the gang's leader, and this gang has none"
 WITH_LEADER = "write leader: true for one more pod, with one worker less, or set gangs.kind: jobset in the site"
+NO_MPIRUN = "the MPI operator points mpirun to a host file and keys of its own, and no sshd runs where they lead"
+WITH_MPIRUN = "set gangs.kind: jobset in the site, or create an MPIJob with sshd in its image by gpuflow-run create"
 
 
 def mpijob_of(pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any] | None = None) -> dict[str, Any]:

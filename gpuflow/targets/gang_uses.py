@@ -15,8 +15,9 @@ LATER = ("retry.more_memory", "retry.other_node", "spot.fallback_after")
 
 def shape_refusals(step: Step, kind: str) -> Iterator[Refusal]:
     """What no engine can make of a gang of this kind."""
-    yield from refusals_of(step, kind)
-    if step.gang is not None and step.gang.rendezvous.framework == "mpi":
+    own = list(refusals_of(step, kind))
+    yield from own
+    if step.gang is not None and step.gang.rendezvous.framework == "mpi" and not own:
         hint = "use torchrun or env, or create an MPIJob by gpuflow-run create"
         yield ("gang", "rendezvous"), "nobody makes keys and a host file for MPI yet", hint
 

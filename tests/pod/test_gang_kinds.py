@@ -262,6 +262,12 @@ def test_the_launcher_of_an_mpijob_is_the_leader_and_no_sshd_runs() -> None:
     assert any("--rank-offset=1" in word for word in words(text, "jobset"))
 
 
+def test_an_mpijob_is_not_for_mpirun() -> None:
+    step = pipeline("gang: {workers: 2, leader: true, rendezvous: {framework: mpi}}").effective("train")
+    ((field, problem, hint),) = refusals_of(step, "mpijob")
+    assert field == ("gang", "rendezvous") and "sshd" in problem and "gangs.kind: jobset" in hint
+
+
 # -- Volcano ---------------------------------------------------------------------------------------------------------
 
 
