@@ -31,6 +31,7 @@ _MOST = 8
 _CONNECTIONS = 16
 _AHEAD = 2
 """Orders that wait in a worker, for each of its threads: it never waits for us."""
+_COMMAND = "transfer-worker"
 SMALL = 1 << 20
 """A file up to this size is sent by a worker, which holds it whole."""
 _LONG = 64 << 20
@@ -238,4 +239,4 @@ def _answer(process: subprocess.Popen[bytes]) -> list[Any]:
 
 
 def _command() -> list[str]:
-    return this_program.command("transfer-worker")
+    return this_program.command(_COMMAND)
