@@ -38,6 +38,7 @@ class Desk(Star):
         self._last = 0
         self._waiting: dict[int, tuple[int, Line]] = {}
         """By the number of the order: its rank, and the agent that asked."""
+        self._agents: list[Line] = []
         self._listener: socket.socket | None = None
 
     def open(self, environ: Mapping[str, str], *places: str) -> None:
@@ -69,7 +70,7 @@ class Desk(Star):
         self._hub.desk = None
         if self._listener is not None:
             self._listener.close()
-        for _, line in list(self._waiting.values()):
+        for line in self._agents:
             line.close()
         if self.folder:
             discard(self.folder)
@@ -106,6 +107,7 @@ class Desk(Star):
             with contextlib.suppress(OSError):
                 connection, _ = self._listener.accept()
                 fresh = Line(connection, "an agent of mpirun")
+                self._agents.append(fresh)
                 self.selector.register(connection, selectors.EVENT_READ, fresh)
             return
         if line.closed:
@@ -120,7 +122,8 @@ class Desk(Star):
         """An agent gives no sign of life, and needs none: the kernel tells of its end."""
 
     def on_tick(self, now: float) -> None:
-        for _, line in list(self._waiting.values()):
+        # Also those whose order has returned: mpirun may be slow to read.
+        for line in list(self._agents):
             if line.unsent:
                 self._flush(line)
 
@@ -173,6 +176,8 @@ class Desk(Star):
         with contextlib.suppress(KeyError, ValueError):
             self.selector.unregister(line.socket)
         line.close()
+        if line in self._agents:
+            self._agents.remove(line)
         for order, (rank, other) in list(self._waiting.items()):
             if other is line:
                 del self._waiting[order]

@@ -31,6 +31,7 @@ _MOST = 8
 _CONNECTIONS = 16
 _AHEAD = 2
 """Orders that wait in a worker, for each of its threads: it never waits for us."""
+_COMMAND = "transfer-worker"
 LONG = 64 << 20
 """A longer file is sent and fetched here, in several parts at once."""
 
@@ -236,4 +237,4 @@ def _answer(process: subprocess.Popen[bytes]) -> list[Any]:
 
 
 def _command() -> list[str]:
-    return this_program.command("transfer-worker")
+    return this_program.command(_COMMAND)

@@ -262,7 +262,6 @@ def test_the_launcher_of_an_mpijob_is_the_leader_and_no_sshd_runs() -> None:
     assert any("--rank-offset=1" in word for word in words(text, "jobset"))
 
 
-
 # -- Volcano ---------------------------------------------------------------------------------------------------------
 
 

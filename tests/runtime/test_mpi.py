@@ -161,6 +161,14 @@ def test_much_output_is_in_the_log_and_the_beginning_of_it_goes_back(tmp_path: P
     assert gang.all_end_with(0)
 
 
+def test_an_agent_whose_output_nobody_reads_yet_brings_all_of_it_later(tmp_path: Path) -> None:
+    program = "\"$HYDRA_LAUNCHER_EXEC\" rank-1 'head -c 250000 /dev/zero' | (sleep 3; wc -c)"
+    gang = gang_of(tmp_path, program, "true", size=2)
+    gang.printed(0)
+    assert gang.all_end_with(0)
+    assert gang.printed(0) == "250000\n"
+
+
 # -- how it ends
 
 

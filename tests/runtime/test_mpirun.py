@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,31 @@ from tests.runtime.test_mpi import SAVES
 __all__ = ["real"]
 
 
+OPERATORS = {
+    "K_MPI_JOB_ROLE": "launcher",
+    "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+    "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
+    "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10",
+    "OMPI_MCA_orte_set_default_slots": "1",
+    "HYDRA_HOST_FILE": "/etc/mpi/hostfile",
+    "HYDRA_LAUNCH_EXTRA_ARGS": "-o ConnectionAttempts=10",
+}
+"""What Kubeflow's MPI operator (0.8.2) sets in a Launcher for Open MPI, and for MPICH."""
+
+
 def gang_of(
-    real: Mpi, folder: Path, *program: str, words: tuple[object, ...] = (), slots: int = 2, size: int = 3
+    real: Mpi,
+    folder: Path,
+    *program: str,
+    words: tuple[object, ...] = (),
+    slots: int = 2,
+    size: int = 3,
+    more: Mapping[str, str] | None = None,
 ) -> Gang:
     """A gang of 2 slots on each rank; of rank 0 `slots`."""
     gang = Gang(folder, size)
     gang.start("--mpi", 2, *words, "--", real.mpirun, *program, ranks=range(1, size), environ=real.environ)
-    gang.start("--mpi", slots, *words, "--", real.mpirun, *program, ranks=[0], environ=real.environ)
+    gang.start("--mpi", slots, *words, "--", real.mpirun, *program, ranks=[0], environ={**real.environ, **(more or {})})
     return gang
 
 
@@ -36,6 +55,12 @@ def test_mpirun_without_flags_starts_a_process_for_every_slot(real: Mpi, tmp_pat
     assert gang.all_end_with(0)
     assert processes(gang.printed(0)) == expected("001122" if slots else "1122")
     assert not orphans_of(tmp_path)
+
+
+def test_in_an_mpijob_the_operators_own_words_lead_nobody_astray(real: Mpi, tmp_path: Path) -> None:
+    gang = gang_of(real, tmp_path, real.program, slots=0, more=OPERATORS)
+    assert gang.all_end_with(0)
+    assert processes(gang.printed(0)) == expected("1122")
 
 
 def test_a_process_that_fails_on_one_rank_is_a_failure_of_the_gang_with_its_code(real: Mpi, tmp_path: Path) -> None:
