@@ -141,8 +141,8 @@ def _mpi(each: PlannedStep) -> Iterator[Finding]:
         message = f'step "{each.name}": the workers run what mpirun starts, so that the step\'s own program never runs'
         hint = "let the step say what the leader runs, mpirun …, and leave the program out of gang.leader"
         yield Finding("GF414", message, each.where("gang", "leader"), hint, "warning")
-    checkpoint = each.step.checkpoint
-    parts = {"outputs": bool(each.step.outputs), "checkpoints": checkpoint is not None and not checkpoint.sharded}
+    # Sharded ones as well: a part of every rank belongs to them, the leader's too.
+    parts = {"outputs": bool(each.step.outputs), "checkpoints": each.step.checkpoint is not None}
     if ("gpu",) in leader.unsaid and any(parts.values()):
         what = " and ".join(name for name, is_used in parts.items() if is_used)
         message = f'step "{each.name}": {what} are taken from the leader\'s pod, in which mpirun starts no process'

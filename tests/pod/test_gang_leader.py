@@ -198,7 +198,7 @@ def test_a_program_that_nobody_starts_under_mpi_is_warned_about(leader: str, ren
             "checkpoint: {path: /c, store: s3://b/c}\noutputs: {a: float}\n",
             "outputs and checkpoints are taken",
         ),
-        ("{gpu: null}", "checkpoint: {path: /c, store: s3://b/c, sharded: true}\n", None),
+        ("{gpu: null}", "checkpoint: {path: /c, store: s3://b/c, sharded: true}\n", "checkpoints are taken"),
         ("{gpu: null}", "memory: 1Gi\n", None),
         ("true", "outputs: {a: float}\n", None),
     ],
