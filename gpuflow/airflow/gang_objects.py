@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
@@ -117,7 +118,7 @@ class StepGangs(WaitingPod):
         if first is None:
             self._objects.create_namespaced_custom_object(*self._where, body)
             return
-        where, name = (*self._where[:3], self._kind.before), first["metadata"]["name"]
+        where, name = (*self._where[:3], self._kind.before or ""), first["metadata"]["name"]
         try:
             self._objects.create_namespaced_custom_object(*where, first)
         except ApiException as answer:
@@ -126,13 +127,32 @@ class StepGangs(WaitingPod):
             # A worker that was lost may have left it; a gang that is there already keeps its own.
             if self._asked(lambda: self._objects.get_namespaced_custom_object(*self._where, name)) is None:
                 self._objects.delete_namespaced_custom_object(*where, name)
-                self._objects.create_namespaced_custom_object(*where, first)
-        made = self._objects.create_namespaced_custom_object(*self._where, body)
+                self._make_again(where, first)
+        made = self._made_or_cleared(body, where, name)
         owned = {"metadata": {"ownerReferences": [owner_of(self._kind, made)]}}
         try:
             self._asked(lambda: self._objects.patch_namespaced_custom_object(*where, name, owned))
         except ApiException as refusal:
             self.log.warning("%s %s stays when its %s is deleted: %s", first["kind"], name, self.what, refusal)
+
+    def _make_again(self, where: tuple[str, ...], first: dict[str, Any]) -> None:
+        try:
+            self._objects.create_namespaced_custom_object(*where, first)
+        except ApiException as answer:
+            if refusal_of(answer.status, answer.body).then != EXISTS:
+                raise
+            # The old one is still going: not to be taken for a gang that is there.
+            raise ApiException(status=503, reason=f"{first['kind']} is still being deleted") from None
+
+    def _made_or_cleared(self, body: dict[str, Any], where: tuple[str, ...], name: str) -> Any:
+        """The object; where it is refused, what was made before it goes again: nothing else would take it away."""
+        try:
+            return self._objects.create_namespaced_custom_object(*self._where, body)
+        except ApiException as answer:
+            if refusal_of(answer.status, answer.body).then != EXISTS:
+                with contextlib.suppress(ApiException):
+                    self._asked(lambda: self._objects.delete_namespaced_custom_object(*where, name))
+            raise
 
     def _meant(self, answer: ApiException) -> Refusal:
         return refusal_of(answer.status, answer.body, self._kind)

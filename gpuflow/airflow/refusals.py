@@ -37,7 +37,8 @@ _FORBIDDEN = "cannot create resource"
 
 def way_out(words: str) -> str:
     """What helps against a refusal for good."""
-    is_gang = any(f"{kind.plural}.{kind.group} is forbidden" in words for kind in KINDS.values())
+    made = [(plural, kind.group) for kind in KINDS.values() for plural in (kind.plural, kind.before) if plural]
+    is_gang = any(f"{plural}.{group} is forbidden" in words for plural, group in made)
     if is_gang and (_FORBIDDEN in words or "cannot list resource" in words):
         return "apply what gpuflow site gang --engine airflow prints, with the accounts of this Airflow"
     if words.startswith(NOT_INSTALLED):

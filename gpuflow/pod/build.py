@@ -21,7 +21,7 @@ from gpuflow.pod.containers import (
     rewritten,
 )
 from gpuflow.pod.gang import gang_environment
-from gpuflow.pod.gang_network import networked
+from gpuflow.pod.gang_network import SHM, networked, program_security
 from gpuflow.pod.inputs import input_mounts, room_on_node
 from gpuflow.pod.merging import merged_pod
 from gpuflow.pod.network import network
@@ -47,7 +47,6 @@ from gpuflow.spec.resources import Amount
 from gpuflow.spec.step import Step, leading
 
 LABEL = OURS
-SHM = "/dev/shm"
 TMP = "/tmp"
 NOTHING: tuple[Any, ...] = (None, [], {})
 """What is not written; 0 and False are."""
@@ -180,7 +179,7 @@ def _main(
         "volumeMounts": mounts,
         **probes_of(step.probes, spelling),
         "lifecycle": lifecycle_of(step.lifecycle, spelling),
-        "securityContext": container_security(step.security or UNSAID),
+        "securityContext": container_security(program_security(step, site)),
     }
     return {key: value for key, value in container.items() if value or value not in NOTHING}
 

@@ -9,7 +9,7 @@ from typing import Any
 from gpuflow.kubernetes.expansion import escaped
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.pod.build import leader_pod, pod_for
-from gpuflow.pod.containers import rewritten
+from gpuflow.pod.containers import container_security, rewritten
 from gpuflow.pod.gang import gang_object, manifest_words
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import Changes, changes_of
@@ -19,6 +19,7 @@ from gpuflow.pod.volumes import Volumes
 from gpuflow.runtime import bundle
 from gpuflow.runtime.wrapping import delivered
 from gpuflow.site import Site
+from gpuflow.spec.container import Security
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Retry
 from gpuflow.spec.step import Step
@@ -84,7 +85,7 @@ def launcher_for(
         "env": [{"name": "GPUFLOW_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         "resources": {"requests": dict(REQUESTS), "limits": dict(LIMITS)},
         "volumeMounts": mounts,
-        "securityContext": rank["spec"]["containers"][0].get("securityContext"),
+        "securityContext": container_security(step.security or Security()),
     }
     labels = {key: value for key, value in rank["metadata"]["labels"].items() if key not in _QUEUED}
     spec: dict[str, Any] = {

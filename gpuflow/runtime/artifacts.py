@@ -141,14 +141,22 @@ class Artifact:
 class _Reader:
     """The pieces of one file, hashed on the way."""
 
+    is_limited = False
+
     def __init__(self, artifact: Artifact, relative: str, path: str) -> None:
         self._artifact, self._relative, self.path = artifact, relative, path
         self.sha256 = ""
+        self._moved = 0
+
+    def moves(self, count: int) -> None:
+        """Another process is at it, and has sent so much more."""
+        self._moved += count
+        self._artifact.passed(count)
 
     def took(self, size: int, sha256: str, mode: int, _: list[int]) -> bool:
         """Another process has read it, as a whole."""
         self._artifact.arrives(File(path=self._relative, size=size, sha256=sha256, mode=stat.S_IMODE(mode) & 0o777))
-        self._artifact.passed(size)
+        self._artifact.passed(max(0, size - self._moved))
         return True
 
     def __iter__(self) -> Iterator[bytes]:

@@ -357,7 +357,9 @@ class Launcher:
         if self.gang.kind.deletion == "Foreground":
             return []
         query = {"labelSelector": f"{gang_object.GANG}={self.gang.digest}"}
-        answer, _ = self._ask_once(lambda: self.api.get(f"/api/v1/namespaces/{self.namespace}/pods", **query))
+        ask = lambda: self.api.get(f"/api/v1/namespaces/{self.namespace}/pods", **query)  # noqa: E731
+        # Who is about to make a gang must know; who has just deleted one looks again.
+        answer = self.api.patiently(ask) if told else self._ask_once(ask)[0]
         alive = [each for each in (answer or {}).get("items", ()) if phase(each) in ("Pending", "Running")]
         return [each["metadata"]["name"] for each in alive if not told or each["metadata"].get("deletionTimestamp")]
 

@@ -33,7 +33,7 @@ class Question(NamedTuple):
     query: Mapping[str, str] = {}
 
 
-Asking = Generator[Question, dict[str, Any], Any]
+Asking = Generator[Question, Any, Any]
 """Yields questions, and gets each answer, or the refusal (`Refused`) thrown. It ends with what it found out."""
 
 

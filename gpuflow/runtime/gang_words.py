@@ -169,9 +169,9 @@ def sign_of(name: str, rank: int) -> str:
     return f"gang/{name}/{rank}"
 
 
-def order_sign(name: str, rank: int, order: int, command: str) -> str:
-    """What the key signs beside the member's nonce: this command, once, for this rank."""
+def order_sign(name: str, rank: int, order: int, command: str, agent: str = "") -> str:
+    """What the key signs beside the member's nonce: this command, once, for this rank, and where the agent is."""
     import hashlib
 
-    digest = hashlib.sha256(command.encode("utf-8", "surrogateescape")).hexdigest()
+    digest = hashlib.sha256(f"{command}\0{agent}".encode("utf-8", "surrogateescape")).hexdigest()
     return f"gang/{name}/{rank}/order/{order}/{digest}"

@@ -17,7 +17,7 @@ import zlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
 _HEAD_MOST = 64 << 10
 _RECEIVE = 256 << 10
@@ -43,20 +43,28 @@ class Closed(BadAnswer):
 class FromFile:
     """A body that is read from an open file while it is sent, so that none of it is held.
 
-    Its sums are of what the file held before. Who receives it compares them, and whoever sends it looks afterwards
-    whether the file has changed.
+    It is read twice: for its sums, and to be sent. What is sent is never complete unless it is the same.
     """
 
-    def __init__(self, handle: int, size: int, buffer: memoryview, *, checked: bool) -> None:
-        self._handle, self.size, self._buffer = handle, size, buffer
+    def __init__(self, handle: int, size: int, buffer: memoryview, passed: Callable[[int], None]) -> None:
+        """`passed` hears of each piece that is sent."""
+        self._handle, self.size, self._buffer, self._passed = handle, size, buffer, passed
         hashed, self.crc32 = hashlib.sha256(), 0
-        for piece in self:
+        for piece in self._pieces():
             hashed.update(piece)
-            if checked:
-                self.crc32 = zlib.crc32(piece, self.crc32)
+            self.crc32 = zlib.crc32(piece, self.crc32)
         self.sha256 = hashed.hexdigest()
 
     def __iter__(self) -> Iterator[memoryview]:
+        check = sent = 0
+        for piece in self._pieces():
+            check, sent = zlib.crc32(piece, check), sent + len(piece)
+            if sent == self.size and check != self.crc32:
+                raise BadAnswer("the file has changed while it was sent")
+            yield piece
+            self._passed(len(piece))
+
+    def _pieces(self) -> Iterator[memoryview]:
         at = 0
         while at < self.size:
             count = os.preadv(self._handle, [self._buffer[: self.size - at]], at)

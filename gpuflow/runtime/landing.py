@@ -84,11 +84,17 @@ def bring(
 
         def order(file: File) -> Order:
             """The same for a process of its own; what it left half done makes way for us."""
+            moved = 0
+
+            def moves(count: int) -> None:
+                nonlocal moved
+                moved += count
+                passed(count)
 
             def done(answer: list[Any]) -> bool:
                 file.sha256 = str(answer[1])
                 arrived.add(file.path)
-                passed(file.size or 0)
+                passed(max(0, (file.size or 0) - moved))
                 return True
 
             def lost() -> None:
@@ -96,7 +102,7 @@ def bring(
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(last, dir_fd=folder)
 
-            return Order(file, to_get(object_of(file), file, _mode(file, mode)), done, lost)
+            return Order(file, to_get(object_of(file), file, _mode(file, mode)), done, lost, moves)
 
         for file in files:
             if file.directory:

@@ -19,6 +19,7 @@ import shlex
 import socket
 
 from gpuflow.runtime import files, this_program
+from gpuflow.runtime.directory import discard
 from gpuflow.runtime.options import BadOption
 
 TYPE_CHECKING = False
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SOCKET, AGENT = "socket", "agent"
+_FOLDER = "gpuflow-mpi"
 OPERATORS_HOSTS = "/etc/mpi/hostfile"
 """The host file of Kubeflow's MPI operator, with hosts that want ssh."""
 _LONGEST_PATH = 100
@@ -71,16 +73,18 @@ def folder(environ: Mapping[str, str], *others: str) -> str:
     """A private folder for a socket and a program: a short path that every MPI can read, where programs may be run."""
     tried = []
     for place in dict.fromkeys((environ.get("TMPDIR") or "/tmp", "/tmp", "/dev/shm", *others)):
+        if not place:
+            continue
+        made = ""
         try:
-            made = files.private_folder([place], "gpuflow-mpi") if place else ""
+            made = files.private_folder([place], _FOLDER)
+            if _suits(made):
+                return made
+            tried.append(f"{place}: its path is too long or has a space or colon, or no program may be run there")
         except OSError as refusal:
             tried.append(f"{place}: {refusal.strerror or refusal}")
-            continue
-        if made and _suits(made):
-            return made
         if made:
-            os.rmdir(made)
-            tried.append(f"{place}: its path is too long or has a space or colon, or no program may be run there")
+            discard(made)
     raise BadOption(
         f"mpirun needs an agent of ours, and there is no place for it: {'; '.join(tried)}; mount one at /tmp"
     )
@@ -96,6 +100,12 @@ def _suits(path: str) -> bool:
         return os.access(probe, os.X_OK)  # the kernel says no where the mount does (noexec)
     finally:
         os.unlink(probe)
+
+
+def is_agent(path: str) -> bool:
+    """Whether a path is one that rank 0 gives its agent."""
+    folder, name = os.path.split(path)
+    return os.path.isabs(path) and name == AGENT and os.path.basename(folder).startswith(f"{_FOLDER}-")
 
 
 def listener(place: str) -> socket.socket:

@@ -67,7 +67,8 @@ class Desk(Star):
     def close(self) -> None:
         """Leave nothing behind. Whoever still waits for an order finds the connection closed."""
         self.end()
-        self._hub.desk = None
+        with self.lock:  # the hub looks whether there is a desk, and then calls it
+            self._hub.desk = None
         if self._listener is not None:
             self._listener.close()
         for line in self._agents:
@@ -155,7 +156,7 @@ class Desk(Star):
         facts: dict[str, Any] = {"order": order, "command": command, "agent": agent}
         if hub.keys is not None and member is not None:
             nonce = words.text(member.hello, "nonce")
-            facts["proof"] = hub.keys.sign(nonce, words.order_sign(hub.place.name, rank, order, command))
+            facts["proof"] = hub.keys.sign(nonce, words.order_sign(hub.place.name, rank, order, command, agent))
         if not hub.tell_one(rank, "run", **facts):
             self.lose(rank, "it is not connected")
 

@@ -98,7 +98,9 @@ class Relay(Star):
         if self._closed:
             return "the attempt is over on this rank"
         if spoke.keys is not None and not spoke.keys.verify(
-            message.get("proof"), spoke.nonce, words.order_sign(spoke.place.name, spoke.place.rank, order, command)
+            message.get("proof"),
+            spoke.nonce,
+            words.order_sign(spoke.place.name, spoke.place.rank, order, command, words.text(message, "agent")),
         ):
             return "it is not signed with the key of --key-file"
         return None
@@ -107,6 +109,8 @@ class Relay(Star):
         """Open MPI's daemon starts nothing on other hosts, and yet ends if the agent is not where mpirun has it."""
         if not path or os.path.exists(path):
             return None
+        if not mpi.is_agent(path):
+            return f"{path[:200]} is no place for mpirun's agent"
         try:
             place = os.path.dirname(path)
             os.makedirs(os.path.dirname(place), exist_ok=True)

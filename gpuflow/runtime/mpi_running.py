@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from gpuflow.runtime import child as children
 from gpuflow.runtime import memory, mpi, this_program
 from gpuflow.runtime.ending import Ending
@@ -12,12 +14,13 @@ from gpuflow.runtime.outcomes import OUT_OF_MEMORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gpuflow.runtime.mpi_desk import Desk
     from gpuflow.runtime.mpi_relay import Relay
 
 _KILLED = 137
+_COUNT_EVERY = 0.5
 
 
 class LaunchingRunning(KeeperRunning):
@@ -40,6 +43,19 @@ class LaunchingRunning(KeeperRunning):
         super()._ended(ending)
 
 
+class _Listeners(threading.Thread):
+    """How many processes listen for a stop, counted apart: no sign of life may wait for the disk of checkpoints."""
+
+    def __init__(self, find: Callable[[], int]) -> None:
+        super().__init__(name="listeners", daemon=True)
+        self._find, self.count = find, 0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(_COUNT_EVERY):
+            self.count = self._find()
+
+
 class OrderedRunning(MemberRunning):
     """The program of another rank: ours, which starts what mpirun asks for, until rank 0's program has ended."""
 
@@ -47,8 +63,13 @@ class OrderedRunning(MemberRunning):
 
     def _run(self) -> Ending:
         assert isinstance(self.star, Spoke)
-        self.star.listening = self._count_listeners
-        return super()._run()
+        listeners = _Listeners(self._count_listeners)
+        self.star.listening = lambda: listeners.count
+        listeners.start()
+        try:
+            return super()._run()
+        finally:
+            listeners.over.set()
 
     def _start(self, environ: Mapping[str, str]) -> children.Child:
         child = children.Child(this_program.command("mpi-worker", self.relay.socket), environ)

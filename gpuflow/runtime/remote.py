@@ -347,7 +347,8 @@ def _order(item: tuple[str, Any, int]) -> Order:
     key, reader, size = item
     if not hasattr(reader, "took"):
         return Order(item, None, lambda _: False)
-    return Order(item, transfer_workers.to_put(key, reader.path, size), lambda answer: bool(reader.took(*answer)))
+    words = transfer_workers.to_put(key, reader.path, size, is_limited=reader.is_limited)
+    return Order(item, words, lambda answer: bool(reader.took(*answer)), moves=reader.moves)
 
 
 class Room:

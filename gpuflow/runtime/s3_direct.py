@@ -109,11 +109,6 @@ class Direct:
         }
         return cls(kinds, Server(*plain["server"]), credentials)
 
-    @property
-    def puts_checked(self) -> bool:
-        """Whether a checksum is sent with an object."""
-        return self._put.checked
-
     def put(self, key: str, body: Sequence[bytes] | FromFile, sha256: str | None) -> None:
         """Write an object of a few pieces, or of a file. `sha256` is of all of them, where it is known."""
         self._upload(self._put, self._path(self._put, key), "", body, sha256).close()

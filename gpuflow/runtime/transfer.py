@@ -217,13 +217,23 @@ class _Reader:
     def __init__(self, path: str, throttle: Throttle, expected: tuple[int, int, int] | None = None) -> None:
         self.path, self.throttle, self.expected = path, throttle, expected
         self.size, self.sha256 = 0, ""
+        self._moved = 0
+
+    @property
+    def is_limited(self) -> bool:
+        return self.throttle.bandwidth() is not None
+
+    def moves(self, count: int) -> None:
+        """Another process is at it, and has sent so much more."""
+        self._moved += count
+        self.throttle.pass_through(count)
 
     def took(self, size: int, sha256: str, _: int, seen: list[int]) -> bool:
         """Another process has read it; False when that was not the file that was meant."""
         if self.expected is not None and tuple(seen) != self.expected:
             return False
         self.size, self.sha256 = size, sha256
-        self.throttle.pass_through(size)
+        self.throttle.pass_through(max(0, size - self._moved))
         return True
 
     def __iter__(self) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ supervisor is gone the input ends, and so does this process, whatever it is at.
     ["sign", access key, secret key, token, region]                                    credentials from now on
     ["put", number, key, path]                       -> [number, size, sha256, mode, [inode, time, size]]
     ["get", number, key, path, size, sha256, mode]   -> [number, size, sha256]         below the open folder `top`
+    on the way, every few megabytes                  -> [number, "moved", bytes]
     anything that was not done                       -> [number]
 """
 
@@ -31,7 +32,7 @@ from gpuflow.runtime.store import CHUNK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 _WHOLE = 16 << 20
@@ -39,6 +40,7 @@ _WHOLE = 16 << 20
 _HELD = 1 << 20
 """A file up to this size is held whole while it is sent."""
 _BUFFER = 512 << 10
+_TOLD_EVERY = 2 << 20
 
 
 def main() -> int:
@@ -73,25 +75,30 @@ class _Worker:
     def work(self) -> None:
         while True:
             what, number, *words = self.orders.get()
+            moved = _Moved(self._say, number)
             try:
-                answer = self._sent(*words) if what == "put" else self._fetched(*words)
+                answer = self._sent(moved.passed, *words) if what == "put" else self._fetched(moved.passed, *words)
             except Exception:
                 answer = []
-            line = json.dumps([number, *answer]).encode() + b"\n"
-            with self._lock:
-                os.write(1, line)
+            self._say(number, *answer)
 
-    def _sent(self, key: str, path: str) -> list[Any]:
+    def _say(self, number: int, *words: Any) -> None:
+        line = json.dumps([number, *words]).encode() + b"\n"
+        with self._lock:
+            os.write(1, line)
+
+    def _sent(self, passed: Callable[[int], None], key: str, path: str) -> list[Any]:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             before = os.fstat(handle)
             if before.st_size > self._most:
                 return []
             if before.st_size > _HELD:
-                sha256 = self._sent_while_read(key, handle, before.st_size)
+                sha256 = self._sent_while_read(key, handle, before.st_size, passed)
             else:
                 sha256 = self._sent_whole(key, handle, before)
-            if facts(os.fstat(handle)) != facts(before):
+            # Some file systems say that a file has fewer bytes than can be read.
+            if facts(os.fstat(handle)) != facts(before) or os.pread(handle, 1, before.st_size):
                 return []
         finally:
             os.close(handle)
@@ -111,20 +118,35 @@ class _Worker:
         self._direct.put(key, pieces, hashed.hexdigest())
         return hashed.hexdigest()
 
-    def _sent_while_read(self, key: str, handle: int, size: int) -> str:
+    def _sent_while_read(self, key: str, handle: int, size: int, passed: Callable[[int], None]) -> str:
         """Read twice, for its hash and to be sent, and never held."""
-        body = FromFile(handle, size, self._buffers.own(), checked=self._direct.puts_checked)
+        body = FromFile(handle, size, self._buffers.own(), passed)
         self._direct.put(key, body, body.sha256)
         return body.sha256
 
-    def _fetched(self, key: str, path: str, size: int, sha256: str, mode: int) -> list[Any]:
+    def _fetched(
+        self, passed: Callable[[int], None], key: str, path: str, size: int, sha256: str, mode: int
+    ) -> list[Any]:
         if self._folders is None:
             return []
         file = File(path=path, size=size, sha256=sha256)
         inside, _, name = path.rpartition("/")
         folder = self._folders.get(inside, path)
-        landing.fetch_one(self._straight, key, file, folder, name, lambda _: None, mode)
+        landing.fetch_one(self._straight, key, file, folder, name, passed, mode)
         return [size, file.sha256]
+
+
+class _Moved:
+    """Tells of what is under way, but not of every piece: else a slow link would look like one that stands still."""
+
+    def __init__(self, say: Callable[..., None], number: int) -> None:
+        self._say, self._number, self._untold = say, number, 0
+
+    def passed(self, count: int) -> None:
+        self._untold += count
+        if self._untold >= _TOLD_EVERY:
+            self._say(self._number, "moved", self._untold)
+            self._untold = 0
 
 
 class _Buffers(threading.local):

@@ -32,6 +32,7 @@ _CONNECTIONS = 16
 _AHEAD = 2
 """Orders that wait in a worker, for each of its threads: it never waits for us."""
 _COMMAND = "transfer-worker"
+_MOMENT = 1 << 20
 LONG = 64 << 20
 """A longer file is sent and fetched here, in several parts at once."""
 
@@ -110,15 +111,21 @@ class Order:
         words: list[Any] | None,
         done: Callable[[list[Any]], bool],
         lost: Callable[[], None] = lambda: None,
+        moves: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.item, self.words, self.done = item, words, done
         self.lost = lost
         """Hears that a worker was lost with it: clear away what it left."""
+        self.moves = moves
+        """Hears how many bytes of it have moved meanwhile."""
 
 
-def to_put(key: str, path: str, size: int) -> list[Any] | None:
-    """The words of an order to send a file; None when more than one connection had better send it."""
-    return ["put", key, path] if size <= LONG else None
+def to_put(key: str, path: str, size: int, *, is_limited: bool) -> list[Any] | None:
+    """The words of an order to send a file; None when more than one connection had better send it.
+
+    A worker sends as fast as it can: where that `is_limited`, it is given no more than a moment's work.
+    """
+    return ["put", key, path] if size <= (_MOMENT if is_limited else LONG) else None
 
 
 def to_get(key: str, file: File, mode: int) -> list[Any] | None:
@@ -165,6 +172,9 @@ class _Lane:
                     which, *answer = _answer(process)
                     if which not in held:
                         raise _Lost
+                    if answer[:1] == ["moved"]:
+                        held[which].moves(int(answer[1]))
+                        continue
                     order = held.pop(which)
                     if not answer or not order.done(answer):
                         leave(order.item)

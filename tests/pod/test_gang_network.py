@@ -10,6 +10,7 @@ from gpuflow.demands import demand_of
 from gpuflow.errors import GpuflowError
 from gpuflow.pod import pod_for
 from gpuflow.pod.build import leader_pod
+from gpuflow.pod.launcher import launcher_for
 from gpuflow.site import Site
 from gpuflow.site.loading import load_site
 from gpuflow.spec.loading import loads
@@ -93,6 +94,21 @@ def test_a_leader_without_gpus_gets_nothing_of_it_and_its_workers_do(site: Site)
     leader = leader_pod(given, "train", site)
     assert leader is not None and "rdma" not in repr(leader)
     assert "rdma/hca" in repr(pod_for(given, "train", site))
+
+
+def test_helpers_and_the_launcher_may_do_no_more_than_before(site: Site) -> None:
+    given = pipeline("gpu: 8", "gang: 4", "init_containers: [{name: first, image: i:1, command: [x]}]")
+    pod = pod_for(given, "train", site)
+    assert main(pod)["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+    (helper,) = pod["spec"]["initContainers"]
+    assert "add" not in helper["securityContext"]["capabilities"]
+    launched = launcher_for(given, "train", site)
+    assert "IPC_LOCK" not in repr(launched["spec"]["containers"][0]["securityContext"])
+
+
+def test_a_volume_of_the_step_at_dev_shm_is_not_mounted_over(site: Site) -> None:
+    pod = pod_for(pipeline("gpu: 8", "gang: 4", "volumes: {/dev/shm: {claim: c}}"), "train", site)
+    assert [each["mountPath"] for each in main(pod)["volumeMounts"]].count("/dev/shm") == 1
 
 
 def test_the_check_counts_the_devices(site: Site) -> None:

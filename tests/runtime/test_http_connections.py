@@ -233,11 +233,14 @@ def test_a_file_is_sent_while_it_is_read_also_to_a_server_that_had_closed_the_co
         peer.socket.shutdown(socket.SHUT_RDWR)
 
     with scripted(handle) as server, (tmp_path / "f").open("rb") as file:
-        body = FromFile(file.fileno(), len(data), memoryview(bytearray(1000)), checked=True)
+        passed: list[int] = []
+        body = FromFile(file.fileno(), len(data), memoryview(bytearray(1000)), passed.append)
+        assert not passed
         kept = connections(server)
         for _ in range(2):
             assert kept.ask(PUT, body).read(10) == b"ok"
     assert came == [data, data]
+    assert sum(passed) >= 2 * len(data)
     assert (body.sha256, body.crc32) == (hashlib.sha256(data).hexdigest(), zlib.crc32(data))
 
 
@@ -245,10 +248,28 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_is_an_error(tmp_path: Path
     path = tmp_path / "f"
     path.write_bytes(bytes(300_000))
     with scripted(always(OK)) as server, path.open("rb") as file:
-        body = FromFile(file.fileno(), 300_000, memoryview(bytearray(1000)), checked=False)
+        body = FromFile(file.fileno(), 300_000, memoryview(bytearray(1000)), lambda _: None)
         os.truncate(path, 1000)
         with pytest.raises(BadAnswer, match="lost 299000 bytes"):
             connections(server).ask(PUT, body)
+
+
+def test_a_file_that_changes_between_its_sums_and_its_sending_never_arrives_whole(tmp_path: Path) -> None:
+    """Whoever writes through a mapped page may leave time and size as they were."""
+    path = tmp_path / "f"
+    path.write_bytes(bytes(300_000))
+    came: list[bytes] = []
+
+    def handle(peer: Peer) -> None:
+        came.append(peer.request()[1])
+        peer.send(OK)
+
+    with scripted(handle) as server, path.open("r+b") as file:
+        body = FromFile(file.fileno(), 300_000, memoryview(bytearray(1000)), lambda _: None)
+        os.pwrite(file.fileno(), b"x", 150_000)
+        with pytest.raises(BadAnswer, match="has changed"):
+            connections(server).ask(PUT, body)
+    assert came in ([], [b""])
 
 
 def test_one_connection_serves_one_request_after_another() -> None:

@@ -83,7 +83,7 @@ def contents(top: Path) -> dict[str, tuple[bytes, int]]:
 def workers() -> list[int]:
     """The processes that work for this one now."""
     mine = processes.below(os.getpid(), processes.everyone())
-    return [pid for pid in mine if b"transfer_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in mine if b"transfer-worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 @contextlib.contextmanager
