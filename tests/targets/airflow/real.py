@@ -15,7 +15,8 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from gpuflow.airflow import GpuGangOperator, GpuPodOperator, Pod, gang_objects, trigger
+from gpuflow.airflow import GpuGangOperator, GpuPodOperator, Pod, trigger
+from gpuflow.runtime import gang_kinds
 
 from . import playing
 from .playing import Stage
@@ -31,7 +32,8 @@ def main(order: dict[str, Any]) -> None:
     if order.get("lost_after") is not None:
         trigger.LOST_AFTER = order["lost_after"]
     if order.get("jobset_version"):
-        gang_objects.VERSION = order["jobset_version"]
+        row = gang_kinds.WORDS["jobset"]
+        gang_kinds.WORDS["jobset"] = row._replace(api_version=f"{row.group}/{order['jobset_version']}")
     if "queue_timeout" in arguments:
         arguments["queue_timeout"] = timedelta(seconds=arguments["queue_timeout"])
     tasks: list[Any] = []
