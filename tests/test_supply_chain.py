@@ -149,7 +149,7 @@ def test_pip_takes_nothing_with_another_hash(tmp_path: Path) -> None:
 
 def test_make_the_action_and_the_hooks_install_from_the_locks() -> None:
     make = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "$(PIP_INSTALL) --require-hashes --no-build-isolation -r locks/$*.txt" in make
+    assert "$(PIP_INSTALL) --require-hashes --no-build-isolation --no-deps -r locks/$*.txt" in make
     assert "$(PIP_INSTALL) --no-deps --no-build-isolation -e ." in make
     action = (ROOT / "action.yml").read_text(encoding="utf-8")
     assert '--require-hashes --no-build-isolation -r "$ACTION_PATH/locks/install-$TARGET.txt"' in action
