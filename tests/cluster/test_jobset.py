@@ -84,8 +84,9 @@ ENDS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "the supervisor's word that it was interrupted": (
         {"code": 75},
-        "PodFailurePolicy",
-        "Container main for pod {pod} failed with exit code 75 matching FailJob rule at index 2",
+        # Kueue's suspension ends ranks so too, and must not fail the gang: no rule says more of it.
+        "BackoffLimitExceeded",
+        "Job has reached the specified backoff limit",
     ),
     "any other exit code": ({"code": 1}, "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
     "too little memory": (
