@@ -22,6 +22,7 @@ from gpuflow.demands.model import (
 )
 from gpuflow.demands.own_pipeline import PlannedPipeline
 from gpuflow.demands.stored_pods import driver_pods, sure_steps
+from gpuflow.demands.volcano import in_volcanos_queue
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree
@@ -173,10 +174,7 @@ def _other_queues(plan: Plan) -> Iterator[Unseen]:
     kind = SPELLINGS[plan.site.gangs.kind].kind
     for each in plan.containers if kind.integration is None else ():
         if each.step.gang is not None:
-            queue = each.step.queue or plan.site.queue or "default"
-            because = f"whether Volcano's queue {queue} has room, and what it preempts, only Volcano knows"
-            hint = f"look at it: kubectl describe queues.scheduling.volcano.sh {queue}"
-            yield Unseen(each.name, because, each.where("queue"), hint=hint, is_placement=True)
+            yield in_volcanos_queue(each.name, each.step.queue or plan.site.queue, each.where("queue"))
 
 
 def _alert(plan: Plan, engine: str) -> tuple[StepDemand, ...]:

@@ -17,7 +17,7 @@ RANK = f"metadata.labels['{MPIJOB.rank}']"
 LEADER = "$(GPUFLOW_GANG)-launcher.$(GPUFLOW_GANG)"
 """The host of the Launcher, in the Service of the MPIJob. The kubelet fills in the name of the gang."""
 KEYS = "/etc/gpuflow-ssh"
-"""Where the operator's keys are mounted: not over the keys of the image, in /root/.ssh."""
+"""Where the operator's keys are mounted: by default that would be over the keys that the image has for root."""
 ONLY_WITH_LEADER = "an MPIJob has a Launcher, which is the gang's leader, and this gang has none"
 WITH_LEADER = "write leader: true for one more pod, with one worker less, or set gangs.kind: jobset in the site"
 

@@ -248,7 +248,7 @@ def test_the_launcher_of_an_mpijob_is_the_leader_and_no_sshd_runs() -> None:
     policy = spec["runPolicy"]
     assert policy["suspend"] is True and (policy["backoffLimit"], policy["cleanPodPolicy"]) == (0, "Running")
     assert policy["activeDeadlineSeconds"] > 3600
-    assert spec["runLauncherAsWorker"] is True and spec["sshAuthMountPath"] != "/root/.ssh"
+    assert spec["runLauncherAsWorker"] is True and spec["sshAuthMountPath"] == "/etc/gpuflow-ssh"
     launcher, workers = spec["mpiReplicaSpecs"]["Launcher"], spec["mpiReplicaSpecs"]["Worker"]
     assert [(each["replicas"], each["restartPolicy"]) for each in (launcher, workers)] == [(1, "Never"), (4, "Never")]
     commands = [each["template"]["spec"]["containers"][0]["command"] for each in (launcher, workers)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuflow.demands.model import Demand
+from gpuflow.demands.volcano import in_volcanos_queue
 from gpuflow.errors import Where
 from gpuflow.kubernetes.labels import MADE_BY
 from gpuflow.readers.frame import Passive
@@ -40,4 +43,9 @@ def volcano_job(thing: Object) -> Demand | Passive:
         for name, count, pod, where in tasks:
             if count:
                 run.apart(name, pod, count, where)
-    return run.demand(thing, only_at_most=only)
+    found = run.demand(thing, only_at_most=only)
+    if isinstance(found, Passive):
+        return found
+    queue = spec.at("queue")
+    where = spec.key_where if queue is None else queue.key_where
+    return replace(found, unseen=(in_volcanos_queue(found.steps[0].name, spec.text("queue"), where),))

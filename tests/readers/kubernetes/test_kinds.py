@@ -78,6 +78,16 @@ def test_members_that_find_each_other_by_name_live_together() -> None:
     assert demand(text.replace("restartPolicy: Never", "restartPolicy: Never\n      subdomain: ring")).gangs
 
 
+def test_a_job_of_volcano_is_in_a_queue_that_only_volcano_knows() -> None:
+    for text in (
+        SAMPLES["volcano job"].text,
+        SAMPLES["volcano job"].text.replace("  tasks:", "  queue: research\n  tasks:", 1),
+    ):
+        (unseen,) = demand(text).unseen
+        name = "research" if "queue: research" in text else "default"
+        assert unseen.is_placement and f"Volcano's queue {name} has room" in unseen.because
+
+
 def test_a_cron_job_overlaps_itself_unless_it_is_told_not_to() -> None:
     text = SAMPLES["cron job"].text
     overlap = demand(text).overlap
