@@ -7,7 +7,9 @@ WORKERS ?= 2
 # What waits for something in between: programs that are killed, whole runs of Airflow.
 WORKERS_core ?= 3
 WORKERS_airflow ?= 4
-PYTEST_ARGS = -n $(or $(WORKERS_$*),$(WORKERS)) --dist worksteal
+# No test takes so many seconds: one that waits for ever says where it stands, and ends the suite with its name.
+HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+PYTEST_ARGS = -n $(or $(WORKERS_$*),$(WORKERS)) --dist worksteal $(HANGS)
 ENVIRONMENTS := core argo airflow airflow-oldest kubeflow kubeflow-backend runtime frameworks demo release
 
 # What each environment installs on top of gpuflow itself.
@@ -124,7 +126,7 @@ TESTS_argo := tests/gitops
 TESTS_airflow := tests/cluster_model/test_client.py tests/test_printable.py
 test-core: .venvs/core/.ready
 	@echo "== core"
-	@.venvs/core/bin/python -m pytest tests -n $(WORKERS_core) --dist worksteal -m "not go and not control_plane and not cluster and not s3 and not clouds" \
+	@.venvs/core/bin/python -m pytest tests -n $(WORKERS_core) --dist worksteal $(HANGS) -m "not go and not control_plane and not cluster and not s3 and not clouds" \
 	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow --ignore tests/gitops \
 	  --ignore tests/cluster_model/test_client.py
 
@@ -142,11 +144,11 @@ test-airflow-oldest: .venvs/airflow-oldest/.ready
 	@echo "== airflow, the oldest"
 	@.venvs/airflow-oldest/bin/python -c 'import airflow; print("Airflow", airflow.__version__)'
 	@GPUFLOW_TEST_TARGET=airflow .venvs/airflow-oldest/bin/python -m pytest $(OLDEST_airflow:%=tests/targets/airflow/test_airflow_%.py) \
-	  -n $(WORKERS) --dist loadfile
+	  -n $(WORKERS) --dist loadfile $(HANGS)
 
 test-runtime: .venvs/runtime/.ready
 	@echo "== runtime with object storage"
-	@.venvs/runtime/bin/python -m pytest tests/runtime -m s3 -n $(WORKERS_core) --dist worksteal
+	@.venvs/runtime/bin/python -m pytest tests/runtime -m s3 -n $(WORKERS_core) --dist worksteal $(HANGS)
 
 # Not part of make test: it needs Go and npm, for the emulators of Google Cloud Storage and Azure Blob, and gcsfs and adlfs
 # in an environment of their own. What is in CLOUDS already is used; nothing of the other environments is.
@@ -194,7 +196,7 @@ test-oracles: .venvs/core/.ready .venvs/argo/.ready
 
 test-control-plane: .venvs/core/.ready .venvs/airflow/.ready
 	@echo "== control plane: etcd, API server, controllers, scheduler"
-	@.venvs/core/bin/python -m pytest tests/cluster tests/retries tests/readers/live -m control_plane $(addprefix --ignore ,$(GANGS))
+	@.venvs/core/bin/python -m pytest tests/cluster tests/retries tests/readers/live -m control_plane -o faulthandler_timeout=600 $(addprefix --ignore ,$(GANGS))
 
 # The supervisor's own code under the explorer, and under kill -9; docs/design/supervisor.md says what is shown.
 DEPTH ?= 2

@@ -299,16 +299,23 @@ class Leader:
         self.say("go")
 
     def say(self, what: str, **facts: Any) -> None:
-        self._connection.sendall(words.pack(what, **facts))
+        self.send(words.pack(what, **facts))
+
+    def send(self, *messages: bytes) -> None:
+        """All at once: the member hears the second before it can act on the first."""
+        self._connection.sendall(b"".join(messages))
 
     def hear(self, what: str) -> dict[str, Any]:
-        for line in self._stream:
+        until, heard = time.monotonic() + 30, []
+        while time.monotonic() < until and (line := self._stream.readline()):
             message = words.unpack(line)
             if message["say"] == what:
                 return message
             if message["say"] == "beat":
                 self.say("beat")
-        raise AssertionError(f"the member left and did not say {what}")
+            else:
+                heard.append(message["say"])
+        raise AssertionError(f"the member did not say {what}, but {heard}")
 
 
 def test_a_rank_takes_orders_until_the_program_is_over_and_each_once(tmp_path: Path) -> None:
@@ -317,8 +324,7 @@ def test_a_rank_takes_orders_until_the_program_is_over_and_each_once(tmp_path: P
     assert leader.hear("returned") == {"say": "returned", "order": 1, "code": 4}
     leader.say("run", order=1, command="echo again >>$OWN/ran")
     assert leader.hear("returned")["code"] == 255
-    leader.say("over", code=0)
-    leader.say("run", order=2, command="echo late >>$OWN/ran")
+    leader.send(words.pack("over", code=0), words.pack("run", order=2, command="echo late >>$OWN/ran"))
     assert leader.hear("returned")["code"] == 255
     assert leader.hear("ended")["outcome"] == SUCCEEDED
     leader.say("verdict", code=0, outcome=SUCCEEDED, because="all is well")
