@@ -155,7 +155,7 @@ def operator_of(this: StepTask, bound: Mapping[str, Any], items: Any = None, map
     if lost:
         raise GpuflowError(loss.refusal_by_hand(caller()) for loss in lost)
     _refuse_interval(step)
-    unlike = [Finding("GF378", problem, caller(), hint) for _, problem, hint in gang_refusals(step, site.gangs.kind)]
+    unlike = [Finding("GF378", problem, caller(), hint) for _, problem, hint in gang_refusals(step, site.gangs.made_as)]
     if unlike:
         raise GpuflowError(unlike)
     around = more.get("task_group") or _current_group(more.get("dag"))

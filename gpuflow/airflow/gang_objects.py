@@ -18,7 +18,7 @@ from gpuflow.airflow.refusals import EXISTS, NEVER, NOT_INSTALLED, Refusal, read
 from gpuflow.airflow.step_pods import CHECKED
 from gpuflow.airflow.waiting import WaitingPod
 from gpuflow.runtime.gang_before import owner_of
-from gpuflow.runtime.gang_kinds import JOBSET, WORDS, GangKind
+from gpuflow.runtime.gang_kinds import JOBSET, WORDS, First, GangKind, word_of
 from gpuflow.runtime.gang_object import Gang, Names, templates
 
 PODS_ONLY = "kubernetes_pod_operator"
@@ -34,8 +34,9 @@ def refusal_of(status: int | None, body: str | bytes | None, kind: GangKind = JO
     """The meaning of a failed request to create a gang's object."""
     refusal = read_refusal(status, body)
     if status == 404:
-        words = f"{NOT_INSTALLED}{kind.api_version} there"
-        return Refusal(NEVER, words, f"the cluster has no {kind.name}, or not this namespace (HTTP 404)", "GF503")
+        words = f"{NOT_INSTALLED}{' or no '.join(kind.served_by)} there"
+        names = " or no ".join((kind.name, *([] if kind.before is None else [kind.before.plural])))
+        return Refusal(NEVER, words, f"the cluster has no {names}, or not this namespace (HTTP 404)", "GF503")
     because = refusal.because.replace("create pods", f"create {kind.name}s").replace("the pod", f"the {kind.name}")
     return refusal._replace(because=because)
 
@@ -48,10 +49,12 @@ class StepGangs(WaitingPod):
     leader_on_demand: Mapping[str, Any] | None
     kind: str
     """As `gangs.kind` of a site says it."""
+    scheduler: str | None
+    """As `gangs.scheduler` of a site says it."""
 
     @property
     def _kind(self) -> GangKind:
-        return WORDS[self.kind]
+        return WORDS[word_of(self.kind, self.scheduler)]
 
     @property
     def what(self) -> str:  # type: ignore[override]
@@ -78,7 +81,7 @@ class StepGangs(WaitingPod):
         """The object of an attempt, without its name and number."""
         from gpuflow.pod.gang_kinds import SPELLINGS
 
-        return SPELLINGS[self.kind].build(pod, self.workers, leader)
+        return SPELLINGS[self._kind.word].build(pod, self.workers, leader)
 
     def _manifest(self, context: Context, ledger: books.Ledger) -> dict[str, Any]:
         """The object of the next attempt: its number, the counts before it, and whose it is."""
@@ -115,10 +118,10 @@ class StepGangs(WaitingPod):
 
     def _create(self, manifest: dict[str, Any]) -> None:
         first, body = self._kind.apart(manifest)
-        if first is None:
+        if self._kind.before is None or first is None:
             self._objects.create_namespaced_custom_object(*self._where, body)
             return
-        where, name = (*self._where[:3], self._kind.before or ""), first["metadata"]["name"]
+        where, name = self._place(self._kind.before), first["metadata"]["name"]
         try:
             self._objects.create_namespaced_custom_object(*where, first)
         except ApiException as answer:
@@ -128,12 +131,23 @@ class StepGangs(WaitingPod):
             if self._asked(lambda: self._objects.get_namespaced_custom_object(*self._where, name)) is None:
                 self._objects.delete_namespaced_custom_object(*where, name)
                 self._make_again(where, first)
-        made = self._made_or_cleared(body, where, name)
+        self._give(self._made_or_cleared(body, where, name))
+
+    def _place(self, first: First) -> tuple[str, str, str, str]:
+        """Where what must be there before an attempt is, as the client takes it."""
+        return first.group, first.version, self._namespace(), first.plural
+
+    def _give(self, made: Mapping[str, Any]) -> None:
+        """Let what had to be there before an attempt go with it from now on."""
+        if self._kind.before is None:
+            return
+        where, name = self._place(self._kind.before), made["metadata"]["name"]
         owned = {"metadata": {"ownerReferences": [owner_of(self._kind, made)]}}
         try:
             self._asked(lambda: self._objects.patch_namespaced_custom_object(*where, name, owned))
         except ApiException as refusal:
-            self.log.warning("%s %s stays when its %s is deleted: %s", first["kind"], name, self.what, refusal)
+            what = f"{self._kind.before.plural} {name}"
+            self.log.warning("%s stays when its %s is deleted: %s", what, self.what, refusal)
 
     def _make_again(self, where: tuple[str, ...], first: dict[str, Any]) -> None:
         try:

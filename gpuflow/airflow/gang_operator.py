@@ -18,9 +18,10 @@ from gpuflow.airflow.gang_objects import StepGangs
 from gpuflow.airflow.operator import GpuPodOperator
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context
+from gpuflow.airflow.step_pods import CHECKED
 from gpuflow.runtime import gang_outputs, outcomes, outputs
 from gpuflow.runtime.gang_following import SETTLE
-from gpuflow.runtime.gang_kinds import WORDS
+from gpuflow.runtime.gang_kinds import KINDS, WORDS, word_of
 from gpuflow.runtime.gang_verdict import Verdict
 from gpuflow.runtime.history import COSTS
 
@@ -43,6 +44,7 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
     :param leader_on_demand: fields of the leader's spec that replace its own after `fallback_after` interruptions,
         where they are not those of `on_demand`.
     :param kind: the kind of object, as `gangs.kind` of a site says it; the variables of `template` must be for it.
+    :param scheduler: who places the pods, as `gangs.scheduler` of a site says it: volcano, of a JobSet.
     :param settle: seconds after a failed rank in which one that was taken away is still looked for.
     :param kwargs: arguments of `GpuPodOperator`, but for `limits` and `sidecar_resources`. `other_node` keeps later
         attempts away from the node of the rank that failed first.
@@ -60,13 +62,15 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
         leader: Pod | None = None,
         leader_on_demand: Mapping[str, Any] | None = None,
         kind: str = "jobset",
+        scheduler: str | None = None,
         settle: float = SETTLE,
         **kwargs: Any,
     ) -> None:
         _refuse(kwargs)
-        _known(kind, leader)
+        _known(kind, scheduler, leader)
         super().__init__(template=template, **{"supervised": True, **kwargs})
         self.kind = kind
+        self.scheduler = scheduler
         self.workers = workers
         self.leader = leader
         self.leader_on_demand = leader_on_demand
@@ -79,6 +83,13 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
             if answer.status != 403:
                 raise
             self._refuse(f"Airflow may not list {self.what}s there (HTTP 403)", self._meant(answer).words, "GF503")
+
+    def _go_on(self, context: Context, ledger: books.Ledger, pods: list[dict[str, Any]]) -> Any:
+        for each in pods:
+            kept = (each["metadata"].get("labels") or {}).get(CHECKED) == "True"
+            if not kept and not each["metadata"].get("deletionTimestamp"):
+                self._give(each)  # a worker that was lost may not have come to it
+        return super()._go_on(context, ledger, pods)
 
     def _trigger(self, **arguments: Any) -> Any:
         from gpuflow.airflow.gang_trigger import GpuGangTrigger
@@ -162,18 +173,25 @@ def _sentence(rank_0: Mapping[str, Any] | None, container: str = "main") -> str:
     return f" ({line})" if line.startswith(OURS) else ""
 
 
-def _known(kind: str, leader: Pod | None) -> None:
-    if kind in WORDS and (1 if leader is None else 2) in WORDS[kind].sets:
+def _known(kind: str, scheduler: str | None, leader: Pod | None) -> None:
+    words = [each.word for each in KINDS.values()]
+    row = WORDS.get(word_of(kind, scheduler)) if kind in words else None
+    if row is not None and (1 if leader is None else 2) in row.sets:
         return
     from gpuflow.errors import Finding, GpuflowError
     from gpuflow.spec.building import caller
 
-    if kind in WORDS:
+    if row is not None:
         from gpuflow.pod.gang_kinds import shape_problem
 
-        problem, hint = shape_problem(WORDS[kind], leads=leader is not None) or ("", "")
+        problem, hint = shape_problem(row, leads=leader is not None) or ("", "")
         raise GpuflowError([Finding("GF408", problem, caller(), hint)])
-    hint = f"write one of {', '.join(WORDS)}"
+    if kind in words and scheduler is not None:
+        from gpuflow.site.gangs import scheduler_problem
+
+        problem, hint = scheduler_problem(kind, scheduler)
+        raise GpuflowError([Finding("GF416", problem, caller(), hint)])
+    hint = f"write one of {', '.join(words)}"
     raise GpuflowError([Finding("GF408", f"a gang cannot be a {kind!r}", caller(), hint)])
 
 

@@ -22,7 +22,7 @@ from gpuflow.airflow.trigger import LOST_CONNECTION, GpuPodTrigger, is_past
 from gpuflow.runtime import gang_object
 from gpuflow.runtime.api_server import Refused, Unreachable
 from gpuflow.runtime.gang_following import Draining, Following
-from gpuflow.runtime.gang_kinds import KINDS, GangKind
+from gpuflow.runtime.gang_kinds import KINDS, GangKind, kind_of
 from gpuflow.runtime.gang_object import Shape
 from gpuflow.runtime.gang_verdict import Verdict
 from gpuflow.runtime.gang_watch import Watch, waiting_words
@@ -58,7 +58,7 @@ class GpuGangTrigger(GpuPodTrigger):
 
     def meaning_of(self, status: int | None, body: str | bytes | None) -> Refusal:
         """The meaning of a failed request to create the gang."""
-        return refusal_of(status, body, self._kind)
+        return refusal_of(status, body, kind_of(self.manifest or {}) or self._kind)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """As of a pod, and what is known of the gang."""
@@ -81,12 +81,14 @@ class GpuGangTrigger(GpuPodTrigger):
         return f"{folder(self.pod_namespace, self._kind)}/{self.pod_name}"
 
     async def _try_to_create(self, api: Any) -> None:
-        first, body = self._kind.apart(self.manifest or {})
-        place = folder(self.pod_namespace, self._kind)
-        if first is not None:
+        kind = kind_of(self.manifest or {}) or self._kind
+        first, body = kind.apart(self.manifest or {})
+        place = folder(self.pod_namespace, kind)
+        if kind.before is not None and first is not None:
             try:
-                beside = f"{place.rpartition('/')[0]}/{self._kind.before}"
-                await request(api.api_client, "POST", beside, [("dryRun", "All")], first)
+                await request(
+                    api.api_client, "POST", kind.before.folder(self.pod_namespace), [("dryRun", "All")], first
+                )
             except ApiException as answer:
                 if self.meaning_of(answer.status, answer.body).then != EXISTS:
                     raise

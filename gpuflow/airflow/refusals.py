@@ -7,7 +7,7 @@ import re
 from typing import Literal, NamedTuple
 
 from gpuflow.quantity import Quantity
-from gpuflow.runtime.gang_kinds import KINDS
+from gpuflow.runtime.gang_kinds import WORDS
 
 WAIT: Literal["wait"] = "wait"
 AGAIN: Literal["again"] = "again"
@@ -37,14 +37,15 @@ _FORBIDDEN = "cannot create resource"
 
 def way_out(words: str) -> str:
     """What helps against a refusal for good."""
-    made = [(plural, kind.group) for kind in KINDS.values() for plural in (kind.plural, kind.before) if plural]
-    is_gang = any(f"{plural}.{group} is forbidden" in words for plural, group in made)
+    made = {each for kind in WORDS.values() for each in (kind, kind.before) if each is not None}
+    is_gang = any(f"{each.plural}.{each.group} is forbidden" in words for each in made)
     if is_gang and (_FORBIDDEN in words or "cannot list resource" in words):
         return "apply what gpuflow site gang --engine airflow prints, with the accounts of this Airflow"
     if words.startswith(NOT_INSTALLED):
         from gpuflow.pod.gang_kinds import SPELLINGS
 
-        needs = next((each.needs for each in SPELLINGS.values() if f" {each.kind.api_version} " in words), "it")
+        served = [each for each in SPELLINGS.values() if all(f" {api} " in words for api in each.kind.served_by)]
+        needs = max(served, key=lambda each: len(each.kind.served_by)).needs if served else "it"
         return f"install {needs} in the cluster, or name a namespace that is there"
     if _FORBIDDEN in words:
         return "give the account that Airflow uses there a Role that may create, get, list, patch and delete pods"

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
             from gpuflow.targets.kubeflow.gangs import ACCOUNT
 
             runs = site.engine("kubeflow").service_account or ACCOUNT
-            put("---\n".join(map(emit, gang_role(runs, namespace_of(args, site), site.gangs.kind))))
+            put("---\n".join(map(emit, gang_role(runs, namespace_of(args, site), site.gangs.made_as))))
             return 0
         if args.engine == "airflow":
             return _airflow_gang(args, site)
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
                 hint="set gangs: {service_account: gpuflow-gang}",
             )
         reports = site.engine("argo").executor is None
-        name, kind = site.gangs.service_account, site.gangs.kind
+        name, kind = site.gangs.service_account, site.gangs.made_as
         account = gang_account(name, namespace_of(args, site), reports=reports, kind=kind)
         put("---\n".join(map(emit, account)))
         return 0
@@ -130,7 +130,7 @@ def _airflow_gang(args: argparse.Namespace, site: Site) -> int:
                 hint="write it like airflow/airflow-worker",
             )
     accounts = [(namespace, name) for namespace, _, name in given]
-    put("---\n".join(map(emit, airflow_role(accounts, namespace_of(args, site), site.gangs.kind))))
+    put("---\n".join(map(emit, airflow_role(accounts, namespace_of(args, site), site.gangs.made_as))))
     return 0
 
 

@@ -121,7 +121,7 @@ def _step(
     def whole(pod: Mapping[str, Any]) -> Mapping[str, Any]:
         # The ranks of a gang are no pods of the engine's: it runs the pod that looks after them.
         outputs = bool(planned.step.outputs)
-        made = as_queued(pod, site.gangs.kind) if gang is not None else with_engine(pod, parts, has_outputs=outputs)
+        made = as_queued(pod, site.gangs.made_as) if gang is not None else with_engine(pod, parts, has_outputs=outputs)
         if parts.service_account is None:
             return made
         # A run has one account, for the steps that name none.
@@ -171,8 +171,8 @@ def _pod_sets(gang: Gang | None, pod: Mapping[str, Any], leader: Mapping[str, An
 
 def _other_queues(plan: Plan) -> Iterator[Unseen]:
     """Gangs that wait in a queue which is not Kueue's."""
-    kind = SPELLINGS[plan.site.gangs.kind].kind
-    for each in plan.containers if kind.integration is None else ():
+    kind = SPELLINGS[plan.site.gangs.made_as].kind
+    for each in plan.containers if not kind.in_kueue else ():
         if each.step.gang is not None:
             yield in_volcanos_queue(each.name, each.step.queue or plan.site.queue, each.where("queue"))
 

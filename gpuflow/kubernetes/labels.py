@@ -22,7 +22,7 @@ QUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
 QUEUED_BY: Final = "kueue.x-k8s.io/pod-suspending-parent"
 """An annotation of pods: the integration of Kueue that queues the object which makes them."""
 MADE_BY: Final = "gpuflow.dev/made-by"
-"""An annotation of pods that a check looks at: the kind of their gang, where Kueue has no integration for it."""
+"""An annotation of pods that a check looks at: the kind of their gang, where its queue is not one of Kueue's."""
 
 INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 

@@ -150,7 +150,7 @@ def _main(
         command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command, gpus)
         mounts += more
         variables += supervisor_environment(engine)
-    variables += gang_environment(step, sum(device_resources.values()), site.gangs.kind)
+    variables += gang_environment(step, sum(device_resources.values()), site.gangs.made_as)
     amounts = {
         "cpu": step.cpu,
         "memory": step.memory,

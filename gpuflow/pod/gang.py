@@ -88,7 +88,10 @@ def as_queued(pod: Mapping[str, Any], kind: str = DEFAULT) -> dict[str, Any]:
     """A rank's pod as a check looks at it: the gang's object is what Kueue queues, where it knows the kind."""
     of = SPELLINGS[kind]
     made = of.as_made(pod)
-    maker = {MADE_BY: of.kind.word} if of.kind.integration is None else {QUEUED_BY: of.kind.integration}
+    # A namespace's default queue of Kueue's takes in what it knows, also where the step's queue is another's.
+    maker = {} if of.kind.integration is None else {QUEUED_BY: of.kind.integration}
+    if not of.kind.in_kueue:
+        maker[MADE_BY] = of.kind.word
     metadata = made["metadata"]
     return {**made, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **maker}}}
 

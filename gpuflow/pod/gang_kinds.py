@@ -1,4 +1,4 @@
-"""The kinds of objects that a gang can be, as they are compiled: the site names one (`gangs.kind`).
+"""The kinds of objects that a gang can be, as they are compiled: the site names one (`gangs.kind`, `gangs.scheduler`).
 
 What the runtime must know of each is in `gpuflow.runtime.gang_kinds`. A kind is here when it is whole: made, accepted,
 followed, judged, counted by the check and deleted.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gpuflow.pod import gang_jobset, gang_mpijob, gang_pytorchjob, gang_trainjob, gang_volcano
-from gpuflow.runtime.gang_kinds import JOBSET, MPIJOB, PYTORCHJOB, TRAINJOB, VOLCANO, GangKind
+from gpuflow.pod import gang_jobset, gang_mpijob, gang_podgroup, gang_pytorchjob, gang_trainjob, gang_volcano
+from gpuflow.runtime.gang_kinds import JOBSET, JOBSET_BY_VOLCANO, MPIJOB, PYTORCHJOB, TRAINJOB, VOLCANO, GangKind
 from gpuflow.spec.step import Step
 
 Refusal = tuple[tuple[str, ...], str, str]
@@ -47,11 +47,13 @@ class SpelledKind(NamedTuple):
         patch: how an attempt ended is noted on it, so that a launcher that comes back need not judge again.
         """
         verbs = ["create", "get", "list", "patch", "delete"]
-        plurals = [self.kind.plural, *([] if self.kind.before is None else [self.kind.before])]
-        own = {"apiGroups": [self.kind.group], "resources": plurals, "verbs": verbs}
+        plurals = {self.kind.group: [self.kind.plural]}
+        if self.kind.before is not None:
+            plurals.setdefault(self.kind.before.group, []).append(self.kind.before.plural)
+        own = [{"apiGroups": [group], "resources": names, "verbs": list(verbs)} for group, names in plurals.items()]
         inner = {"apiGroups": [JOBSET.group], "resources": [JOBSET.plural], "verbs": ["get"]}
         jobs = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list"]}
-        return [own, *([inner] if self.kind.through else []), *([jobs] if self.kind.has_jobs else [])]
+        return [*own, *([inner] if self.kind.through else []), *([jobs] if self.kind.has_jobs else [])]
 
 
 def _field(path: str) -> dict[str, Any]:
@@ -131,5 +133,16 @@ SPELLINGS: dict[str, SpelledKind] = {
         _no_queue_priority,
         as_made=gang_volcano.as_scheduled,
     ),
+    JOBSET_BY_VOLCANO.word: SpelledKind(
+        JOBSET_BY_VOLCANO,
+        gang_podgroup.jobset_of,
+        gang_jobset.RANK,
+        lambda first: _field(gang_jobset.COORDINATOR),
+        "JobSet 0.12 and Volcano 1.14",
+        "whose pods Volcano's scheduler places all together or not at all, by a PodGroup, in a queue of Volcano's and "
+        "not of Kueue's. A preemption there is an interruption",
+        _no_queue_priority,
+        as_made=gang_volcano.as_scheduled,
+    ),
 }
-"""By the word of the site."""
+"""By the words of the site: `gangs.kind`, and `gangs.scheduler` where it says one."""

@@ -17,8 +17,10 @@ from gpuflow.runtime.gang_kinds import VOLCANO
 
 RANK = f"metadata.labels['{VOLCANO.rank}']"
 SCHEDULER = "volcano"
-NO_QUEUE_PRIORITY = "a Volcano Job has no priority of Kueue's: priority.queue would be lost"
-WITHOUT_QUEUE_PRIORITY = "use priority.pod, by which Volcano orders its queues, or set gangs.kind: jobset in the site"
+NO_QUEUE_PRIORITY = "a queue of Volcano's has no priority of Kueue's: priority.queue would be lost"
+WITHOUT_QUEUE_PRIORITY = (
+    "use priority.pod, by which Volcano orders its queues, or let the site say gangs: {kind: jobset} without a scheduler"
+)
 
 
 def host_of(first: str) -> str:
@@ -29,20 +31,16 @@ def host_of(first: str) -> str:
 def vcjob_of(pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """One attempt as a Job of Volcano, of the pod of each worker. Beside a leader, rank 0, there are two tasks."""
     parts = parts_of(pod)
-    if QUEUE_PRIORITY_LABEL in parts.queued:
-        raise fail("GF408", NO_QUEUE_PRIORITY, hint=WITHOUT_QUEUE_PRIORITY)
     tasks = [_task(WORKERS, workers, pod)]
     if leader is not None:
         tasks.insert(0, _task(LEADER, 1, leader))
-    priority, queue = pod["spec"].get("priorityClassName"), parts.queued.get(QUEUE_LABEL)
     return {
         "apiVersion": VOLCANO.api_version,
         "kind": VOLCANO.kind,
         "metadata": {"labels": parts.labels},
         "spec": {
             "schedulerName": pod["spec"].get("schedulerName") or SCHEDULER,
-            **({"queue": queue} if queue else {}),
-            **({"priorityClassName": priority} if priority else {}),
+            **queued_fields(pod),
             "minAvailable": sum(task["replicas"] for task in tasks),
             # Nothing is ever restarted; 0 would become 3.
             "maxRetry": 1,
@@ -56,10 +54,20 @@ def vcjob_of(pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any] | N
     }
 
 
+def queued_fields(pod: Mapping[str, Any]) -> dict[str, str]:
+    """Where Volcano queues a gang and before whom: fields of its Job, and of its PodGroup."""
+    labels = pod["metadata"].get("labels", {})
+    if QUEUE_PRIORITY_LABEL in labels:
+        raise fail("GF408", NO_QUEUE_PRIORITY, hint=WITHOUT_QUEUE_PRIORITY)
+    found = {"queue": labels.get(QUEUE_LABEL), "priorityClassName": pod["spec"].get("priorityClassName")}
+    return {key: value for key, value in found.items() if value}
+
+
 def as_scheduled(pod: Mapping[str, Any]) -> dict[str, Any]:
     """A rank's pod as Volcano makes it: in no queue of Kueue's."""
     metadata = pod["metadata"]
-    labels = {key: value for key, value in metadata["labels"].items() if key not in (QUEUE_LABEL, QUEUE_PRIORITY_LABEL)}
+    own = metadata.get("labels", {})
+    labels = {key: value for key, value in own.items() if key not in (QUEUE_LABEL, QUEUE_PRIORITY_LABEL)}
     return {**pod, "metadata": {**metadata, "labels": labels}, "spec": {"schedulerName": SCHEDULER, **pod["spec"]}}
 
 

@@ -66,10 +66,10 @@ def launcher_for(
     words = ["gang", *_options(pipeline, name, step, spelling, engine, owner)]
     of_leader = None if leader is None else changes_of(pipeline, name, site, leads=True)
     words += later_words(changes_of(pipeline, name, site), of_leader, spelling)
-    container_name = SPELLINGS[site.gangs.kind].kind.container
+    container_name = SPELLINGS[site.gangs.made_as].kind.container
     if container_name != MAIN:
         words.append(f"--container={container_name}")
-    words += manifest_words(gang_object(step, rank, first, site.gangs.kind), spelling, is_open)
+    words += manifest_words(gang_object(step, rank, first, site.gangs.made_as), spelling, is_open)
     image = site.gangs.image or step.image
     assert image is not None  # the rules refuse a step without one
     container: dict[str, Any] = {

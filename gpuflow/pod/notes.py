@@ -99,13 +99,13 @@ def _hooks(each: PlannedStep, site: Site) -> Iterator[Finding]:
 
 
 def _gang_kind(plan: Plan) -> Iterator[Finding]:
-    """One note for all gangs that are no JobSets."""
-    gangs, kind = [each for each in plan.containers if each.step.gang is not None], plan.site.gangs.kind
+    """One note for all gangs that are no JobSets, or that the cluster's scheduler does not place."""
+    gangs, kind = [each for each in plan.containers if each.step.gang is not None], plan.site.gangs.made_as
     if not gangs or kind == DEFAULT:
         return
     spelled = SPELLINGS[kind]
     names = shortened([f'"{each.name}"' for each in gangs])
-    queued = spelled.kind.integration is not None and any(each.step.queue or plan.site.queue for each in gangs)
+    queued = spelled.kind.in_kueue and any(each.step.queue or plan.site.queue for each in gangs)
     steps = "step" if len(gangs) == 1 else "steps"
     message = f"{steps} {names}: each attempt is a {spelled.kind.name}, {spelled.notes}"
     hint = f"the cluster needs {spelled.needs}"
@@ -166,6 +166,6 @@ def _topology(each: PlannedStep, site: Site) -> Iterator[Finding]:
     else:
         text = f'step "{each.name}": the scheduler keeps the gang in one {level}, by affinity on {label}, pod by pod'
         hint = "the first pod decides, and the others may find no room there"
-        if queue is not None and SPELLINGS[site.gangs.kind].kind.integration is not None:
+        if queue is not None and SPELLINGS[site.gangs.made_as].kind.in_kueue:
             hint += f"; if the flavors of queue {queue} have a Kueue Topology, name it in topology.queues of the site"
     yield Finding("GF399", text, where, hint, "note")

@@ -174,7 +174,7 @@ def supervised(
     if step.gang is not None:
         sharded = step.checkpoint is not None and step.checkpoint.sharded
         options |= {"gang": step.gang.pods, "gang-port": star_port(step.gang), "sharded": sharded}
-        if step.gang.leader is not None and not engine.leads and not WORDS[site.gangs.kind].label_is_rank:
+        if step.gang.leader is not None and not engine.leads and not WORDS[site.gangs.made_as].label_is_rank:
             options["rank-offset"] = 1
         options["mpi"] = mpi_slots(step, gpus, leads=engine.leads)
     options |= _budgets(step, site, engine.restarts)

@@ -15,7 +15,7 @@ GROUP = "gang"
 
 def asks_kueue(step: Step, site: Site) -> bool:
     """Whether Kueue places the step's pods together: only those of a gang are one workload, and not in every queue."""
-    if WORDS[site.gangs.kind].integration is None:
+    if not WORDS[site.gangs.made_as].in_kueue:
         return False
     together = step.gang is not None and step.topology is not None and step.topology.same is not None
     return together and (step.queue or site.queue) in site.topology.queues

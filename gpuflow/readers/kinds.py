@@ -45,7 +45,7 @@ READERS: dict[tuple[str, str], Reader] = {
 
 _OF_KUBERNETES = ("", "apps", "autoscaling", "batch", "policy")
 _STARTS_PODS = ("sparkoperator.k8s.io",)
-_SERVES_OTHERS = ("ClusterTrainingRuntime", "TrainingRuntime")
+_SERVES_OTHERS = ("ClusterTrainingRuntime", "TrainingRuntime", "PodGroup")
 
 
 def starts_nothing(kind: str, group: str) -> bool:

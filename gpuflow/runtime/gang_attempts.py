@@ -133,8 +133,7 @@ class Launcher:
 
     def _adopt(self, jobset: dict[str, Any]) -> None:
         """A gang of a launcher before us goes with our pod now, and no longer with that one's."""
-        if self.gang.kind.before is not None:
-            gang_before.give(self.api, self._first_folder, self.gang.kind, jobset)
+        self._give(jobset)
         owners = jobset["metadata"].get("ownerReferences") or ()
         if self.options.owner != "pod" or self._own is None or any(each["uid"] == self._own["uid"] for each in owners):
             return
@@ -153,11 +152,11 @@ class Launcher:
         self.alive = f"{self.folder}/{name}"
         while True:
             try:
-                if first is not None and self.api.present(self.alive) is None:
-                    gang_before.prepare(self.api, self._first_folder, first, self.gang.is_ours)
+                kind = self.gang.kind
+                if kind.before is not None and first is not None and self.api.present(self.alive) is None:
+                    gang_before.prepare(self.api, kind.before.folder(self.namespace), first, self.gang.is_ours)
                 made = self.api.patiently(lambda: self.api.create(self.folder, body))
-                if first is not None:
-                    gang_before.give(self.api, self._first_folder, self.gang.kind, made)
+                self._give(made)
                 size = self.gang.shape.size
                 say(f"{self.what} {name}: created in {self.namespace}, attempt {attempt}, {size} pods{unlike}")
                 return made
@@ -175,10 +174,15 @@ class Launcher:
                 return there
             time.sleep(LOOK)
 
-    @property
-    def _first_folder(self) -> str:
-        """The address of what must be there before an attempt is made."""
-        return f"{self.folder.rpartition('/')[0]}/{self.gang.kind.before}"
+    def _give(self, jobset: dict[str, Any]) -> None:
+        """What had to be there before an attempt goes with it; what it needs of that and somebody took is made anew."""
+        kind = self.gang.kind
+        if kind.before is None:
+            return
+        notes = (gang_object.ATTEMPT, gang_object.FAILURES, gang_object.INTERRUPTIONS)
+        counts = [gang_object.number(jobset, note) for note in notes]
+        first, _ = kind.apart(self.gang.body(counts[0], counts[1], counts[2], gang_object.before(jobset)))
+        gang_before.give(self.api, kind.before.folder(self.namespace), kind, jobset, first)
 
     def follow(self, jobset: dict[str, Any]) -> Verdict:
         """One attempt until it has ended, with its log and every change of its state."""

@@ -1,4 +1,6 @@
-"""What must be there before the object of an attempt, and goes with it: the TrainingRuntime of a TrainJob."""
+"""What must be there before the object of an attempt, and goes with it: the TrainingRuntime of a TrainJob, or the
+PodGroup in which Volcano places a JobSet.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,24 @@ def prepare(api: ApiServer, folder: str, first: dict[str, Any], is_ours: Callabl
         api.patiently(lambda: api.create(folder, first))
 
 
-def give(api: ApiServer, folder: str, kind: GangKind, made: Mapping[str, Any]) -> None:
-    """Let what has the name of an attempt's object go with it from now on."""
+def give(
+    api: ApiServer, folder: str, kind: GangKind, made: Mapping[str, Any], first: Mapping[str, Any] | None = None
+) -> None:
+    """Let what has the name of an attempt's object go with it from now on. `first`: made anew where it is gone.
+
+    It goes with the run until then, and what ended that may have taken it away and left the object.
+    """
     name = made["metadata"]["name"]
-    change = {"metadata": {"ownerReferences": [owner_of(kind, made)]}}
+    owners = {"ownerReferences": [owner_of(kind, made)]}
     try:
-        api.patiently(lambda: api.merge(f"{folder}/{name}", change))
+        try:
+            api.patiently(lambda: api.merge(f"{folder}/{name}", {"metadata": owners}))
+        except Refused as refusal:
+            if refusal.status != 404 or first is None:
+                raise
+            again = {**first, "metadata": {**first["metadata"], **owners}}
+            api.patiently(lambda: api.create(folder, again))
+            say(f"{_called(first)}: it was gone, and is made anew")
     except Refused as refusal:
         say(f"{refusal}; what stands before {kind.name} {name} may go sooner or later than it")
 

@@ -6,19 +6,43 @@ controller does when a pod is lost. How it ended is judged in the same way for a
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Callable, Mapping, NamedTuple  # noqa: UP035 (runs on Python 3.8)
 
 from gpuflow.runtime import gang_sets, object_state
 from gpuflow.runtime.gang_sets import PodSet
 
 
+class First(NamedTuple):
+    """What must be there before the object of an attempt, has its name, and goes with it."""
+
+    key: str
+    """Where it stands beside the object, as long as both are ours to make."""
+    api_version: str
+    plural: str
+    tie: Callable[[dict[str, Any], str], None]
+    """Lets the object refer to it by this name."""
+
+    @property
+    def group(self) -> str:
+        return self.api_version.partition("/")[0]
+
+    @property
+    def version(self) -> str:
+        return self.api_version.partition("/")[2]
+
+    def folder(self, namespace: str) -> str:
+        """The address of all of them in a namespace."""
+        return f"/apis/{self.api_version}/namespaces/{namespace}/{self.plural}"
+
+
 class GangKind(NamedTuple):
     """What must be known of a kind to make, find, follow and delete a gang of it."""
 
     name: str
-    """What it is called in sentences; no two have the same."""
+    """What it is called in sentences; no two have the same, but for who schedules them."""
     word: str
-    """What a site calls it, and an operator of Airflow."""
+    """What a site calls it, and an operator of Airflow; with its scheduler, where they name one."""
     kind: str
     """As manifests name it: two groups may have the same."""
     api_version: str
@@ -55,8 +79,8 @@ class GangKind(NamedTuple):
     """Quota keys of what else its controller makes, once for each object."""
     sets: tuple[int, ...] = (1, 2)
     """Of how many sets of pods it can be made: two are a leader and its workers."""
-    before: str | None = None
-    """The plural of what must be there first, in its group: it stands beside the object, as `runtime`."""
+    before: First | None = None
+    """What must be there first."""
     leading_job: str | None = None
     """What follows its name in that of the Job that makes its first pod, where it makes the others itself."""
     roles: tuple[str, str] = ("leader", "worker")
@@ -69,6 +93,8 @@ class GangKind(NamedTuple):
     """How it is deleted; `Foreground`: its pods go first."""
     leaves_all: bool = True
     """Whether what its controller makes stays until the object is deleted, and not only until it has ended."""
+    scheduler: str | None = None
+    """Who queues its pods and places all of them or none, where the site says so. Its queues are not Kueue's."""
 
     @property
     def group(self) -> str:
@@ -77,6 +103,16 @@ class GangKind(NamedTuple):
     @property
     def version(self) -> str:
         return self.api_version.partition("/")[2]
+
+    @property
+    def in_kueue(self) -> bool:
+        """Whether the queue that a step names is one of Kueue's."""
+        return self.integration is not None and self.scheduler is None
+
+    @property
+    def served_by(self) -> tuple[str, ...]:
+        """The versions of the APIs that must be served for it to be made."""
+        return (self.api_version, *([] if self.before is None else [self.before.api_version]))
 
     def templates(self, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The pod templates, each with a container that has a name."""
@@ -88,16 +124,17 @@ class GangKind(NamedTuple):
     def apart(self, manifest: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         """What must be there first, if anything, and the object itself, as the API server takes them."""
         made = dict(manifest)
-        runtime = made.pop("runtime", None)
-        if self.before is None or runtime is None:
+        first = None if self.before is None else made.pop(self.before.key, None)
+        if self.before is None or first is None:
             return None, made
+        made = copy.deepcopy(made)
         metadata = made["metadata"]
-        made["spec"] = {**made["spec"], "runtimeRef": {**made["spec"]["runtimeRef"], "name": metadata["name"]}}
+        self.before.tie(made, metadata["name"])
         same = ("name", "namespace", "annotations", "ownerReferences")
         kept = {key: metadata[key] for key in same if key in metadata}
         # A queue is for the object alone.
         labels = {key: value for key, value in (metadata.get("labels") or {}).items() if not key.startswith("kueue.")}
-        return {**runtime, "metadata": {**kept, "labels": labels}}, made
+        return {**first, "metadata": copy.deepcopy({**kept, "labels": labels})}, made
 
     def jobset_spec(self, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
         """Where the fields of a JobSet are, if it has any."""
@@ -138,6 +175,23 @@ def _volcano_as_job(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**document, "status": {"conditions": [failed]}}
 
 
+GROUP = "scheduling.k8s.io/group-name"
+"""The annotation of a pod by which Volcano's scheduler knows its PodGroup."""
+
+
+def _name_runtime(made: dict[str, Any], name: str) -> None:
+    made["spec"]["runtimeRef"]["name"] = name
+
+
+def _join_group(made: dict[str, Any], name: str) -> None:
+    for each in gang_sets.of_jobset(made):
+        metadata = each.template.setdefault("metadata", {})
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), GROUP: name}
+
+
+RUNTIME = First("runtime", "trainer.kubeflow.org/v1alpha1", "trainingruntimes", _name_runtime)
+POD_GROUP = First("podGroup", "scheduling.volcano.sh/v1beta1", "podgroups", _join_group)
+
 JOBSET = GangKind(
     "JobSet",
     "jobset",
@@ -156,6 +210,13 @@ JOBSET = GangKind(
     service_for_each=False,
     pod_sets=gang_sets.of_jobset,
 )
+JOBSET_BY_VOLCANO = JOBSET._replace(
+    word="jobset+volcano",
+    scheduler="volcano",
+    before=POD_GROUP,
+    beside=("count/podgroups.scheduling.volcano.sh",),
+)
+"""A JobSet whose pods Volcano places, all of them or none: they are of one PodGroup, which is made before it."""
 PYTORCHJOB = GangKind(
     "PyTorchJob",
     "pytorchjob",
@@ -198,7 +259,7 @@ TRAINJOB = GangKind(
         "configmaps",
         "count/configmaps",
     ),
-    before="trainingruntimes",
+    before=RUNTIME,
     through=True,
     # Trainer refuses every change of a TrainJob whose runtime is gone, also the last one of a deletion that waits for
     # what the TrainJob owns: it would never end.
@@ -253,14 +314,21 @@ MPIJOB = GangKind(
 )
 KINDS = {each.name: each for each in (JOBSET, TRAINJOB, PYTORCHJOB, MPIJOB, VOLCANO)}
 """By what each is called."""
-WORDS = {each.word: each for each in KINDS.values()}
-"""By the word that a site says it with, as does an operator of Airflow."""
+WORDS = {each.word: each for each in (*KINDS.values(), JOBSET_BY_VOLCANO)}
+"""By the words that a site says it with, as does an operator of Airflow."""
+
+
+def word_of(kind: str, scheduler: str | None) -> str:
+    """The word for a kind and who schedules it."""
+    return kind if scheduler is None else f"{kind}+{scheduler}"
 
 
 def kind_of(manifest: Mapping[str, Any]) -> GangKind | None:
-    """The kind of an object, by its kind and its group; None for one that a gang cannot be."""
+    """The kind of an object, by its kind and its group, and by what stands beside it; None where it can be no gang."""
     group = str(manifest.get("apiVersion") or "").partition("/")[0]
-    return next((each for each in KINDS.values() if (each.kind, each.group) == (manifest.get("kind"), group)), None)
+    rows = [each for each in WORDS.values() if (each.kind, each.group) == (manifest.get("kind"), group)]
+    whole = [each for each in rows if each.before is not None and each.before.key in manifest]
+    return next(iter((*whole, *rows)), None)
 
 
 def queued_as(integration: str | None) -> GangKind:

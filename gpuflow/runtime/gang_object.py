@@ -87,7 +87,7 @@ class Gang:
             spans = [each["spec"].get("terminationGracePeriodSeconds", 30) for each in templates(manifest)]
             self.shape = Shape(size, first, float(max(spans)), self.kind.name)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as wrong:
-            place = "spec.replicatedJobs" if self.kind is JOBSET else "its spec"
+            place = "spec.replicatedJobs" if self.kind.kind == JOBSET.kind else "its spec"
             raise Misuse(f"the manifest has no pods: {place} is not as {self.kind.name} wants it ({wrong!r})") from None
 
     def name(self, attempt: int) -> str:

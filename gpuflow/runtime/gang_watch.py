@@ -11,7 +11,7 @@ from typing import Any, Callable, Generator, Mapping, NamedTuple  # noqa: UP035 
 
 from gpuflow.runtime import gang_verdict
 from gpuflow.runtime.api_server import Refused, say
-from gpuflow.runtime.gang_kinds import JOBSET, KINDS
+from gpuflow.runtime.gang_kinds import GROUP, JOBSET, KINDS, POD_GROUP
 from gpuflow.runtime.gang_verdict import name_of
 from gpuflow.runtime.object_state import found
 
@@ -187,8 +187,27 @@ class Watch:
             lines += yield from self._refusals()
         if not pods and len(lines) == 1 and self.kind.queue is not None:
             lines.append(f"it waits in the queue {found(self.jobset, self.kind.queue) or 'default'}")
+        lines += yield from self._grouped()
         lines += sorted({_stuck(pod) for pod in pods if phase(pod) == "Pending"} - {""})[:3]
         return "; ".join(lines)
+
+    def _grouped(self) -> Asking:
+        """Where a PodGroup of Volcano's waits whose pods these are, and Volcano's own words for why."""
+        assert self.jobset is not None
+        templates = [each.template for each in self.kind.pod_sets(self.jobset)] if self.kind is JOBSET else []
+        name = ((templates[0].get("metadata") or {}).get("annotations") or {}).get(GROUP) if templates else None
+        if not name:
+            return []
+        query = {"fieldSelector": f"metadata.name={name}"}
+        groups = yield from self._optional("PodGroups", POD_GROUP.folder(self.namespace), query)
+        if groups is None:
+            return []
+        if not groups:
+            return [f"its PodGroup {name} is gone, and Volcano places no pod without it"]
+        row = found(groups[0], "status.conditions[type=Unschedulable]") or {}
+        words = str(row.get("message") or "") if row.get("status") == "True" else ""
+        where = f"it waits in the queue {found(groups[0], 'spec.queue') or 'default'}"
+        return [f"{where}: {words}" if words else where]
 
     def _refusals(self) -> Asking:
         """Why pods are missing: their controller says it in events only."""

@@ -325,6 +325,8 @@ class Tasks:
             self.unseen.append(Unseen(path, because, launcher.where))
             ranks = None
         sets = [each for step in ranks.steps for each in step.pod_sets] if ranks is not None else []
+        if ranks is not None:
+            self.unseen += [replace(each, step=path, where=launcher.where) for each in ranks.unseen]
         if sets:
             (own,) = launcher.pod_sets
             counted = self.options.engine != NO_ENGINE

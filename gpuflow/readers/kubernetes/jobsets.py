@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from gpuflow.demands.model import ClaimDemand, Demand
@@ -15,6 +16,8 @@ from gpuflow.readers.kubernetes.jobs import job_pods
 from gpuflow.readers.kubernetes.owner import Owner
 from gpuflow.readers.kubernetes.parts import Part
 from gpuflow.readers.kubernetes.pods import Pod
+from gpuflow.readers.kubernetes.volcano import made_by, pod_group, queued_by_volcano
+from gpuflow.runtime.gang_kinds import JOBSET_BY_VOLCANO
 
 
 class ReplicatedJob(NamedTuple):
@@ -35,7 +38,13 @@ def job_set(thing: Object) -> Demand | Passive:
     spec = thing.spec
     jobs = replicated_jobs(spec, thing.owner)
     claims = shared_claims(spec.at("volumeClaimPolicies"), thing.name)
-    return demand_of_jobs(thing, jobs, suspended(spec, thing.owner.is_queued), claims)
+    group = pod_group(thing, [job.pod for job in jobs])
+    if group is not None:
+        jobs = [job._replace(pod=made_by(JOBSET_BY_VOLCANO, job.pod)) for job in jobs]
+    found = demand_of_jobs(thing, jobs, suspended(spec, thing.owner.is_queued), claims)
+    if group is None or isinstance(found, Passive):
+        return found
+    return replace(found, unseen=(*found.unseen, queued_by_volcano(found, group)))
 
 
 def replicated_jobs(spec: Part, owner: Owner) -> list[ReplicatedJob]:

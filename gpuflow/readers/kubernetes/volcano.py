@@ -1,17 +1,22 @@
-"""Jobs of Volcano."""
+"""Jobs of Volcano, and the PodGroups by which it places the pods of others."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
-from gpuflow.demands.model import Demand
+from gpuflow.demands.model import Demand, Unseen
 from gpuflow.demands.volcano import in_volcanos_queue
 from gpuflow.errors import Where
 from gpuflow.kubernetes.labels import MADE_BY
 from gpuflow.readers.frame import Passive
 from gpuflow.readers.kubernetes.building import Object, Run
+from gpuflow.readers.kubernetes.parts import Part
 from gpuflow.readers.kubernetes.pods import Pod, pod_of
-from gpuflow.runtime.gang_kinds import VOLCANO
+from gpuflow.runtime.gang_kinds import GROUP, POD_GROUP, VOLCANO, GangKind
+
+POD_GROUP_KIND: Final = "PodGroup"
 
 
 def volcano_job(thing: Object) -> Demand | Passive:
@@ -25,9 +30,7 @@ def volcano_job(thing: Object) -> Demand | Passive:
         template = part.need("template")
         pod = pod_of(template, thing.owner)
         of_job = {"schedulerName": scheduler, **({"priorityClassName": priority} if priority else {})}
-        metadata = pod["metadata"]
-        annotations = {**metadata.get("annotations", {}), MADE_BY: VOLCANO.word}
-        pod = {**pod, "metadata": {**metadata, "annotations": annotations}, "spec": {**of_job, **pod["spec"]}}
+        pod = made_by(VOLCANO, {**pod, "spec": {**of_job, **pod["spec"]}})
         name = part.text("name") or f"default{index}"
         if any(name == each for each, _, _, _ in tasks):
             raise part.fault(f'is the second task called "{name}"')
@@ -46,6 +49,31 @@ def volcano_job(thing: Object) -> Demand | Passive:
     found = run.demand(thing, only_at_most=only)
     if isinstance(found, Passive):
         return found
+    return replace(found, unseen=(queued_by_volcano(found, spec),))
+
+
+def made_by(kind: GangKind, pod: Pod) -> Pod:
+    """The pod as one of an object that waits in a queue of Volcano's."""
+    metadata = pod["metadata"]
+    annotations = {**metadata.get("annotations", {}), MADE_BY: kind.word}
+    return {**pod, "metadata": {**metadata, "annotations": annotations}}
+
+
+def queued_by_volcano(found: Demand, spec: Part) -> Unseen:
+    """What is not known of a demand whose queue stands in the spec of a Job of Volcano, or of a PodGroup."""
     queue = spec.at("queue")
     where = spec.key_where if queue is None else queue.key_where
-    return replace(found, unseen=(in_volcanos_queue(found.steps[0].name, spec.text("queue"), where),))
+    return in_volcanos_queue(found.steps[0].name, spec.text("queue"), where)
+
+
+def pod_group(thing: Object, pods: Sequence[Pod]) -> Part | None:
+    """The spec of the PodGroup that these pods are of; None where there is none, or where it was not given.
+
+    It stands beside an object that a launcher of ours makes, and else in a document of its own.
+    """
+    if thing.root.at(POD_GROUP.key) is not None:
+        return thing.root.need(POD_GROUP.key, "spec")
+    names = {str(name) for pod in pods if (name := pod["metadata"].get("annotations", {}).get(GROUP))}
+    found = [each for name in sorted(names) if (each := thing.library.find(POD_GROUP_KIND, name)) is not None]
+    of_volcano = [each for each in found if each.group == POD_GROUP.group]
+    return Part(of_volcano[0], (), of_volcano[0].tree).need("spec") if of_volcano else None

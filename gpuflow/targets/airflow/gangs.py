@@ -35,7 +35,7 @@ def gang_findings(request: Request) -> Iterator[Finding]:
     """One finding for each thing that the operator of a gang, or its launcher, could not keep."""
     standalone = request.options_as(AirflowOptions).standalone
     for each in gangs_of(request):
-        asked = [*gang_refusals(each.step, request.site.gangs.kind), *_counted(each)]
+        asked = [*gang_refusals(each.step, request.site.gangs.made_as), *_counted(each)]
         asked += _of_launcher(each.step) if standalone else ()
         asked += _in_pools(each.step, request) if request.options_as(AirflowOptions).pools else ()
         for field, problem, hint in asked:
@@ -87,7 +87,7 @@ def gang_notes(request: Request) -> Iterator[Finding]:
     if not gangs:
         return
     names, where = named_steps(tuple(each.name for each in gangs)), gangs[0].where("gang")
-    objects = SPELLINGS[request.site.gangs.kind].plural
+    objects = SPELLINGS[request.site.gangs.made_as].plural
     if not request.options_as(AirflowOptions).standalone:
         text = f"{names}: the accounts of Airflow's workers and triggerer must be allowed to create {objects}"
         hint = "apply what gpuflow site gang --engine airflow prints, once in each namespace in which gangs run"

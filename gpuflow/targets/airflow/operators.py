@@ -154,6 +154,8 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
             named["leader"] = Call("Pod", (first["metadata"],), {"spec": first["spec"]})
         if site.gangs.kind != DEFAULT:
             named["kind"] = site.gangs.kind
+        if site.gangs.scheduler is not None:
+            named["scheduler"] = site.gangs.scheduler
     values = {name: "string" if output.is_artifact else output.type for name, output in step.outputs.items()}
     if values:
         named["outputs"] = values

@@ -142,7 +142,7 @@ def notes(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
         for code, field, applies, text, hint in NOTES:
             found = [each for each in steps if each.kind == "container" and applies(each.step, site)]
             if found:
-                text = text.replace("JobSets", SPELLINGS[site.gangs.kind].plural)
+                text = text.replace("JobSets", SPELLINGS[site.gangs.made_as].plural)
                 names = tuple(each.own_name for each in found)
                 yield Finding(code, f"{named_steps(names)}: {text}", found[0].where(field), hint, "note")
     yield from _many_workloads(plan)

@@ -141,7 +141,7 @@ def _steps(plan: Plan) -> Iterator[Finding]:
 def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool = True) -> Iterator[Finding]:
     """What Argo cannot express of one step that runs a container."""
     yield from _default_tags(pipeline, name, pipeline.effective(name))
-    yield from gang_findings(pipeline, name, site.gangs.kind)
+    yield from gang_findings(pipeline, name, site.gangs.made_as)
     yield from _no_token(pipeline, name, site)
     yield from _pod_findings(pipeline, name, site, tags_in_site)
 

@@ -70,7 +70,7 @@ def gang_findings(plan: Plan) -> Iterator[Finding]:
     """One finding for each thing that the launcher of a step could not keep."""
     for each in plan.containers:
         if each.step.gang is not None:
-            for field, problem, hint in (*_refusals(each.step, plan.site.gangs.kind), *_in_loop(each)):
+            for field, problem, hint in (*_refusals(each.step, plan.site.gangs.made_as), *_in_loop(each)):
                 yield Finding("GF378", f'step "{each.name}": {problem}', each.where(*field), hint)
 
 
@@ -105,7 +105,7 @@ def account_notes(plan: Plan) -> Iterator[Finding]:
     gangs = [each for each in plan.containers if each.step.gang is not None]
     if not gangs:
         return
-    account, objects = plan.site.engine(FACTS.name).service_account, SPELLINGS[plan.site.gangs.kind].plural
+    account, objects = plan.site.engine(FACTS.name).service_account, SPELLINGS[plan.site.gangs.made_as].plural
     whose = f'"{account}"' if account else f'"{ACCOUNT}" where nobody names another (engines.kubeflow.service_account)'
     ranks = "" if account else "; the ranks have the account that the step names, or the namespace's default one"
     unused = plan.site.gangs.service_account
