@@ -19,7 +19,8 @@ RANK = f"metadata.labels['{VOLCANO.rank}']"
 SCHEDULER = "volcano"
 NO_QUEUE_PRIORITY = "a queue of Volcano's has no priority of Kueue's: priority.queue would be lost"
 WITHOUT_QUEUE_PRIORITY = (
-    "use priority.pod, by which Volcano orders its queues, or let the site say gangs: {kind: jobset} without a scheduler"
+    "use priority.pod, by which Volcano orders its queues, or let gangs of the site be JobSets that the cluster's own "
+    "scheduler places"
 )
 
 

@@ -406,3 +406,12 @@ class Launcher:
         jobs = [f"/apis/batch/v1/namespaces/{self.namespace}/jobs"] if self.gang.kind.has_jobs else []
         for path in (f"/api/v1/namespaces/{self.namespace}/pods", *jobs):
             self.api.patiently(lambda path=path: self.api.get(path, limit="1"))  # type: ignore[misc]
+        first = self.gang.kind.before
+        try:
+            if first is not None:
+                path = first.folder(self.namespace)
+                self.api.patiently(lambda: self.api.get(path, limit="1"))
+        except Refused as refusal:
+            if refusal.status != 404 or first is None:
+                raise
+            raise Misuse(f"the cluster has no {first.api_version}: {first.plural} are not installed") from None

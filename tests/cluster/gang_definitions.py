@@ -36,9 +36,13 @@ SHIPPED: dict[str, tuple[Shipped, ...]] = {
         ),
     ),
     "mpijob": (Shipped("github.com/kubeflow/mpi-operator@v0.8.2", ("manifests/base/kubeflow.org_mpijobs.yaml",)),),
+    "jobset+volcano": (
+        JOBSET,
+        Shipped("volcano.sh/volcano@v1.14.1", ("config/crd/volcano/bases/scheduling.volcano.sh_podgroups.yaml",)),
+    ),
     "volcano": (Shipped("volcano.sh/volcano@v1.14.1", ("config/crd/volcano/bases/batch.volcano.sh_jobs.yaml",)),),
 }
-"""By the word of the site."""
+"""By the words of the site."""
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 
 from ..conftest import ROOT
+from ..gang_words import said
 from .cluster import Cluster
 from .kube import Kube
 from .waiting import until
@@ -25,7 +26,7 @@ from .waiting import until
 def site_of(word: str) -> Site:
     """A site whose gangs are of this kind."""
     return Site.model_validate(
-        {**Site.load("nvidia").model_dump(), "gangs": {"kind": word, "service_account": "launcher"}}
+        {**Site.load("nvidia").model_dump(), "gangs": {**said(word), "service_account": "launcher"}}
     )
 
 
@@ -49,7 +50,7 @@ class Launched:
         self.cluster, self.kube, self.folder = cluster, kube, folder
         self.pipeline, self.site = pipeline, site
         self.process: subprocess.Popen[str] | None = None
-        kube.apply(*gang_account("launcher", kube.namespace, reports=False, kind=site.gangs.kind))
+        kube.apply(*gang_account("launcher", kube.namespace, reports=False, kind=site.gangs.made_as))
         self.account = folder / "account"
         self.account.mkdir()
         (self.account / "token").write_text(kube("create", "token", "launcher", "--duration=1h"))

@@ -21,6 +21,7 @@ from gpuflow.runtime.later_attempts import Before, Changes
 from gpuflow.spec.loading import loads
 
 from ..engines.build import BuildError
+from ..gang_words import said
 from . import gang_definitions
 from .cluster import Cluster
 from .fixtures import AnyCluster, lacking
@@ -70,9 +71,9 @@ def test_what_is_compiled_is_taken_whole(served: None, namespace: Kube, word: st
     gang.changes = Changes("2", "64Gi", 1, {"nodeSelector": {"spot": "no"}}, True)
     for attempt, before in enumerate((Before(), Before(1, 1, ("node-7",))), 1):
         made = kind.apart(gang.body(attempt, 0, before.interruptions, before))
-        places = [f"{kind.before}.{kind.group}", f"{kind.plural}.{kind.group}"]
-        for each, place in zip(made, places, strict=True):
-            if each is not None:
+        for each, row in zip(made, (kind.before, kind), strict=True):
+            if each is not None and row is not None:
+                place = f"{row.plural}.{row.group}"
                 namespace("create", "--validate=strict", "-f", "-", given=json.dumps(each))
                 there = namespace.get(place, gang.name(attempt))
                 assert there is not None
@@ -118,7 +119,7 @@ def test_the_printed_role_is_enough_to_make_follow_and_delete_it(
         "where it stands", lambda: "waits in the queue research" in launcher.said(), timeout=60, otherwise=launcher.said
     )
     if kind.before is not None:
-        (first,) = namespace.list(f"{kind.before}.{kind.group}")
+        (first,) = namespace.list(f"{kind.before.plural}.{kind.before.group}")
         assert [each["uid"] for each in first["metadata"]["ownerReferences"]] == [made["metadata"]["uid"]]
     assert launcher.process is not None
     launcher.process.send_signal(signal.SIGTERM)
@@ -126,7 +127,8 @@ def test_the_printed_role_is_enough_to_make_follow_and_delete_it(
     assert "NOT deleted" not in launcher.said() and "forbidden" not in launcher.said(), launcher.said()
     until("it to be gone", lambda: not namespace.list(resource), timeout=30)
     if kind.before is not None:
-        until("what stood before it to be gone", lambda: not namespace.list(f"{kind.before}.{kind.group}"), timeout=60)
+        before = f"{kind.before.plural}.{kind.before.group}"
+        until("what stood before it to be gone", lambda: not namespace.list(before), timeout=60)
 
 
 @pytest.mark.parametrize("word", [word for word, leads in SHAPES if not leads and word != "jobset"])
@@ -136,20 +138,20 @@ def test_the_operator_of_airflow_makes_and_deletes_it(
     if not (ENVIRONMENT / "bin" / "airflow").exists():
         lacking("no Airflow in .venvs/airflow; make it: make .venvs/airflow/.ready")
     kind, play = WORDS[word], Play(private_cluster, namespace, tmp_path)
-    worker = play.start({"killed_in": "operator"}, kind=word, deferrable=False)
+    worker = play.start({"killed_in": "operator"}, **said(word), deferrable=False)
     try:
         resource = f"{kind.plural}.{kind.group}"
         (made,) = until("the attempt", lambda: namespace.list(resource), timeout=120, otherwise=play.said)
         line = f"{kind.name} {made['metadata']['name']}: 0 of 3 pods running, 0 there"
         until("the task to follow it", lambda: line in play.said(), timeout=120, otherwise=play.said)
         if kind.before is not None:
-            (first,) = namespace.list(f"{kind.before}.{kind.group}")
+            (first,) = namespace.list(f"{kind.before.plural}.{kind.before.group}")
             assert [each["uid"] for each in first["metadata"]["ownerReferences"]] == [made["metadata"]["uid"]]
         worker.send_signal(signal.SIGTERM)
         until("the task to stop", lambda: worker.poll() is not None, timeout=120, otherwise=play.said)
         until("it to be gone", lambda: not namespace.list(resource), timeout=60, otherwise=play.said)
         if kind.before is not None:
-            before = f"{kind.before}.{kind.group}"
+            before = f"{kind.before.plural}.{kind.before.group}"
             until("what stood before it to be gone", lambda: not namespace.list(before), timeout=60)
     finally:
         if worker.poll() is None:

@@ -15,26 +15,28 @@ from gpuflow.codes import CODES
 from gpuflow.demands import demand_of
 from gpuflow.errors import GpuflowError
 from gpuflow.kubernetes.expansion import expanded
-from gpuflow.kubernetes.labels import QUEUED_BY
+from gpuflow.kubernetes.labels import MADE_BY, QUEUED_BY
 from gpuflow.plan import plan_of
 from gpuflow.pod import pod_notes
 from gpuflow.pod.gang_account import airflow_role, gang_account, gang_role
 from gpuflow.pod.gang_kinds import SPELLINGS, refusals_of
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.readers.kubernetes.owner import INTEGRATIONS
-from gpuflow.runtime.gang_kinds import KINDS, WORDS, kind_of
+from gpuflow.runtime.gang_kinds import GROUP, KINDS, WORDS, kind_of, word_of
 from gpuflow.runtime.gang_object import Gang, Names
 from gpuflow.runtime.later_attempts import Before, Changes
 from gpuflow.site import Site
-from gpuflow.site.gangs import GangWord
+from gpuflow.site.gangs import GangWord, SchedulerWord
 from gpuflow.spec.loading import loads
+
+from ..gang_words import said
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nsteps:\n  train:\n    image: i:1\n    command: [run]\n"
 TORCH = "gang: {workers: 4, rendezvous: {framework: torchrun, processes_per_worker: 8}}"
 
 
 def site(kind: str, **more: Any) -> Site:
-    return Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": {"kind": kind, **more}})
+    return Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": {**said(kind), **more}})
 
 
 def pipeline(text: str) -> Any:
@@ -53,8 +55,11 @@ def manifest(text: str, kind: str = "pytorchjob") -> dict[str, Any]:
 
 
 def test_one_table() -> None:
-    assert set(SPELLINGS) == set(get_args(GangWord))
+    assert {word for word in SPELLINGS if "+" not in word} == set(get_args(GangWord))
     assert {each.kind.name for each in SPELLINGS.values()} == set(KINDS)
+    scheduled = {word: each.kind.scheduler for word, each in SPELLINGS.items() if "+" in word}
+    assert {word_of(said(word)["kind"], scheduler): scheduler for word, scheduler in scheduled.items()} == scheduled
+    assert set(scheduled.values()) == set(get_args(SchedulerWord)), "each scheduler is one of some kind"
     assert {word: each.kind for word, each in SPELLINGS.items()} == WORDS
     for each in SPELLINGS.values():
         assert INTEGRATIONS.get((each.kind.kind, each.kind.group)) == each.kind.integration
@@ -165,6 +170,8 @@ def test_without_torchrun_the_operator_decides_nothing_for_us() -> None:
         ("trainjob", "trainingruntimes.trainer.kubeflow.org", True),
         ("mpijob", "mpijobs.kubeflow.org", True),
         ("volcano", "jobs.batch.volcano.sh", False),
+        ("jobset+volcano", "jobsets.jobset.x-k8s.io", True),
+        ("jobset+volcano", "podgroups.scheduling.volcano.sh", True),
     ],
 )
 def test_the_role_is_for_the_kind(kind: str, resource: str, jobs: bool) -> None:
@@ -202,6 +209,9 @@ def test_a_gang_that_is_no_jobset_is_said_with_what_it_needs() -> None:
     assert "Kueue" not in str(note.hint)
     (note,) = notes("volcano")
     assert "Volcano Job" in note.message and "Volcano 1.14" in str(note.hint) and "integration" not in str(note.hint)
+    (note,) = notes("jobset+volcano")
+    assert "a JobSet" in note.message and "PodGroup" in note.message
+    assert "JobSet 0.12 and Volcano 1.14" in str(note.hint) and "integration" not in str(note.hint)
 
 
 # -- TrainJob --------------------------------------------------------------------------------------------------------
@@ -294,19 +304,104 @@ def test_a_scheduler_that_the_step_names_is_the_whole_jobs() -> None:
     assert manifest(text, "volcano")["spec"]["schedulerName"] == "volcano-gpu"
 
 
-def test_a_priority_of_kueues_is_not_lost_on_volcano() -> None:
+@pytest.mark.parametrize("word", ["volcano", "jobset+volcano"])
+def test_a_priority_of_kueues_is_not_lost_on_volcano(word: str) -> None:
     text = "gang: 2\nqueue: research\npriority: {queue: high}"
-    ((field, problem, hint),) = refusals_of(pipeline(text).effective("train"), "volcano")
+    ((field, problem, hint),) = refusals_of(pipeline(text).effective("train"), word)
     assert field == ("priority", "queue") and "priority.queue" in problem and "priority.pod" in hint
     assert not list(refusals_of(pipeline(text).effective("train"), "jobset"))
     with pytest.raises(GpuflowError, match="GF408"):
-        manifest(text, "volcano")
+        manifest(text, word)
 
 
-def test_racks_are_kept_by_affinity_where_kueue_has_no_part() -> None:
+@pytest.mark.parametrize("word", ["volcano", "jobset+volcano"])
+def test_racks_are_kept_by_affinity_where_kueue_has_no_part(word: str) -> None:
     given = Site.model_validate({
-        **site("volcano").model_dump(), "topology": {"rack": "example.com/rack", "queues": ["research"]},
+        **site(word).model_dump(), "topology": {"rack": "example.com/rack", "queues": ["research"]},
     })  # fmt: skip
     made = launcher_for(pipeline("gang: 2\nqueue: research\ntopology: {same: rack}"), "train", given)
     text = json.dumps(made)
     assert "podset-required-topology" not in text and "podAffinity" in text
+
+
+# -- A JobSet that Volcano places ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_jobset_that_volcano_places_is_a_jobset_with_one_podgroup(leads: bool) -> None:
+    text = f"gang: {{workers: 4, leader: {'{command: [lead]}' if leads else 'null'}}}\ntimeout: 1h\n"
+    made = manifest(text + "queue: research\npriority: {pod: training}", "jobset+volcano")
+    plain = manifest(text + "priority: {pod: training}", "jobset")
+    # Without resources: see gpuflow/pod/gang_podgroup.py.
+    assert made.pop("podGroup") == {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "spec": {"minMember": 5 if leads else 4, "queue": "research", "priorityClassName": "training"},
+    }
+    for each in gang_templates(made):
+        assert each["spec"].pop("schedulerName") == "volcano"
+    # All else is the JobSet of a step without a queue: Kueue has no part in it.
+    assert made == plain and "kueue" not in json.dumps(made) and "suspend" not in made["spec"]
+
+
+def gang_templates(made: dict[str, Any]) -> list[dict[str, Any]]:
+    kind = kind_of(made)
+    assert kind is not None
+    return kind.templates(made)
+
+
+def test_a_podgroup_says_only_what_is_said() -> None:
+    spec = manifest("gang: 2", "jobset+volcano")["podGroup"]["spec"]
+    assert spec == {"minMember": 2}, "Volcano's queue is default then"
+    text = "gang: 2\nkubernetes: {scheduler: volcano-gpu}"
+    (template,) = gang_templates(manifest(text, "jobset+volcano"))
+    assert template["spec"]["schedulerName"] == "volcano-gpu"
+
+
+def test_the_pods_of_each_attempt_are_of_the_podgroup_of_that_attempt() -> None:
+    kind = WORDS["jobset+volcano"]
+    gang = Gang(manifest("gang: {workers: 2, leader: true}", kind.word), Names("p", "r", "train"), None)
+    bodies = [gang.body(attempt, 0, 0) for attempt in (1, 2)]
+    for body in bodies:
+        first, made = kind.apart(body)
+        assert first is not None and "podGroup" not in made and "podGroup" in body
+        name = made["metadata"]["name"]
+        assert first["metadata"]["name"] == name and gang.is_ours(first) and first["spec"]["minMember"] == 3
+        groups = [each["metadata"]["annotations"][GROUP] for each in kind.templates(made)]
+        assert groups == [name, name], "the leader and its workers start together"
+        assert GROUP not in json.dumps(body), "what is taken apart stays as it was"
+
+
+@pytest.mark.parametrize(
+    ("gangs", "message", "hint"),
+    [
+        ("scheduler: yunikorn", "'yunikorn'", "write volcano"),
+        ("kind: volcano, scheduler: volcano", "volcano schedules its own Jobs anyway", "remove gangs.scheduler"),
+        ("kind: trainjob, scheduler: volcano", "of a trainjob", "write kind: jobset"),
+        ("scheduler: volcano, kind: mpijob", "of a mpijob", "write kind: jobset"),
+    ],
+)
+def test_a_scheduler_that_a_gang_cannot_have_is_refused_by_name(
+    gangs: str, message: str, hint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(f"apiVersion: gpuflow/v1\nkind: Site\nname: s\ngangs: {{{gangs}}}\n")
+    with pytest.raises(GpuflowError) as refused:
+        Site.load(str(path))
+    (finding,) = refused.value.findings
+    assert finding.code == "GF416" and message in finding.message and hint in str(finding.hint)
+    assert (finding.where.line, finding.where.column) == (4, 9 + f"{{{gangs}}}".index("scheduler: ") + 10)
+
+
+def test_the_demand_says_that_volcano_queues_it_and_what_kueue_would() -> None:
+    plan = plan_of(pipeline("gang: 4\nqueue: research"), site("jobset+volcano"))
+    demand = demand_of(plan.pipeline, plan.site)
+    (step,) = demand.steps
+    metadata = step.pod_sets[0].pod["metadata"]
+    assert metadata["annotations"][MADE_BY] == "jobset+volcano"
+    # A LocalQueue called default would take the JobSet in.
+    assert metadata["annotations"][QUEUED_BY] == "jobset.x-k8s.io/jobset"
+    assert not any(label.startswith("kueue") for label in metadata["labels"])
+    assert step.pod_sets[0].pod["spec"]["schedulerName"] == "volcano"
+    (unseen,) = demand.unseen
+    assert unseen.is_placement and "Volcano's queue research" in unseen.because

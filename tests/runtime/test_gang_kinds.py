@@ -8,7 +8,17 @@ import pytest
 
 from gpuflow.runtime import gang_verdict, object_state
 from gpuflow.runtime.api_server import Refused
-from gpuflow.runtime.gang_kinds import JOBSET, KINDS, MPIJOB, PYTORCHJOB, TRAINJOB, VOLCANO, GangKind, kind_of
+from gpuflow.runtime.gang_kinds import (
+    JOBSET,
+    JOBSET_BY_VOLCANO,
+    KINDS,
+    MPIJOB,
+    PYTORCHJOB,
+    TRAINJOB,
+    VOLCANO,
+    GangKind,
+    kind_of,
+)
 from gpuflow.runtime.gang_object import Gang, Names
 from gpuflow.runtime.gang_verdict import Verdict, judge
 from gpuflow.runtime.gang_watch import Question, Watch, answered
@@ -94,7 +104,10 @@ def test_every_kind_has_known_ends(kind: GangKind) -> None:
 
 def _manifest(kind: GangKind, replicas: int = 1000) -> dict[str, Any]:
     template = {"spec": {"containers": [{"name": kind.container}], "terminationGracePeriodSeconds": 7}}
+    job = {"parallelism": replicas, "completions": replicas, "template": template}
+    jobset = {"spec": {"replicatedJobs": [{"name": "worker", "replicas": 1, "template": {"spec": job}}]}}
     specs: dict[str, dict[str, Any]] = {
+        "JobSet": jobset["spec"],
         "PyTorchJob": {"pytorchReplicaSpecs": {"Worker": {"replicas": replicas, "template": template}}},
         "TrainJob": {"runtimeRef": {}},
         "MPIJob": {
@@ -106,8 +119,6 @@ def _manifest(kind: GangKind, replicas: int = 1000) -> dict[str, Any]:
         "Volcano Job": {"tasks": [{"name": "worker", "replicas": replicas, "template": template}]},
     }
     made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": specs[kind.name]}
-    job = {"parallelism": replicas, "completions": replicas, "template": template}
-    jobset = {"spec": {"replicatedJobs": [{"name": "worker", "replicas": 1, "template": {"spec": job}}]}}
     return {**made, **({"runtime": {"kind": "TrainingRuntime", "spec": {"template": jobset}}} if kind.through else {})}
 
 
@@ -250,3 +261,46 @@ def test_where_a_job_of_volcano_waits_is_said_and_why_pods_are_missing() -> None
     words = answered(watch.situation(), ask)
     assert "a pod is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1" in words
     assert "StatusError" not in words
+
+
+def test_where_a_podgroup_of_volcanos_waits_is_said_and_why() -> None:
+    manifest = {**_manifest(JOBSET_BY_VOLCANO, 2), "podGroup": {"spec": {"minMember": 2}}}
+    gang = Gang(manifest, Names("p", "r", "s"), None)
+    _, made = gang.kind.apart(gang.body(1, 0, 0))
+    made["metadata"]["uid"] = "u"
+    group: dict[str, Any] = {"metadata": {}, "spec": {"minMember": 2, "queue": "research"}}
+    groups, asked = [group], []
+    watch = Watch(gang.shape, f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/ns/jobsets/{gang.name(1)}", "ns")
+
+    def ask(question: Question) -> dict[str, Any]:
+        if question.path.endswith("/podgroups"):
+            asked.append(question)
+            return {"items": groups}
+        return made if question.path.endswith(gang.name(1)) else {"items": []}
+
+    answered(watch.look(), ask)
+    assert answered(watch.situation(), ask) == "0 of 2 pods running, 0 there; it waits in the queue research"
+    assert asked[0].path == "/apis/scheduling.volcano.sh/v1beta1/namespaces/ns/podgroups"
+    assert asked[0].query == {"fieldSelector": f"metadata.name={gang.name(1)}"}
+    words = "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable"
+    row = {"type": "Unschedulable", "status": "True", "message": words}
+    group["status"] = {"phase": "Inqueue", "conditions": [row]}
+    assert answered(watch.situation(), ask).endswith(f"it waits in the queue research: {words}")
+    row["status"] = "False"
+    assert answered(watch.situation(), ask).endswith("it waits in the queue research")
+    groups.clear()
+    assert "is gone, and Volcano places no pod without it" in answered(watch.situation(), ask)
+
+
+def test_a_jobset_without_a_podgroup_asks_for_none() -> None:
+    gang = Gang(_manifest(JOBSET, 2), Names("p", "r", "s"), None)
+    made = gang.body(1, 0, 0)
+    made["metadata"]["uid"] = "u"
+    watch = Watch(gang.shape, f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/ns/jobsets/{gang.name(1)}", "ns")
+
+    def ask(question: Question) -> dict[str, Any]:
+        assert "podgroups" not in question.path
+        return made if question.path.endswith(gang.name(1)) else {"items": []}
+
+    answered(watch.look(), ask)
+    assert answered(watch.situation(), ask) == "0 of 2 pods running, 0 there"

@@ -11,6 +11,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.checker.findings.test_c_never_ends import counts
 from tests.checker.whole_scenes import HEAD, checked, codes, line
+from tests.gang_words import said
 
 PODS = "count/pods"
 RESULTS = "count/workflowtaskresults.argoproj.io"
@@ -65,14 +66,19 @@ def test_an_attempt_of_a_gang_is_more_than_its_pods(key: str, engine: str) -> No
         ("volcano", "services", 1),
         ("volcano", "count/jobsets.jobset.x-k8s.io", 0),
         ("volcano", "count/jobs.batch", 0),
+        ("jobset+volcano", "count/jobsets.jobset.x-k8s.io", 1),
+        ("jobset+volcano", "count/podgroups.scheduling.volcano.sh", 1),
+        ("jobset+volcano", "count/jobs.batch", 1),
+        ("jobset+volcano", "services", 1),
+        ("jobset+volcano", "configmaps", 0),
     ],
 )
 def test_an_attempt_of_another_kind_counts_with_what_it_makes(kind: str, key: str, each: int, engine: str) -> None:
     leader = ", leader: true" if kind == "mpijob" else ""
     text = f"steps: {{a: {{command: [x], gang: {{workers: 2{leader}}}}}}}"
-    given = Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": {"kind": kind}})
+    given = Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": said(kind)})
     # Whether Volcano's queue has room nobody knows.
-    at_best = "unknown" if kind == "volcano" else "always"
+    at_best = "unknown" if "volcano" in kind else "always"
     assert checked(text, counts({key: each}), engine=engine, site=given).verdict == at_best
     if each:
         assert checked(text, counts({key: each - 1}), engine=engine, site=given).verdict == "never"
@@ -89,9 +95,10 @@ def test_volcano_removes_what_it_made_when_a_gang_has_ended() -> None:
     assert verdicts == {"services": "unknown", "configmaps": "unknown", "count/jobs.batch.volcano.sh": "never"}
 
 
-def test_a_queue_of_volcanos_is_never_sure() -> None:
+@pytest.mark.parametrize("word", ["volcano", "jobset+volcano"])
+def test_a_queue_of_volcanos_is_never_sure(word: str) -> None:
     text = "steps: {a: {command: [x], gang: {workers: 2}, queue: research}}"
-    given = Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": {"kind": "volcano"}})
+    given = Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": said(word)})
     report = checked(text, engine="argo", site=given)
     (finding,) = [each for each in report.findings if each.code == "GF701"]
     assert report.verdict == "unknown" and "Volcano's queue research" in finding.message

@@ -35,6 +35,7 @@ from gpuflow.targets.airflow.pools import slots
 from gpuflow.targets.frame import Request, compile_with
 from tests.cli.commands import Gpuflow
 from tests.cli.conftest import gpuflow
+from tests.gang_words import said
 
 from .playing import Stage
 
@@ -421,7 +422,7 @@ PYTORCH = Site.model_validate({**SITE.model_dump(), "gangs": {"kind": "pytorchjo
 
 
 def site_of(word: str) -> Site:
-    return Site.model_validate({**SITE.model_dump(), "gangs": {"kind": word}})
+    return Site.model_validate({**SITE.model_dump(), "gangs": said(word)})
 
 
 @pytest.mark.parametrize("word", [word for word in WORDS if word != "jobset"])
@@ -429,7 +430,8 @@ def test_a_gang_of_another_kind_is_made_and_followed_as_one(word: str, tmp_path:
     kind = WORDS[word]
     given = GANG if 1 in kind.sets else GANG.replace("gang: 4", "gang: {workers: 3, leader: true}")
     text = compiled(given, site=site_of(word))
-    assert f"kind='{word}'" in text.replace('"', "'")
+    for field, value in said(word).items():
+        assert f"{field}='{value}'" in text.replace('"', "'") or (field, value) == ("kind", "jobset")
     dag = to_dag(pipeline_of(given), site=site_of(word))
     task = dag.get_task("train")
     made = jobset_of(task, books.Ledger(epoch=0))
@@ -453,11 +455,24 @@ def test_the_operator_refuses_a_kind_that_gangs_cannot_be(kind: str) -> None:
         GpuGangOperator(task_id="t", template=Pod({}, spec={"containers": []}), workers=2, kind=kind)
 
 
+@pytest.mark.parametrize(("kind", "scheduler"), [("jobset", "yunikorn"), ("volcano", "volcano"), ("mpijob", "volcano")])
+def test_the_operator_refuses_a_scheduler_that_gangs_cannot_have(kind: str, scheduler: str) -> None:
+    pod = Pod({}, spec={"containers": []})
+    with pytest.raises(GpuflowError, match="GF416"):
+        GpuGangOperator(task_id="t", template=pod, workers=2, kind=kind, scheduler=scheduler)
+    with pytest.raises(GpuflowError, match="GF408"):
+        GpuGangOperator(task_id="t", template=pod, workers=2, kind="jobset+volcano")
+
+
 def test_what_is_missing_in_the_cluster_is_named_by_kind() -> None:
     for word, spelled in SPELLINGS.items():
         kind = WORDS[word]
         refusal = refusal_of(404, None, kind)
-        assert kind.api_version in refusal.words and spelled.needs in way_out(refusal.words)
-        denied = f'{kind.plural}.{kind.group} is forbidden: User "x" cannot create resource "{kind.plural}"'
-        assert "gpuflow site gang --engine airflow" in way_out(denied)
+        assert all(api in refusal.words for api in kind.served_by) and f"install {spelled.needs} in" in way_out(
+            refusal.words
+        )
+        for each in (kind, kind.before):
+            if each is not None:
+                denied = f'{each.plural}.{each.group} is forbidden: User "x" cannot create resource "{each.plural}"'
+                assert "gpuflow site gang --engine airflow" in way_out(denied)
     assert "site gang" not in way_out('pods "jobs-1" is forbidden: User "x" cannot create resource "pods"')

@@ -33,6 +33,7 @@ from gpuflow.targets.argo.notes import notes
 from gpuflow.targets.argo.semaphores import sizes
 from gpuflow.targets.argo.templates import step_template
 from gpuflow.targets.frame import Request, compile_with
+from tests.gang_words import said
 from tests.targets.argo.test_argo_read_back import peaks, read_back
 
 SITE = Site.load("nvidia")
@@ -252,10 +253,12 @@ def test_a_compiled_gang_of_every_kind_asks_for_the_same_now_and_later(word: str
         return  # refused, as another test says
     leader = "{gpu: null, memory: 2Gi}" if leads else "null"
     text = LATER.replace("gang: 2\n", f"gang: {{workers: 3, leader: {leader}}}\nqueue: research\n")
-    site = Site.model_validate({**Site.load("gke").model_dump(), "gangs": {"kind": word}})
+    site = Site.model_validate({**Site.load("gke").model_dump(), "gangs": said(word)})
     back, own = read_back(_pipeline(text), site, "argo"), demand_of(_pipeline(text), site, "argo")
     assert back is not None and peaks(back) == peaks(own)
     assert str(own.peak["pods"].value) == ("5" if leads else "4")
+    queues = [[each.because for each in demand.unseen if each.is_placement] for demand in (back, own)]
+    assert queues[0] == queues[1] and bool(queues[0]) is ("volcano" in word)
     assert [each.when for each in back.later] == [each.when for each in own.later] and len(own.later) == 2
     for theirs, ours in zip(back.later, own.later, strict=True):
         assert peaks(back.at_later(theirs)) == peaks(own.at_later(ours))

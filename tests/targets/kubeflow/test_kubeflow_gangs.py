@@ -26,6 +26,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.frame import Request, compile_with, findings_of
 from gpuflow.targets.kubeflow import target
+from tests.gang_words import said
 from tests.targets.kubeflow.compiling import HEAD, compiled, documents
 from tests.targets.kubeflow.driver_model import driver_pods
 from tests.targets.kubeflow.kubelets import kubelet, started
@@ -242,12 +243,14 @@ def test_a_compiled_leader_asks_for_the_same_now_and_later(engine: str, tmp_path
 
 @pytest.mark.parametrize("word", [word for word in WORDS if 2 in WORDS[word].sets])
 def test_a_compiled_leader_of_every_kind_asks_for_the_same(word: str, tmp_path: Path) -> None:
-    site, file = Site.model_validate({**Site.load("gke").model_dump(), "gangs": {"kind": word}}), tmp_path / "p.yaml"
+    site, file = Site.model_validate({**Site.load("gke").model_dump(), "gangs": said(word)}), tmp_path / "p.yaml"
     file.write_text(compiled(_source(**LED), site=site))
     read = foreign_in(read_documents(file))[0][0].demand(Options(site, "kubeflow"))
     own = demand_of(loads(HEAD + _source(**LED)), site, "kubeflow")
     found = [{key: str(peak.value) for key, peak in demand.peak.items()} for demand in (read, own)]
     assert found[0] == found[1] and found[0]["requests.nvidia.com/gpu"] == "6"
+    queues = [[each.because for each in demand.unseen if each.is_placement] for demand in (read, own)]
+    assert queues[0] == queues[1] and bool(queues[0]) is ("volcano" in word)
 
 
 def test_a_hand_written_pipeline_has_no_gang() -> None:
