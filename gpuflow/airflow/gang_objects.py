@@ -139,7 +139,7 @@ class StepGangs(WaitingPod):
 
     def _give(self, made: Mapping[str, Any]) -> None:
         """Let what had to be there before an attempt go with it from now on."""
-        if self._kind.before is None:
+        if self._kind.before is None or not made:
             return
         where, name = self._place(self._kind.before), made["metadata"]["name"]
         owned = {"metadata": {"ownerReferences": [owner_of(self._kind, made)]}}
@@ -166,6 +166,10 @@ class StepGangs(WaitingPod):
             if refusal_of(answer.status, answer.body).then != EXISTS:
                 with contextlib.suppress(ApiException):
                     self._asked(lambda: self._objects.delete_namespaced_custom_object(*where, name))
+            else:
+                with contextlib.suppress(ApiException):
+                    there = self._asked(lambda: self._objects.get_namespaced_custom_object(*self._where, name))
+                    self._give(there or {})
             raise
 
     def _meant(self, answer: ApiException) -> Refusal:

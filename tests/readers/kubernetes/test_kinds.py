@@ -11,6 +11,7 @@ from gpuflow.quantity import Quantity
 from gpuflow.readers import Passive
 from gpuflow.readers.kinds import KUBERNETES, READERS
 from gpuflow.readers.kubernetes.kinds import KINDS
+from gpuflow.runtime.gang_kinds import GROUP
 from tests.readers.kubernetes.reading import demand, read
 from tests.readers.kubernetes.samples import SAMPLES, Sample, pod
 
@@ -86,6 +87,30 @@ def test_a_job_of_volcano_is_in_a_queue_that_only_volcano_knows() -> None:
         (unseen,) = demand(text).unseen
         name = "research" if "queue: research" in text else "default"
         assert unseen.is_placement and f"Volcano's queue {name} has room" in unseen.because
+
+
+POD_GROUP = """
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {name: js}
+spec: {minMember: 7, queue: research}
+"""
+
+
+def test_a_job_set_of_a_podgroup_is_in_a_queue_that_only_volcano_knows() -> None:
+    plain = SAMPLES["job set"].text
+    text = plain.replace(
+        "template:\n          ", f"template:\n          metadata: {{annotations: {{{GROUP}: js}}}}\n          "
+    )
+    assert text.count(GROUP) == 2
+    (unseen,) = demand(text + POD_GROUP).unseen
+    assert unseen.is_placement and "Volcano's queue research has room" in unseen.because
+    assert unseen.where.line == (text + POD_GROUP)[: (text + POD_GROUP).index("queue: research")].count("\n") + 1
+    assert not demand(text).unseen, "it was not given"
+    assert not demand(plain + POD_GROUP).unseen, "of another gang"
+    other = POD_GROUP.replace("scheduling.volcano.sh/v1beta1", "scheduling.x-k8s.io/v1alpha1")
+    assert not demand(text + other).unseen, "of another scheduler"
 
 
 def test_a_cron_job_overlaps_itself_unless_it_is_told_not_to() -> None:
