@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpuflow.errors import GpuflowError
+from gpuflow.site import Site
 from tests.checker.kueue.scenes import API, cluster_queue, cohort, flavor, holder, local_queue, pod_set, workload
 from tests.checker.whole_scenes import A100, Body, checked, codes, line, node, queues, quota, text_of
 
@@ -109,6 +110,16 @@ def test_only_steps_that_may_be_alive_together_share_quota() -> None:
 def test_steps_without_a_queue_are_none_of_its_business() -> None:
     text = "steps: {a: {command: [x], gpu: a100-80gb x 9}}"
     assert checked(text, *queues({"f": quota(1)})).verdict == "always"
+
+
+@pytest.mark.parametrize(("gpus", "verdict"), [(3, "never"), (4, "unknown")])
+def test_the_default_queue_takes_in_a_jobset_that_volcano_places(gpus: int, verdict: str) -> None:
+    """The step's queue is Volcano's; but Kueue knows JobSets, and the label is its own doing."""
+    text = "steps: {a: {command: [x], gang: 4, gpu: a100-80gb, queue: research}}"
+    site = Site.model_validate({**Site.load("nvidia").model_dump(), "gangs": {"scheduler": "volcano"}})
+    kueue = [*queues({"f": quota(gpus)}), local_queue("default", "cq")]
+    assert checked(text, *kueue, site=site).verdict == verdict
+    assert checked(text, *queues({"f": quota(gpus)}), site=site).verdict == "unknown", "no queue called default"
 
 
 def test_a_default_queue_takes_pods_that_name_none() -> None:
