@@ -24,6 +24,9 @@ HELP = {
     "jobset": "JobSet, for gangs of pods; brings names where a node runs pods, and Kueue then queues JobSets",
     "kubeflow": "Kubeflow Pipelines, and Argo below it",
     "kueue": "Kueue",
+    "mpi-operator": "Kubeflow's MPI operator, and names",
+    "trainer": "Kubeflow Trainer, and JobSet below it",
+    "volcano": "Volcano with its scheduler, and names",
 }
 
 
@@ -54,7 +57,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def up(options: argparse.Namespace) -> int:
-    addons = [addon for addon in ADDON_PROGRAMS if getattr(options, addon)]
+    addons = [addon for addon in ADDON_PROGRAMS if getattr(options, addon.replace("-", "_"))]
     cluster = Cluster.up(options.name, node=not options.control_plane, addons=addons)
     try:
         _furnish(cluster, options.nodes)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engines import build
-from . import argo, dns, images, jobset, kubeflow, kueue, machine, nodes, programs
+from . import argo, dns, images, jobset, kubeflow, kueue, machine, mpi_operator, nodes, programs, trainer, volcano
 from .kube import Kube
 from .layout import ADDRESS, IMAGES, REAL_NODE, Layout
 from .programs import Program
@@ -32,10 +32,13 @@ ADDON_PROGRAMS = {
     "argo": ("workflow-controller", "argoexec"),
     "dns": ("coredns",),
     "jobset": ("jobset",),
+    "trainer": ("trainer",),
+    "mpi-operator": ("mpi-operator",),
+    "volcano": ("volcano-controllers", "volcano-scheduler", "volcano-webhooks"),
     "kueue": ("kueue",),
     "kubeflow": ("kfp-driver", "kfp-launcher", "kfp-persistence", "kfp-schedules", "kfp-apiserver"),
 }
-NEEDS = {"kubeflow": "argo", "jobset": "dns"}
+NEEDS = {"kubeflow": "argo", "jobset": "dns", "trainer": "jobset", "mpi-operator": "dns", "volcano": "dns"}
 """What an addon stands on, and is put on before it."""
 FOR_PODS = ("dns",)
 """Addons of no use where no node runs pods."""
@@ -264,8 +267,12 @@ class Cluster:
 
 def _with_needs(addons: Sequence[str], *, node: bool) -> list[str]:
     """These addons and what they stand on, each once."""
-    every = dict.fromkeys(each for addon in addons for each in (NEEDS.get(addon, addon), addon))
+    every = dict.fromkeys(each for addon in addons for each in _chain(addon))
     return [each for each in every if node or each not in FOR_PODS or each in addons]
+
+
+def _chain(addon: str) -> list[str]:
+    return [*(_chain(NEEDS[addon]) if addon in NEEDS else []), addon]
 
 
 def _waves(addons: Sequence[str]) -> list[list[str]]:
@@ -312,6 +319,9 @@ ADDONS = {
     "argo": argo.install,
     "dns": dns.install,
     "jobset": jobset.install,
+    "trainer": trainer.install,
+    "mpi-operator": mpi_operator.install,
+    "volcano": volcano.install,
     "kueue": kueue.install,
     "kubeflow": kubeflow.install,
 }

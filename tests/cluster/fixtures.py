@@ -97,7 +97,8 @@ def private_cluster(proof_ground: AnyCluster) -> Cluster:
     return proof_ground
 
 
-def _with(cluster: AnyCluster, addon: str) -> AnyCluster:
+def with_addon(cluster: AnyCluster, addon: str) -> AnyCluster:
+    """The cluster with what is named put on it; where that cannot be, the test is skipped, or fails in CI."""
     try:
         cluster.ensure(addon)
     except (Lacking, BuildError, MachineError) as error:
@@ -108,7 +109,7 @@ def _with(cluster: AnyCluster, addon: str) -> AnyCluster:
 @pytest.fixture(scope="session")
 def argo(cluster: AnyCluster) -> AnyCluster:
     """A cluster with Argo Workflows."""
-    return _with(cluster, "argo")
+    return with_addon(cluster, "argo")
 
 
 @pytest.fixture(scope="session")
@@ -116,19 +117,19 @@ def kubeflow(private_cluster: Cluster) -> AnyCluster:
     """A private cluster with Kubeflow Pipelines, and Argo below it."""
     if not private_cluster.state["node"]:
         lacking("KFP needs a node that runs pods, and the running cluster has none")
-    return _with(private_cluster, "kubeflow")
+    return with_addon(private_cluster, "kubeflow")
 
 
 @pytest.fixture(scope="session")
 def kueue(control_plane: AnyCluster) -> AnyCluster:
     """A cluster with Kueue; its nodes may be simulated."""
-    return _with(control_plane, "kueue")
+    return with_addon(control_plane, "kueue")
 
 
 @pytest.fixture(scope="session")
 def jobset(control_plane: AnyCluster) -> AnyCluster:
     """A cluster with JobSet, and with names where a node runs pods; its nodes may be simulated."""
-    return _with(control_plane, "jobset")
+    return with_addon(control_plane, "jobset")
 
 
 @pytest.fixture

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.runtime.gang_kinds import JOBSET
+from gpuflow.runtime.gang_kinds import JOBSET, GangKind
 
-from .gangs import OF_JOBSET, RANK
 from .kube import Kube
 from .waiting import until
 
+OF_GANG = "gpuflow.dev/gang"
+"""The label of every rank, whatever kind of object made it."""
 WORD = 'a {{b}} $(X) "c"'
 SCRIPT = """\
 echo "rank $GPUFLOW_RANK of $GPUFLOW_WORLD_SIZE, attempt $GPUFLOW_ATTEMPT after $GPUFLOW_INTERRUPTIONS: $WORD"
@@ -53,15 +54,15 @@ def pipeline(
 class GangRun:
     """The run of such a pipeline in a namespace of its own."""
 
-    def __init__(self, kube: Kube) -> None:
-        self.kube = kube
+    def __init__(self, kube: Kube, kind: GangKind = JOBSET) -> None:
+        self.kube, self.kind = kube, kind
 
     def said(self) -> str:
         """What the engine has said so far, for who wonders why nothing happens."""
         return ""
 
     def attempts(self) -> list[dict[str, Any]]:
-        found = self.kube.list("jobset", "gpuflow.dev/step=train")
+        found = self.kube.list(self._objects, "gpuflow.dev/step=train")
         return sorted(found, key=lambda item: int(item["metadata"]["annotations"]["gpuflow.dev/attempt"]))
 
     def counts(self) -> tuple[str, str, str]:
@@ -71,20 +72,32 @@ class GangRun:
 
     def ranks(self, attempt: int = 1) -> dict[int, str]:
         """The pods of an attempt that run, by rank."""
-        number = str(attempt)
-        for jobset in self.attempts():
-            if jobset["metadata"]["annotations"]["gpuflow.dev/attempt"] == number:
-                pods = self.kube.list("pod", f"{OF_JOBSET}={jobset['metadata']['name']}")
+        number, kind = str(attempt), self.kind
+        for each in self.attempts():
+            if each["metadata"]["annotations"]["gpuflow.dev/attempt"] == number:
+                pods = self.kube.list("pod", f"{kind.pods}={each['metadata']['name']},{OF_GANG}")
                 running = [pod["metadata"] for pod in pods if pod["status"].get("phase") == "Running"]
-                first = JOBSET.first_ranks(jobset)
-                return {
-                    first[each["labels"][JOBSET.role]] + int(each["labels"][RANK]): each["name"] for each in running
-                }
+                return {self._rank(each, one["labels"]): one["name"] for one in running}
         return {}
+
+    def _rank(self, attempt: dict[str, Any], labels: dict[str, str]) -> int:
+        """A launcher of the MPI operator has no number of its own: it is the first."""
+        kind = self.kind
+        made = attempt if kind.before is None else {**attempt, "runtime": self._before(attempt["metadata"]["name"])}
+        return kind.first_ranks(made)[labels[kind.role]] + int(labels.get(kind.rank, "0"))
+
+    def _before(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] | None = self.kube.get(f"{self.kind.before}.{self.kind.group}", name)
+        assert found is not None, f"the {self.kind.before} of {name} is gone"
+        return found
+
+    @property
+    def _objects(self) -> str:
+        return f"{self.kind.plural}.{self.kind.group}"
 
     def there(self) -> list[str]:
         """The ranks that there are, whatever they do."""
-        return [pod["metadata"]["name"] for pod in self.kube.list("pod", RANK)]
+        return [pod["metadata"]["name"] for pod in self.kube.list("pod", OF_GANG)]
 
     def all_run(self, attempt: int = 1) -> dict[int, str]:
         """Every rank by its number, once their programs work."""
@@ -104,6 +117,7 @@ class GangRun:
 
     def nothing_left(self) -> None:
         def gone() -> bool:
-            return not self.kube.list("jobset") and not self.kube.list("pod", RANK)
+            before = [] if self.kind.before is None else self.kube.list(f"{self.kind.before}.{self.kind.group}")
+            return not self.kube.list(self._objects) and not self.kube.list("pod", OF_GANG) and not before
 
         until("no rank to be left", gone, timeout=120)

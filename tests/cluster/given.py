@@ -19,6 +19,9 @@ DEFINITIONS = {
     "argo": "workflows.argoproj.io",
     "jobset": "jobsets.jobset.x-k8s.io",
     "kueue": "clusterqueues.kueue.x-k8s.io",
+    "mpi-operator": "mpijobs.kubeflow.org",
+    "trainer": "trainjobs.trainer.kubeflow.org",
+    "volcano": "jobs.batch.volcano.sh",
 }
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..engines import build
+from ..runtime import real_mpi
 from .layout import IMAGES
 
 SHELL_COMMANDS = (
@@ -159,6 +160,34 @@ def _stores() -> Content:
     return replace(base, files={**base.files, **shared, **found})
 
 
+MPI_PACKAGES = ("openmpi-bin", "openmpi-common", "libopenmpi3", "mpich", "libmpich12")
+MPI_PROGRAMS = {"openmpi": "usr/local/bin/sum-openmpi", "mpich": "usr/local/bin/sum-mpich"}
+"""Where the image has the program of each implementation; see `real_mpi`."""
+
+
+def _mpi() -> Content:
+    """The gpuflow image with Open MPI and MPICH of this Debian, and a program for each."""
+    base = _gpuflow()
+    listed = subprocess.run(["dpkg", "-L", *MPI_PACKAGES], text=True, capture_output=True, check=False)
+    if listed.returncode:
+        raise FileNotFoundError(f"the image of MPI is made from Debian's packages: {listed.stderr.strip()}")
+    paths = [
+        Path(line) for line in listed.stdout.splitlines() if not line.startswith(("/usr/share/doc", "/usr/share/man"))
+    ]
+    found = {str(path)[1:]: path for path in paths if path.is_file()}
+    folder = build.cache() / "images"
+    for name, inside in MPI_PROGRAMS.items():
+        mpi, program = real_mpi.installed(name), folder / f"sum-{name}"
+        if mpi is None:
+            raise FileNotFoundError(real_mpi.LACKING.format(name))
+        if not program.exists():
+            real_mpi.compile_to(program, mpi.mpicc)
+        found[inside] = program
+    objects = [path for path in found.values() if os.access(path, os.X_OK) or ".so" in path.name]
+    shared = {str(path)[1:]: path for path in _shared_objects(objects)}
+    return replace(base, files={**base.files, **shared, **found})
+
+
 def needed(home: Path, name: str) -> list[str]:
     """A package of an environment and all that it needs there, by their names."""
     known = {_plain(each.name): each for each in importlib.metadata.distributions(path=[str(home)])}
@@ -207,6 +236,7 @@ CONTENTS: dict[str, Callable[[], Content]] = {
     "gpuflow": _gpuflow,
     "serializers": _serializers,
     "stores": _stores,
+    "mpi": _mpi,
 }
 
 

@@ -20,12 +20,12 @@ NAMESPACE = "kueue-system"
 WEBHOOK_PORT = 9443
 HEALTH_PORT = 8081
 # A framework whose kind is not served is left alone; see `jobset.install` for one that comes later.
-FRAMEWORKS = ("batch/job", "pod", "jobset.x-k8s.io/jobset")
+FRAMEWORKS = ("batch/job", "pod", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob")
 # Kinds served in two versions, which the API server lets Kueue convert.
 CONVERTED = ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
 # The web hooks that look at Kueue's own objects, and those of the frameworks above.
 OWN_GROUP = "kueue.x-k8s.io"
-WATCHED_GROUPS = {OWN_GROUP, "batch", "", "jobset.x-k8s.io"}
+WATCHED_GROUPS = {OWN_GROUP, "batch", "", "jobset.x-k8s.io", "trainer.kubeflow.org"}
 METRICS_CERTIFICATES = "/etc/kueue/metrics/certs"
 
 

@@ -21,6 +21,7 @@ IMAGES = {
     "gpuflow": "gpuflow.test/gpuflow:1",
     "serializers": "gpuflow.test/serializers:1",
     "stores": "gpuflow.test/stores:1",
+    "mpi": "gpuflow.test/mpi:1",
     "argoexec": "gpuflow.test/argoexec:1",
     "kfp-driver": "gpuflow.test/kfp-driver:1",
     "kfp-launcher": "gpuflow.test/kfp-launcher:1",

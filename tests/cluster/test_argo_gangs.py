@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuflow.runtime.gang_kinds import WORDS
+
 from .cluster import Cluster
 from .faults import Faults
 from .fixtures import AnyCluster, lacking
@@ -20,7 +22,7 @@ from .test_argo import ended
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-SITE = {
+SITE: dict[str, Any] = {
     "apiVersion": "gpuflow/v1",
     "kind": "Site",
     "name": "gangs",
@@ -32,21 +34,22 @@ SITE = {
 @pytest.fixture
 def ground(private_cluster: Cluster, argo: AnyCluster, jobset: AnyCluster, namespace: Kube, tmp_path: Path) -> Ground:
     private_cluster.image("gpuflow")
-    made = Ground(namespace, tmp_path)
-    for account in ("gang", "executor"):
-        words = ("site", account, "site.yaml", "--namespace", namespace.namespace)
-        for manifest in yaml.safe_load_all(made.gpuflow(*words)):
-            namespace.create(manifest)
-    return made
+    return Ground(namespace, tmp_path)
 
 
 class Ground(GangRun):
     """A namespace in which gangs may run, and pipelines of one gang."""
 
-    def __init__(self, kube: Kube, folder: Path) -> None:
-        super().__init__(kube)
+    def __init__(self, kube: Kube, folder: Path, kind: str = "jobset", **gangs: str) -> None:
+        """`gangs`: more of what the site says of gangs."""
+        super().__init__(kube, WORDS[kind])
         self.folder = folder
-        (folder / "site.yaml").write_text(yaml.safe_dump(SITE))
+        site = {**SITE, "gangs": {**SITE["gangs"], "kind": kind, **gangs}}
+        (folder / "site.yaml").write_text(yaml.safe_dump(site))
+        for account in ("gang", "executor"):
+            words = ("site", account, "site.yaml", "--namespace", kube.namespace)
+            for manifest in yaml.safe_load_all(self.gpuflow(*words)):
+                kube.create(manifest)
 
     def gpuflow(self, *words: str) -> str:
         python = ROOT / ".venvs" / "argo" / "bin" / "python"
@@ -62,6 +65,10 @@ class Ground(GangRun):
     def start(self, **words: Any) -> None:
         """`words`: see `gang_runs.pipeline`."""
         (self.folder / "p.yaml").write_text(yaml.safe_dump(pipeline(**words)))
+        self.submit()
+
+    def submit(self) -> None:
+        """Compile what is written, and run it."""
         compiling = ("compile", "p.yaml", "--target", "argo", "--site", "site.yaml", "--namespace", self.kube.namespace)
         self.kube.create(yaml.safe_load(self.gpuflow(*compiling)))
         meta = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "run"}}

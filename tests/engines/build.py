@@ -43,7 +43,8 @@ RECIPE = "1"
 USUAL_SECONDS = {
     "kube-apiserver": 392, "kube-controller-manager": 81, "kube-scheduler": 8, "kubelet": 36, "kubectl": 40,
     "etcd": 70, "kwok": 258, "workflow-controller": 510, "argoexec": 164, "argo": 10, "kueue": 378,
-    "jobset": 263, "coredns": 211,
+    "jobset": 263, "coredns": 211, "trainer": 120, "mpi-operator": 200,
+    "volcano-controllers": 300, "volcano-scheduler": 120, "volcano-webhooks": 60,
     "kfp-driver": 500, "kfp-launcher": 20, "kfp-persistence": 20, "kfp-schedules": 20, "kfp-apiserver": 190,
 }  # fmt: skip
 """On two busy cores from cold caches; what a build took on this machine is remembered instead."""
@@ -146,6 +147,32 @@ PROJECTS = (
         share={
             "config/components/crd/bases": "crds",
             "config/components/webhook/manifests.yaml": "webhooks.yaml",
+        },
+    ),
+    Project(
+        "trainer",
+        "github.com/kubeflow/trainer/v2",
+        {"trainer": "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager"},
+        share={"manifests/base/crds": "crds", "manifests/base/webhook/manifests.yaml": "webhooks.yaml"},
+    ),
+    Project(
+        "mpi-operator",
+        "github.com/kubeflow/mpi-operator",
+        {"mpi-operator": "github.com/kubeflow/mpi-operator/cmd/mpi-operator"},
+        share={"manifests/base/kubeflow.org_mpijobs.yaml": "crds.yaml"},
+    ),
+    # The version of its API is its own: the one that its go.mod names is a folder that the module does not ship.
+    Project(
+        "volcano",
+        "volcano.sh/volcano",
+        {
+            "volcano-controllers": "volcano.sh/volcano/cmd/controller-manager",
+            "volcano-scheduler": "volcano.sh/volcano/cmd/scheduler",
+            "volcano-webhooks": "volcano.sh/volcano/cmd/webhook-manager",
+        },
+        share={
+            "config/crd/volcano/bases": "crds",
+            "installer/helm/chart/volcano/templates/webhooks.yaml": "webhooks.yaml",
         },
     ),
     # Only the plugins that names of pods need: all of them would bring the libraries of every cloud.

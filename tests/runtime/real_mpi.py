@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -50,20 +51,31 @@ ENVIRON = {
 @pytest.fixture(scope="module", params=NAMES)
 def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Mpi:
     name = request.param
+    found = installed(name)
+    if found is None:
+        pytest.skip(LACKING.format(name))
+    program = tmp_path_factory.mktemp(name) / "program"
+    compile_to(program, found.mpicc)
+    return found._replace(program=str(program))
+
+
+LACKING = "no mpirun and mpicc of {} are installed here (Debian: openmpi-bin libopenmpi-dev mpich)"
+
+
+def installed(name: str) -> Mpi | None:
+    """An implementation, by one of `NAMES`; still without its program."""
     for suffix in (f".{name}", ""):
         mpirun, mpicc = shutil.which(f"mpirun{suffix}"), shutil.which(f"mpicc{suffix}")
-        if (
-            mpirun
-            and mpicc
-            and NAMES[name] in subprocess.run([mpirun, "--version"], capture_output=True, text=True).stdout
-        ):
-            break
-    else:
-        pytest.skip(f"no mpirun and mpicc of {name} are installed here (Debian: openmpi-bin libopenmpi-dev mpich)")
-    folder = tmp_path_factory.mktemp(name)
-    (folder / "program.c").write_text(PROGRAM)
-    subprocess.run([mpicc, str(folder / "program.c"), "-o", str(folder / "program")], check=True)
-    return Mpi(mpirun, mpicc, ENVIRON[name], str(folder / "program"))
+        if mpirun and mpicc and NAMES[name] in _version(mpirun):
+            return Mpi(mpirun, mpicc, ENVIRON[name])
+    return None
+
+
+def compile_to(program: Path, mpicc: str) -> None:
+    """The program, beside its source."""
+    source = program.with_suffix(".c")
+    source.write_text(PROGRAM)
+    subprocess.run([mpicc, str(source), "-o", str(program)], check=True)
 
 
 def _version(mpirun: str) -> str:

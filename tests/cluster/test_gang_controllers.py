@@ -1,0 +1,101 @@
+"""Gangs of the other kinds under the controllers of their projects: Trainer, the MPI operator, Volcano."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .cluster import Cluster
+from .faults import Faults
+from .fixtures import AnyCluster, with_addon
+from .gang_runs import WORD
+from .kube import Kube
+from .test_argo import ended
+from .test_argo_gangs import Ground
+
+pytestmark = pytest.mark.cluster
+
+ADDONS = {"trainjob": "trainer", "mpijob": "mpi-operator", "volcano": "volcano"}
+SHAPES = [("trainjob", False), ("trainjob", True), ("mpijob", True), ("volcano", False), ("volcano", True)]
+LEADER = {"memory": "80Mi"}
+
+
+@pytest.fixture
+def ground(
+    request: pytest.FixtureRequest, private_cluster: Cluster, argo: AnyCluster, namespace: Kube, tmp_path: Path
+) -> Ground:
+    """A namespace for gangs of the kind that a test names, and whether they have a leader."""
+    kind, leads = request.param
+    with_addon(private_cluster, ADDONS[kind])
+    private_cluster.image("gpuflow")
+    return Led(namespace, tmp_path, kind) if leads else Ground(namespace, tmp_path, kind)
+
+
+class Led(Ground):
+    """Gangs with a leader beside three workers."""
+
+    def start(self, **words: Any) -> None:
+        super().start(leader=LEADER, **words)
+
+
+every_shape = pytest.mark.parametrize("ground", SHAPES, indirect=True, ids=lambda it: f"{it[0]}{'-led' * it[1]}")
+every_kind = pytest.mark.parametrize(
+    "ground", [("trainjob", False), ("mpijob", True), ("volcano", False)], indirect=True, ids=lambda it: it[0]
+)
+
+
+@every_shape
+def test_four_ranks_one_output_and_the_log_of_rank_0(ground: Ground) -> None:
+    ground.start()
+    assert ended(ground.kube, "run", 240)["status"]["phase"] == "Succeeded", ground.said()
+    assert ground.counts() == ("1", "0", "0")
+    log = ground.kube("logs", ground.launcher(), "--container=main")
+    assert f"rank 0 of 4, attempt 1 after 0: {WORD}" in log
+    (read,) = ground.kube.list("pod", "gpuflow.dev/step=read")
+    assert WORD in ground.kube("logs", read["metadata"]["name"], "--container=main")
+
+
+@every_shape
+def test_an_evicted_rank_is_one_interruption_of_the_gang(ground: Ground, faults: Faults) -> None:
+    ground.start(seconds=20)
+    faults.evict(ground.all_run()[2])
+    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded"
+    assert ground.counts() == ("2", "0", "1")
+
+
+@every_kind
+def test_rank_0_gone_at_once_is_one_interruption(ground: Ground, faults: Faults) -> None:
+    ground.start(seconds=20)
+    faults.force_delete(ground.all_run()[0])
+    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded"
+    assert ground.counts() == ("2", "0", "1")
+
+
+@every_shape
+def test_a_rank_that_fails_is_one_failure(ground: Ground) -> None:
+    ground.start(fails="31", failures=1)
+    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded"
+    assert ground.counts() == ("2", "1", "0")
+
+
+@every_kind
+def test_a_lost_launcher_finds_its_gang_again(ground: Ground, faults: Faults) -> None:
+    ground.start(seconds=40)
+    ground.all_run()
+    (before,) = ground.attempts()
+    faults.force_delete(ground.launcher())
+    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded"
+    (after,) = ground.attempts()
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert ground.counts() == ("1", "0", "0")
+
+
+@every_kind
+def test_stopping_the_run_stops_every_rank(ground: Ground) -> None:
+    ground.start(seconds=600)
+    ground.all_run()
+    ground.kube("patch", "workflow", "run", "--type=merge", "--patch", '{"spec":{"shutdown":"Terminate"}}')
+    assert ended(ground.kube, "run", 120)["status"]["phase"] == "Failed"
+    ground.nothing_left()
