@@ -22,8 +22,8 @@ from .kube import Kube
 from .queues import LABEL
 from .waiting import until
 
-QUOTA = {"cpu": "100m", "memory": "1Gi"}
-"""Room for one gang, and not for two."""
+QUOTA = {"cpu": "850m", "memory": "1Gi"}
+"""Room for one gang, and not for another one beside it."""
 SCRIPT = """\
 trap 'exit 1' USR1
 trap 'python3 -c "x = bytes(1) * (1 << 30)"; exit $?' USR2

@@ -32,7 +32,9 @@ def pipeline(
 ) -> dict[str, Any]:
     """`fails`: the rank and the attempt that exits with 3. `queue`: of Kueue, for the gang. `leader`: what is different
     in rank 0."""
-    small = {"image": "gpuflow.test/gpuflow:1", "image_pull_policy": "IfNotPresent", "cpu": "20m", "memory": "96Mi"}
+    small = {"image": "gpuflow.test/gpuflow:1", "image_pull_policy": "IfNotPresent", "memory": "96Mi"}
+    # With less a rank starts for most of a minute: what it may use is what it asks for.
+    small["cpu"] = "200m"
     env = {"WORD": {"param": "word"}, "SECONDS_EACH": str(seconds), "FAILS": fails}
     retry = {"failures": failures, "interruptions": interruptions, "backoff": {"start": "1s", "max": "2s"}}
     gang = 4 if leader is None else {"workers": 3, "leader": leader}
@@ -82,18 +84,21 @@ class GangRun:
 
     def _rank(self, attempt: dict[str, Any], labels: dict[str, str]) -> int:
         """A launcher of the MPI operator has no number of its own: it is the first."""
-        kind = self.kind
-        made = attempt if kind.before is None else {**attempt, "runtime": self._before(attempt["metadata"]["name"])}
+        kind, made = self.kind, attempt
+        if kind.before is not None:
+            first = self.kube.get(self._firsts, attempt["metadata"]["name"])
+            assert first is not None, f"what stood before {attempt['metadata']['name']} is gone"
+            made = {**attempt, kind.before.key: first}
         return kind.first_ranks(made)[labels[kind.role]] + int(labels.get(kind.rank, "0"))
-
-    def _before(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] | None = self.kube.get(f"{self.kind.before}.{self.kind.group}", name)
-        assert found is not None, f"the {self.kind.before} of {name} is gone"
-        return found
 
     @property
     def _objects(self) -> str:
         return f"{self.kind.plural}.{self.kind.group}"
+
+    @property
+    def _firsts(self) -> str:
+        """What stands before them; Services where nothing does, which go too."""
+        return "service" if self.kind.before is None else f"{self.kind.before.plural}.{self.kind.before.group}"
 
     def there(self) -> list[str]:
         """The ranks that there are, whatever they do."""
@@ -117,7 +122,6 @@ class GangRun:
 
     def nothing_left(self) -> None:
         def gone() -> bool:
-            before = [] if self.kind.before is None else self.kube.list(f"{self.kind.before}.{self.kind.group}")
-            return not self.kube.list(self._objects) and not self.kube.list("pod", OF_GANG) and not before
+            return not any(map(self.kube.list, (self._objects, self._firsts))) and not self.there()
 
         until("no rank to be left", gone, timeout=120)

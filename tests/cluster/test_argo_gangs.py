@@ -12,6 +12,7 @@ import yaml
 
 from gpuflow.runtime.gang_kinds import WORDS
 
+from .. import gang_words
 from .cluster import Cluster
 from .faults import Faults
 from .fixtures import AnyCluster, lacking
@@ -40,11 +41,11 @@ def ground(private_cluster: Cluster, argo: AnyCluster, jobset: AnyCluster, names
 class Ground(GangRun):
     """A namespace in which gangs may run, and pipelines of one gang."""
 
-    def __init__(self, kube: Kube, folder: Path, kind: str = "jobset", **gangs: str) -> None:
-        """`gangs`: more of what the site says of gangs."""
+    def __init__(self, kube: Kube, folder: Path, kind: str = "jobset") -> None:
+        """`kind`: of the gangs, and after a plus who schedules them."""
         super().__init__(kube, WORDS[kind])
         self.folder = folder
-        site = {**SITE, "gangs": {**SITE["gangs"], "kind": kind, **gangs}}
+        site = {**SITE, "gangs": {**SITE["gangs"], **gang_words.said(kind)}}
         (folder / "site.yaml").write_text(yaml.safe_dump(site))
         for account in ("gang", "executor"):
             words = ("site", account, "site.yaml", "--namespace", kube.namespace)

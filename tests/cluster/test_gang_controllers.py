@@ -17,8 +17,13 @@ from .test_argo_gangs import Ground
 
 pytestmark = pytest.mark.cluster
 
-ADDONS = {"trainjob": "trainer", "mpijob": "mpi-operator", "volcano": "volcano"}
-SHAPES = [("trainjob", False), ("trainjob", True), ("mpijob", True), ("volcano", False), ("volcano", True)]
+ADDONS = {
+    "trainjob": ["trainer"],
+    "mpijob": ["mpi-operator"],
+    "volcano": ["volcano"],
+    "jobset+volcano": ["jobset", "volcano"],
+}
+SHAPES = [(kind, leads) for kind in ADDONS for leads in (False, True) if kind != "mpijob" or leads]
 LEADER = {"memory": "80Mi"}
 
 
@@ -28,7 +33,8 @@ def ground(
 ) -> Ground:
     """A namespace for gangs of the kind that a test names, and whether they have a leader."""
     kind, leads = request.param
-    with_addon(private_cluster, ADDONS[kind])
+    for addon in ADDONS[kind]:
+        with_addon(private_cluster, addon)
     private_cluster.image("gpuflow")
     return Led(namespace, tmp_path, kind) if leads else Ground(namespace, tmp_path, kind)
 
@@ -42,7 +48,7 @@ class Led(Ground):
 
 every_shape = pytest.mark.parametrize("ground", SHAPES, indirect=True, ids=lambda it: f"{it[0]}{'-led' * it[1]}")
 every_kind = pytest.mark.parametrize(
-    "ground", [("trainjob", False), ("mpijob", True), ("volcano", False)], indirect=True, ids=lambda it: it[0]
+    "ground", [(kind, kind == "mpijob") for kind in ADDONS], indirect=True, ids=lambda it: it[0]
 )
 
 
