@@ -22,7 +22,7 @@ from .kube import Kube
 from .queues import LABEL
 from .waiting import until
 
-QUOTA = {"cpu": "850m", "memory": "1Gi"}
+QUOTA = {"cpu": "100m", "memory": "1Gi"}
 """Room for one gang, and not for another one beside it."""
 SCRIPT = """\
 trap 'exit 1' USR1

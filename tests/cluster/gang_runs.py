@@ -32,9 +32,9 @@ def pipeline(
 ) -> dict[str, Any]:
     """`fails`: the rank and the attempt that exits with 3. `queue`: of Kueue, for the gang. `leader`: what is different
     in rank 0."""
-    small = {"image": "gpuflow.test/gpuflow:1", "image_pull_policy": "IfNotPresent", "memory": "96Mi"}
-    # With less a rank starts for most of a minute: what it may use is what it asks for.
-    small["cpu"] = "200m"
+    small: dict[str, Any] = {"image": "gpuflow.test/gpuflow:1", "image_pull_policy": "IfNotPresent", "memory": "96Mi"}
+    # No limit: with so little a rank would start for most of a minute.
+    small["cpu"] = {"request": "20m"}
     env = {"WORD": {"param": "word"}, "SECONDS_EACH": str(seconds), "FAILS": fails}
     retry = {"failures": failures, "interruptions": interruptions, "backoff": {"start": "1s", "max": "2s"}}
     gang = 4 if leader is None else {"workers": 3, "leader": leader}

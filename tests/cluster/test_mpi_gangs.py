@@ -38,7 +38,7 @@ class Mpi(Ground):
         step = {
             "image": "gpuflow.test/mpi:1",
             "image_pull_policy": "IfNotPresent",
-            "cpu": "100m",
+            "cpu": {"request": "20m"},
             "memory": "128Mi",
             "command": command,
             "gang": {"workers": 3, "rendezvous": {"framework": "mpi", "processes_per_worker": 2}},
