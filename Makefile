@@ -264,9 +264,9 @@ prove-spec: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready
 	  -m "control_plane or cluster" -rs
 
 # Kueue's own decision on random gangs and topologies, ranks that are killed at random, the launcher on a control plane,
-# and gangs on a cluster with Argo and Airflow (needs Go and root).
+# and gangs on a cluster with Argo and Airflow, of every kind whose controller can be built (needs Go and root).
 QUEUED ?= 5000
-GANGS := $(patsubst %,tests/cluster/test_%.py,gang_definitions gang_launcher gang_operator jobset pytorchjob_gangs pytorchjob_operator)
+GANGS := $(patsubst %,tests/cluster/test_%.py,gang_definitions gang_launcher gang_operator gang_topology jobset pytorchjob_gangs pytorchjob_operator)
 prove-gangs: COUNT ?= 30
 prove-gangs: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@.venvs/core/bin/python -m tests.differential --kind gangs --cases $(QUEUED) --seed $(SEED)
@@ -274,7 +274,8 @@ prove-gangs: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/
 	@GANG_KILLS=$(COUNT) GANG_SEED=$(SEED) .venvs/core/bin/python -m pytest tests/runtime/test_gang_killing.py
 	@.venvs/core/bin/python -m tests.runtime.shard_killing --kills $(COUNT) --seed $(SEED)
 	@.venvs/core/bin/python -m pytest $(GANGS) tests/cluster/test_gangs.py tests/cluster/test_argo_gangs.py \
-	  tests/cluster/test_airflow_gangs.py tests/cluster/test_kubeflow_gangs.py \
+	  tests/cluster/test_airflow_gangs.py tests/cluster/test_kubeflow_gangs.py tests/cluster/test_gang_controllers.py \
+	  tests/cluster/test_mpi_gangs.py \
 	  -m "control_plane or cluster" -rs
 
 # One gang on Argo and one on Airflow, each hurt COUNT times in turn; every fault must cost what the spec says.

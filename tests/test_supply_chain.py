@@ -152,10 +152,10 @@ def test_make_the_action_and_the_hooks_install_from_the_locks() -> None:
     assert "$(PIP_INSTALL) --require-hashes --no-build-isolation --no-deps -r locks/$*.txt" in make
     assert "$(PIP_INSTALL) --no-deps --no-build-isolation -e ." in make
     action = (ROOT / "action.yml").read_text(encoding="utf-8")
-    assert '--require-hashes --no-build-isolation -r "$ACTION_PATH/locks/install-$TARGET.txt"' in action
+    assert '--require-hashes --no-build-isolation --no-deps -r "$ACTION_PATH/locks/install-$TARGET.txt"' in action
     assert '--no-deps --no-build-isolation "$ACTION_PATH"' in action
     script = (ROOT / "tools" / "hook").read_text(encoding="utf-8")
-    assert '--require-hashes --no-build-isolation -r "locks/install-$engine.txt"' in script
+    assert '--require-hashes --no-build-isolation --no-deps -r "locks/install-$engine.txt"' in script
     assert "--no-deps --no-build-isolation ." in script
     for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")):
         assert hook["entry"].startswith("tools/hook ") and "--no-allow-python" in hook["entry"]

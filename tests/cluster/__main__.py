@@ -26,6 +26,7 @@ HELP = {
     "kueue": "Kueue",
     "mpi-operator": "Kubeflow's MPI operator, and names",
     "trainer": "Kubeflow Trainer, and JobSet below it",
+    "training-operator": "Kubeflow's training operator, for PyTorchJobs, and names",
     "volcano": "Volcano with its scheduler, and names",
 }
 

@@ -17,7 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from ..engines import build
-from . import argo, dns, images, jobset, kubeflow, kueue, machine, mpi_operator, nodes, programs, trainer, volcano
+from . import (
+    argo,
+    dns,
+    images,
+    jobset,
+    kubeflow,
+    kueue,
+    machine,
+    mpi_operator,
+    nodes,
+    programs,
+    trainer,
+    training_operator,
+    volcano,
+)
 from .kube import Kube
 from .layout import ADDRESS, IMAGES, REAL_NODE, Layout
 from .programs import Program
@@ -33,12 +47,20 @@ ADDON_PROGRAMS = {
     "dns": ("coredns",),
     "jobset": ("jobset",),
     "trainer": ("trainer",),
+    "training-operator": ("training-operator",),
     "mpi-operator": ("mpi-operator",),
     "volcano": ("volcano-controllers", "volcano-scheduler", "volcano-webhooks"),
     "kueue": ("kueue",),
     "kubeflow": ("kfp-driver", "kfp-launcher", "kfp-persistence", "kfp-schedules", "kfp-apiserver"),
 }
-NEEDS = {"kubeflow": "argo", "jobset": "dns", "trainer": "jobset", "mpi-operator": "dns", "volcano": "dns"}
+NEEDS = {
+    "kubeflow": "argo",
+    "jobset": "dns",
+    "trainer": "jobset",
+    "training-operator": "dns",
+    "mpi-operator": "dns",
+    "volcano": "dns",
+}
 """What an addon stands on, and is put on before it."""
 FOR_PODS = ("dns",)
 """Addons of no use where no node runs pods."""
@@ -320,6 +342,7 @@ ADDONS = {
     "dns": dns.install,
     "jobset": jobset.install,
     "trainer": trainer.install,
+    "training-operator": training_operator.install,
     "mpi-operator": mpi_operator.install,
     "volcano": volcano.install,
     "kueue": kueue.install,

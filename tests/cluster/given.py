@@ -21,6 +21,7 @@ DEFINITIONS = {
     "kueue": "clusterqueues.kueue.x-k8s.io",
     "mpi-operator": "mpijobs.kubeflow.org",
     "trainer": "trainjobs.trainer.kubeflow.org",
+    "training-operator": "pytorchjobs.kubeflow.org",
     "volcano": "jobs.batch.volcano.sh",
 }
 

@@ -75,6 +75,11 @@ class Ground(GangRun):
         meta = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "run"}}
         self.kube.create({**meta, "spec": {"workflowTemplateRef": {"name": "gangs"}}})
 
+    def said(self) -> str:
+        """What the launcher and Argo say."""
+        runs = [each.get("status", {}).get("message") for each in self.kube.list("workflow")]
+        return f"{runs}\n{self.kube('logs', self.launcher(), '--container=main') if self.launcher() else ''}"
+
     def launcher(self) -> str:
         """The newest one, or an empty text."""
         pods = self.kube.list("pod", "workflows.argoproj.io/workflow=run,gpuflow.dev/step=train")
@@ -86,7 +91,7 @@ class Ground(GangRun):
 def test_four_ranks_one_output_and_text_as_it_was_written(ground: Ground) -> None:
     ground.start()
     done = ended(ground.kube, "run", 240)
-    assert done["status"]["phase"] == "Succeeded"
+    assert done["status"]["phase"] == "Succeeded", ground.said()
     assert ground.counts() == ("1", "0", "0")
     log = ground.kube("logs", ground.launcher(), "--container=main")
     assert f"rank 0 of 4, attempt 1 after 0: {WORD}" in log
@@ -97,14 +102,14 @@ def test_four_ranks_one_output_and_text_as_it_was_written(ground: Ground) -> Non
 def test_an_evicted_rank_is_one_interruption_of_the_gang(ground: Ground, faults: Faults) -> None:
     ground.start(seconds=20)
     faults.evict(ground.all_run()[2])
-    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded"
+    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded", ground.said()
     assert ground.counts() == ("2", "0", "1")
     assert "attempt 2 after 1" in ground.kube("logs", ground.launcher(), "--container=main")
 
 
 def test_a_rank_that_fails_is_one_failure(ground: Ground) -> None:
     ground.start(fails="31", failures=1)
-    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded"
+    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded", ground.said()
     assert ground.counts() == ("2", "1", "0")
 
 
@@ -127,7 +132,7 @@ def test_a_leader_that_is_not_like_its_workers_is_rank_0(ground: Ground, faults:
     name = ground.attempts()[0]["metadata"]["name"]
     assert f"the head at {name}-leader-0-0.{name} is rank 0 of 4, attempt 1 after 0: {WORD}" in first
     faults.evict(ranks[3])
-    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded"
+    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded", ground.said()
     assert ground.counts() == ("2", "0", "1")
     assert "is rank 0 of 4, attempt 2 after 1" in ground.kube("logs", ground.launcher(), "--container=main")
     (read,) = ground.kube.list("pod", "gpuflow.dev/step=read")
@@ -146,7 +151,7 @@ def test_a_lost_launcher_finds_its_gang_again(ground: Ground, faults: Faults) ->
     ground.all_run()
     (before,) = ground.attempts()
     faults.force_delete(ground.launcher())
-    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded"
+    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded", ground.said()
     (after,) = ground.attempts()
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert ground.counts() == ("1", "0", "0")

@@ -1,29 +1,39 @@
-"""Gangs of the other kinds under the controllers of their projects: Trainer, the MPI operator, Volcano."""
+"""Gangs of the other kinds under the controllers of their projects: Trainer, the training operator, the MPI operator,
+Volcano.
+"""
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuflow.runtime.gang_kinds import WORDS
+
+from . import gang_faults
 from .cluster import Cluster
 from .faults import Faults
 from .fixtures import AnyCluster, with_addon
 from .gang_runs import WORD
 from .kube import Kube
+from .queues import QUEUE
 from .test_argo import ended
 from .test_argo_gangs import Ground
+from .test_gang_faults import preempts
 
+__all__ = ["preempts"]
 pytestmark = pytest.mark.cluster
 
 ADDONS = {
     "trainjob": ["trainer"],
+    "pytorchjob": ["training-operator"],
     "mpijob": ["mpi-operator"],
     "volcano": ["volcano"],
     "jobset+volcano": ["jobset", "volcano"],
 }
-SHAPES = [(kind, leads) for kind in ADDONS for leads in (False, True) if kind != "mpijob" or leads]
+SHAPES = [(kind, leads) for kind in ADDONS for leads in (False, True) if leads + 1 in WORDS[kind].sets]
 LEADER = {"memory": "80Mi"}
 
 
@@ -67,7 +77,7 @@ def test_four_ranks_one_output_and_the_log_of_rank_0(ground: Ground) -> None:
 def test_an_evicted_rank_is_one_interruption_of_the_gang(ground: Ground, faults: Faults) -> None:
     ground.start(seconds=20)
     faults.evict(ground.all_run()[2])
-    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded"
+    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded", ground.said()
     assert ground.counts() == ("2", "0", "1")
 
 
@@ -75,14 +85,14 @@ def test_an_evicted_rank_is_one_interruption_of_the_gang(ground: Ground, faults:
 def test_rank_0_gone_at_once_is_one_interruption(ground: Ground, faults: Faults) -> None:
     ground.start(seconds=20)
     faults.force_delete(ground.all_run()[0])
-    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded"
+    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded", ground.said()
     assert ground.counts() == ("2", "0", "1")
 
 
 @every_shape
 def test_a_rank_that_fails_is_one_failure(ground: Ground) -> None:
     ground.start(fails="31", failures=1)
-    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded"
+    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded", ground.said()
     assert ground.counts() == ("2", "1", "0")
 
 
@@ -92,7 +102,7 @@ def test_a_lost_launcher_finds_its_gang_again(ground: Ground, faults: Faults) ->
     ground.all_run()
     (before,) = ground.attempts()
     faults.force_delete(ground.launcher())
-    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded"
+    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded", ground.said()
     (after,) = ground.attempts()
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert ground.counts() == ("1", "0", "0")
@@ -105,3 +115,12 @@ def test_stopping_the_run_stops_every_rank(ground: Ground) -> None:
     ground.kube("patch", "workflow", "run", "--type=merge", "--patch", '{"spec":{"shutdown":"Terminate"}}')
     assert ended(ground.kube, "run", 120)["status"]["phase"] == "Failed"
     ground.nothing_left()
+
+
+@pytest.mark.parametrize("ground", [("trainjob", False)], indirect=True)
+def test_kueue_preempts_a_trainjob_and_gives_back(ground: Ground, faults: Faults, preempts: gang_faults.Fault) -> None:
+    ground.start(script=gang_faults.SCRIPT, queue=QUEUE)
+    (line,) = gang_faults.play(ground, faults, [preempts], random.Random(1))
+    assert line.endswith(": attempt 1, 0 failures, 0 interruptions")
+    gang_faults.finish(ground, 1)
+    assert ended(ground.kube, "run", 240)["status"]["phase"] == "Succeeded", ground.said()

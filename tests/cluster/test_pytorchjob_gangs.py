@@ -17,7 +17,7 @@ from gpuflow.kubernetes.expansion import expanded
 from gpuflow.spec.loading import loads
 
 from . import kubelet_by_hand
-from . import training_operator as operator
+from . import training_operator_by_hand as operator
 from .cluster import Cluster
 from .fixtures import AnyCluster
 from .gang_launches import Launched, manifest_of, site_of

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from . import kubelet_by_hand
-from . import training_operator as operator
+from . import training_operator_by_hand as operator
 from .cluster import Cluster
 from .fixtures import AnyCluster, lacking
 from .kube import Kube

@@ -10,6 +10,7 @@ import yaml
 from ..engines import build
 from .kube import documents
 from .programs import Program
+from .waiting import until
 from .webhooks import Hooks
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def install(cluster: Cluster) -> None:
     hooks = Hooks.certified("volcano", WEBHOOK_PORT, folder)
     kube = cluster.kube
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    kube.apply(namespace, *documents(build.shared("volcano", "crds")))
+    # Its controllers wait for all of them before they do anything.
+    kube.apply(
+        namespace, *(each for name in ("crds", "flow-crds") for each in documents(build.shared("volcano", name)))
+    )
     kube.await_definitions()
     # Whoever answers them looks for them first, and they refuse until it does.
     kube.apply(*_webhooks(build.shared("volcano", "webhooks.yaml").read_text(), hooks))
@@ -49,7 +53,13 @@ def install(cluster: Cluster) -> None:
     cluster.run("volcano-webhooks", Program((str(build.binary("volcano-webhooks")), *words), WEBHOOK_PORT))
     for name, port in HEALTH_PORTS.items():
         words = [config, "--leader-elect=false", "--enable-healthz=true", f"--healthz-address=127.0.0.1:{port}"]
+        words += [f"--scheduler-conf={build.shared('volcano', 'scheduler.yaml')}"] * (name == "volcano-scheduler")
         cluster.run(name, Program((str(build.binary(name)), *words), port))
+    until("Volcano's first queue", lambda: _is_open(kube.get("queues.scheduling.volcano.sh", "default")))
+
+
+def _is_open(queue: dict[str, Any] | None) -> bool:
+    return queue is not None and queue.get("status", {}).get("state") == "Open"
 
 
 def _webhooks(template: str, hooks: Hooks) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ RECIPE = "1"
 USUAL_SECONDS = {
     "kube-apiserver": 392, "kube-controller-manager": 81, "kube-scheduler": 8, "kubelet": 36, "kubectl": 40,
     "etcd": 70, "kwok": 258, "workflow-controller": 510, "argoexec": 164, "argo": 10, "kueue": 378,
-    "jobset": 263, "coredns": 211, "trainer": 120, "mpi-operator": 200,
+    "jobset": 263, "coredns": 211, "trainer": 120, "mpi-operator": 200, "training-operator": 300,
     "volcano-controllers": 300, "volcano-scheduler": 120, "volcano-webhooks": 60,
     "kfp-driver": 500, "kfp-launcher": 20, "kfp-persistence": 20, "kfp-schedules": 20, "kfp-apiserver": 190,
 }  # fmt: skip
@@ -156,6 +156,12 @@ PROJECTS = (
         share={"manifests/base/crds": "crds", "manifests/base/webhook/manifests.yaml": "webhooks.yaml"},
     ),
     Project(
+        "training-operator",
+        "github.com/kubeflow/training-operator",
+        {"training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1"},
+        share={"manifests/base/crds": "crds", "manifests/base/webhook/manifests.yaml": "webhooks.yaml"},
+    ),
+    Project(
         "mpi-operator",
         "github.com/kubeflow/mpi-operator",
         {"mpi-operator": "github.com/kubeflow/mpi-operator/cmd/mpi-operator"},
@@ -172,6 +178,8 @@ PROJECTS = (
         },
         share={
             "config/crd/volcano/bases": "crds",
+            "config/crd/jobflow/bases": "flow-crds",
+            "installer/helm/chart/volcano/config/volcano-scheduler.conf": "scheduler.yaml",
             "installer/helm/chart/volcano/templates/webhooks.yaml": "webhooks.yaml",
         },
     ),
