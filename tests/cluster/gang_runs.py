@@ -118,7 +118,8 @@ class GangRun:
 
     def _works(self, rank: int, name: str, attempt: int) -> bool:
         """Whether the program of a rank has said its first words; its supervisor has similar ones before."""
-        return f"rank {rank} of 4, attempt {attempt} after" in self.kube("logs", name, f"--container={self.kind.container}")
+        log = self.kube("logs", name, f"--container={self.kind.container}")
+        return f"rank {rank} of 4, attempt {attempt} after" in log
 
     def nothing_left(self) -> None:
         def gone() -> bool:
