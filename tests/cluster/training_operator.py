@@ -30,14 +30,13 @@ def install(cluster: Cluster) -> None:
     """The definition of PyTorchJobs alone: that of MPIJobs would take the place of the MPI operator's."""
     folder = cluster.layout.run / "training-operator"
     folder.mkdir(exist_ok=True)
-    kube = cluster.kube
-    there = {"namespace": NAMESPACE}
+    kube, own = cluster.kube, cluster.kube.within(NAMESPACE)
     kube.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
-        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, **there}},
         *documents(build.shared("training-operator", "crds") / "kubeflow.org_pytorchjobs.yaml"),
         *map(_addressed, documents(build.shared("training-operator", "webhooks.yaml"))),
     )
+    own.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}})
     kube.await_definitions()
     with cluster.sandbox.path("/etc/hosts").open("a") as hosts:
         hosts.write(f"127.0.0.1 {HOST}\n")
@@ -51,8 +50,7 @@ def install(cluster: Cluster) -> None:
     )
     env = {"KUBECONFIG": str(cluster.layout.kubeconfig), "MY_POD_NAMESPACE": NAMESPACE}
     cluster.run("training-operator", Program(argv, WEBHOOK_PORT, env), wait=False)
-    secret = kube.within(NAMESPACE)
-    made = until("its certificate", lambda: (secret.get("secret", SECRET) or {}).get("data"), timeout=60)
+    made = until("its certificate", lambda: (own.get("secret", SECRET) or {}).get("data"), timeout=60)
     # As a kubelet mounts it; the program looks for the certificate, so that comes last.
     for name in ("tls.key", "tls.crt"):
         (folder / name).write_bytes(base64.b64decode(made[name]))
