@@ -38,7 +38,7 @@ BUILD = "setuptools"
 ENTRY = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 HEADER = """\
 # Made by `make lock`; do not edit. {what}
-# Linux with CPython {pythons}: pip install --require-hashes --no-build-isolation --no-deps -r this file, after build.txt.
+# Linux with CPython {pythons}: pip install --require-hashes --no-build-isolation --no-deps -r it, after build.txt.
 """
 
 
