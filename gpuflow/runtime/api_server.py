@@ -27,6 +27,9 @@ ACCOUNT_VARIABLE = "GPUFLOW_SERVICE_ACCOUNT"
 TIMEOUT = 30.0
 POLL = 3.0
 """Seconds between two looks at the same thing."""
+DOUBTED = 120.0
+"""Seconds for which it is not believed that a right which was there is gone: an API server that starts refuses
+everybody until it has read its roles."""
 
 
 def say(text: str) -> None:
@@ -63,6 +66,8 @@ class ApiServer:
         self.base = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
         self.namespace = self._own("namespace")
         self._trust = ssl.create_default_context(cafile=os.path.join(account, "ca.crt"))
+        self._granted: set[tuple[str, ...]] = set()
+        self._refused_since: dict[tuple[str, ...], float] = {}
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         return self._asked("GET", path, None, query)
@@ -131,12 +136,30 @@ class ApiServer:
         try:
             answer: HTTPResponse = urllib.request.urlopen(request, timeout=timeout, context=self._trust)
         except urllib.error.HTTPError as refusal:
-            if refusal.code == 429 or refusal.code >= 500:
-                raise Unreachable(f"the API server answers {refusal.code}: {_message(refusal)}") from None
-            raise Refused(refusal.code, _message(refusal)) from None
+            words = _message(refusal)
+            later = refusal.code == 429 or refusal.code >= 500
+            if later or self._is_doubted(_right(method, path), refusal.code, words):
+                raise Unreachable(f"the API server answers {refusal.code}: {words}") from None
+            raise Refused(refusal.code, words) from None
         except (OSError, http.client.HTTPException) as failure:
             raise Unreachable(str(failure)) from None
+        self._granted.add(_right(method, path))
+        self._refused_since.pop(_right(method, path), None)
         return answer
+
+    def _is_doubted(self, right: tuple[str, ...], status: int, words: str) -> bool:
+        """Whether a right that was there is refused, and not for long yet. A quota or a webhook names no user."""
+        if right not in self._granted or not (status == 401 or (status == 403 and 'User "' in words)):
+            return False
+        now = time.monotonic()
+        return now - self._refused_since.setdefault(right, now) < DOUBTED
+
+
+def _right(method: str, path: str) -> tuple[str, ...]:
+    """What a role would allow: verb, group and resource, with its part (`pods/log`), and not the name of an object."""
+    api, _, inside = path.partition("/namespaces/")
+    _, *words = inside.split("/")
+    return (method, api, *words[:1], "one" if len(words) > 1 else "all", *words[2:])
 
 
 def _message(refusal: urllib.error.HTTPError) -> str:

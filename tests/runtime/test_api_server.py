@@ -1,0 +1,122 @@
+"""Requests to an API server that starts: what it refuses then is no answer yet."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import shutil
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuflow.runtime import api_server
+from gpuflow.runtime.api_server import ApiServer, Refused, Unreachable
+
+PODS = "/api/v1/namespaces/ns/pods"
+NO_RIGHT = 'pods is forbidden: User "system:serviceaccount:ns:launcher" cannot list resource "pods" in API group ""'
+NO_QUOTA = 'pods "a" is forbidden: exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=9'
+
+
+class Script:
+    """Answers in order, each a status and its words; the last one stays."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, str]] = [(200, "")]
+
+    def next(self) -> tuple[int, str]:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def api(tmp_path: Path, script: Script) -> Iterator[ApiServer]:
+    """A server of one's own with a certificate, and the account of a pod that trusts it."""
+    certificate, key = tmp_path / "ca.crt", tmp_path / "key"
+    words = [
+        "-nodes",
+        "-newkey",
+        "rsa:2048",
+        "-days",
+        "1",
+        "-subj",
+        "/CN=test",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+    ]
+    command = ["openssl", "req", "-x509", *words, "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, message = script.next()
+            body = json.dumps({"message": message, "items": []}).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_DELETE = do_GET
+
+        def log_message(self, format: str, *words: object) -> None:
+            """The test says what it saw."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "namespace").write_text("ns")
+    host = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.server_port)}
+    yield ApiServer({api_server.ACCOUNT_VARIABLE: str(tmp_path), **host})
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(("status", "words"), [(403, NO_RIGHT), (401, "Unauthorized")])
+def test_a_right_that_was_there_is_asked_for_again(
+    api: ApiServer,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    status: int,
+    words: str,
+) -> None:
+    monkeypatch.setattr(api_server, "POLL", 0.01)
+    api.get(PODS)
+    script.answers = [(status, words), (status, words), (200, "")]
+    assert api.patiently(lambda: api.get(PODS, limit="1"))["items"] == []
+    assert capsys.readouterr().out.count(words) == 1, "said once"
+
+
+def test_a_right_that_was_never_there_is_refused_at_once(api: ApiServer, script: Script) -> None:
+    api.get(f"{PODS}/a")
+    api.get(f"{PODS}/a/log")
+    script.answers = [(403, NO_RIGHT)]
+    with pytest.raises(Refused, match="cannot list resource"):
+        api.get(PODS)
+
+
+def test_a_right_that_stays_away_is_gone(api: ApiServer, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.get(PODS)
+    script.answers = [(403, NO_RIGHT)]
+    with pytest.raises(Unreachable):
+        api.get(PODS)
+    monkeypatch.setattr(api_server, "DOUBTED", 0.0)
+    with pytest.raises(Refused):
+        api.get(PODS)
+
+
+def test_a_quota_is_an_answer(api: ApiServer, script: Script) -> None:
+    api.create(PODS, {})
+    script.answers = [(403, NO_QUOTA)]
+    with pytest.raises(Refused, match="exceeded quota"):
+        api.create(PODS, {})
