@@ -83,7 +83,7 @@ ENVIRONMENTS = tuple(dict.fromkeys(mode.environment for mode in MODES))
 
 
 class Unchanged(Exception):
-    """There is nothing at this place that text could be put into."""
+    """There is nothing at this place that this text could be put into."""
 
 
 def placed(document: Mapping[str, Any], place: Place, text: str, how: str) -> dict[str, Any]:
@@ -95,6 +95,8 @@ def placed(document: Mapping[str, Any], place: Place, text: str, how: str) -> di
     last = place.path[-1]
     if place.is_key:
         key = str(last) + text if how == "behind" else text
+        if key in around:
+            raise Unchanged  # one of two would be lost here already; in a file the reader refuses the second
         renamed = {key if name == last else name: value for name, value in around.items()}
         around.clear()
         around.update(renamed)
