@@ -427,7 +427,7 @@ def _node(words: Words, ours: Any, twin: Any, renders: bool, path: tuple[Any, ..
         for index, pair in enumerate(zip(ours, twin, strict=True)):
             _node(words, *pair, renders, (*path, index))
     elif isinstance(twin, str):  # a name
-        if ours != twin and not (ours.isidentifier() and words.twin in twin):
+        if ours != twin and not (ours.isidentifier() and words.twin in twin.lower()):  # a constant is in capitals
             raise Injected(f"{_at(path)}: the name {ours!r} is not {twin!r}")
     elif ours != twin:
         raise Injected(f"{_at(path)}: {ours!r} is not {twin!r}")
@@ -467,7 +467,8 @@ def _rendered(text: str) -> str:
             return Shown(name=f"{self._undefined_name}[{name}]")
 
         def __call__(self, *args: Any, **named: Any) -> Any:
-            return Shown(name=f"{self._undefined_name}({args})")
+            # As they are, and not as Python would write them, which depends on the quotes in them.
+            return Shown(name="{}({})".format(self._undefined_name, "\x1f".join(map(str, args))))
 
     environment = jinja2.Environment(undefined=Shown, keep_trailing_newline=True)
     environment.filters = {**environment.filters, **dict.fromkeys(("ds", "ts", "tojson"), str)}
