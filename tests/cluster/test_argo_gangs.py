@@ -1,4 +1,7 @@
-"""A gang on Argo, as it is compiled: four ranks in one JobSet, looked after by the pod of Argo's own."""
+"""A gang on Argo, as it is compiled: four ranks in one JobSet, looked after by the pod of Argo's own.
+
+What holds for every kind of object is in test_gang_controllers.py.
+"""
 
 from __future__ import annotations
 
@@ -99,20 +102,6 @@ def test_four_ranks_one_output_and_text_as_it_was_written(ground: Ground) -> Non
     assert WORD in ground.kube("logs", read["metadata"]["name"], "--container=main")
 
 
-def test_an_evicted_rank_is_one_interruption_of_the_gang(ground: Ground, faults: Faults) -> None:
-    ground.start(seconds=20)
-    faults.evict(ground.all_run()[2])
-    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded", ground.said()
-    assert ground.counts() == ("2", "0", "1")
-    assert "attempt 2 after 1" in ground.kube("logs", ground.launcher(), "--container=main")
-
-
-def test_a_rank_that_fails_is_one_failure(ground: Ground) -> None:
-    ground.start(fails="31", failures=1)
-    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded", ground.said()
-    assert ground.counts() == ("2", "1", "0")
-
-
 LEADER = {
     "memory": "80Mi",
     "env": {"ROLE": "head"},
@@ -144,22 +133,3 @@ def test_a_spent_budget_ends_the_run(ground: Ground) -> None:
     done = ended(ground.kube, "run", 240)
     assert done["status"]["phase"] == "Failed"
     assert ground.counts() == ("1", "0", "0") and len(ground.attempts()) == 1
-
-
-def test_a_lost_launcher_finds_its_gang_again(ground: Ground, faults: Faults) -> None:
-    ground.start(seconds=40)
-    ground.all_run()
-    (before,) = ground.attempts()
-    faults.force_delete(ground.launcher())
-    assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded", ground.said()
-    (after,) = ground.attempts()
-    assert after["metadata"]["uid"] == before["metadata"]["uid"]
-    assert ground.counts() == ("1", "0", "0")
-
-
-def test_stopping_the_run_stops_every_rank(ground: Ground) -> None:
-    ground.start(seconds=600)
-    ground.all_run()
-    ground.kube("patch", "workflow", "run", "--type=merge", "--patch", '{"spec":{"shutdown":"Terminate"}}')
-    assert ended(ground.kube, "run", 120)["status"]["phase"] == "Failed"
-    ground.nothing_left()

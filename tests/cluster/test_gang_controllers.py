@@ -1,5 +1,5 @@
-"""Gangs of the other kinds under the controllers of their projects: Trainer, the training operator, the MPI operator,
-Volcano.
+"""Gangs of every kind on Argo, under the controllers of their projects: JobSet, Trainer, the training operator, the MPI
+operator, Volcano.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = ["preempts"]
 pytestmark = pytest.mark.cluster
 
 ADDONS = {
+    "jobset": ["jobset"],
     "trainjob": ["trainer"],
     "pytorchjob": ["training-operator"],
     "mpijob": ["mpi-operator"],
@@ -79,6 +80,7 @@ def test_an_evicted_rank_is_one_interruption_of_the_gang(ground: Ground, faults:
     faults.evict(ground.all_run()[2])
     assert ended(ground.kube, "run", 300)["status"]["phase"] == "Succeeded", ground.said()
     assert ground.counts() == ("2", "0", "1")
+    assert "rank 0 of 4, attempt 2 after 1" in ground.kube("logs", ground.launcher(), "--container=main")
 
 
 @every_kind

@@ -31,7 +31,7 @@ from .faults import Faults
 from .fixtures import AnyCluster
 from .kube import Kube
 from .test_argo import ended
-from .test_argo_gangs import ROOT, SITE, Ground
+from .test_argo_gangs import ROOT, Ground
 from .waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -143,11 +143,6 @@ def training(
         for path in (shared, shared / "store"):
             path.chmod(0o777)
         made = Training(namespace, tmp_path, shared)
-        (tmp_path / "site.yaml").write_text(yaml.safe_dump(SITE))
-        for account in ("gang", "executor"):
-            words = ("site", account, "site.yaml", "--namespace", namespace.namespace)
-            for manifest in yaml.safe_load_all(made.gpuflow(*words)):
-                namespace.create(manifest)
         made.claims()
         yield made
 
