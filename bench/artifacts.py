@@ -283,7 +283,7 @@ def client(way: str, folder: str) -> None:
         ledger = Ledger(Memory(), "p/r/s")
         ledger.claim(ledger.history())
         ledger.number, ledger.id = 1, "0123abcd01234567"
-        artifacts.Artifact(_Owned(ledger), store, prefix, folder, lambda: None).keep()  # type: ignore[arg-type]
+        artifacts.Artifact(_Owned(ledger), store, prefix, folder, lambda _: None).keep()  # type: ignore[arg-type]
         return
     manifest = transfer.read_manifest(store, f"{prefix}/manifest.json")
     landing.bring(store, prefix, manifest.files, folder, manifest.key, lambda _: None, single=False, arrived=set())

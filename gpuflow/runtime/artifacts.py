@@ -27,7 +27,7 @@ class NotKept(Exception):
 
 
 class Artifact:
-    """One file or directory on its way into a store. `progress` is called for each chunk, and may raise.
+    """One file or directory on its way into a store. `progress` hears of the bytes of each chunk, and may raise.
 
     `told` hears how much there is, and how much of it has passed.
     """
@@ -38,13 +38,15 @@ class Artifact:
         store: Store,
         prefix: str,
         source: str,
-        progress: Callable[[], None],
+        progress: Callable[[int], None],
         told: Progress | None = None,
     ) -> None:
         self.ledger, self.store, self.prefix = ledger, store, prefix
         self.source, self.progress, self.told = source, progress, told
         self.kind = "directory" if os.path.isdir(source) else "file"
         self._put: dict[str, File] = {}
+        self.settled = 0
+        """How many files were found in the store after the last error."""
 
     def keep(self) -> list[File]:
         """Upload it and write its manifest. Called again after an error, it goes on with what did not arrive."""
@@ -82,6 +84,7 @@ class Artifact:
         if self._put:
             arrived = self._arrived()
             self._put = {relative: file for relative, file in self._put.items() if arrived.get(relative) == file.size}
+            self.settled = len(self._put)
 
     def _arrived(self) -> dict[str, int]:
         cut = len(self._key(""))
@@ -122,7 +125,7 @@ class Artifact:
 
     def passed(self, count: int) -> None:
         """So many bytes are on their way."""
-        self.progress()
+        self.progress(count)
         if self.told is not None:
             self.told.moved(count)
 
@@ -134,7 +137,7 @@ class Artifact:
         if stat.S_ISDIR(mode):
             return File(path=relative, directory=True)
         if stat.S_ISLNK(mode):
-            return File(path=relative, link=os.readlink(self._path(relative)))
+            return File(path=relative, link=_link(self._path(relative), relative))
         return self._put[relative]
 
 
@@ -202,10 +205,13 @@ def entries_of(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
             path = os.path.join(folder, name)
             relative = _checked(os.path.relpath(path, source).replace(os.sep, "/"))
             status = os.lstat(path)
+            if relative == naming.STAGED:
+                raise NotKept(f"no input can be called {relative}: gpuflow-run has a folder of that name; rename it")
             if stat.S_ISLNK(status.st_mode):
                 target = os.path.realpath(path)
-                inside = target.startswith(whole + os.sep) and not naming.leads_out(relative, os.readlink(path))
-                if inside and os.path.exists(target):
+                inside = f"{target}{os.sep}".startswith(whole + os.sep)
+                plain = inside and os.path.exists(target) and not naming.leads_out(relative, os.readlink(path))
+                if plain or (inside and os.path.isdir(target)):
                     pass  # it stays a link
                 elif not os.path.isdir(target):
                     status = _stat(path)
@@ -223,7 +229,7 @@ def measured(source: str) -> list[File]:
         if stat.S_ISDIR(status.st_mode):
             files.append(File(path=relative, directory=True))
         elif stat.S_ISLNK(status.st_mode):
-            files.append(File(path=relative, link=os.readlink(path)))
+            files.append(File(path=relative, link=_link(path, relative)))
         else:
             files.append(File(path=relative, size=status.st_size, sha256=_hash(path), mode=status.st_mode))
     return files
@@ -263,7 +269,7 @@ def is_here(path: str, output: Kept) -> bool:
     return True
 
 
-def bring(store: Store, prefix: str, output: Kept, path: str, progress: Callable[[], None]) -> None:
+def bring(store: Store, prefix: str, output: Kept, path: str, progress: Callable[[int], None]) -> None:
     """Fetch an artifact to a path, every byte checked; what lay there makes way once all is there."""
     part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)[:200]}.{os.urandom(8).hex()}")
     try:
@@ -273,7 +279,7 @@ def bring(store: Store, prefix: str, output: Kept, path: str, progress: Callable
             output.files or [],
             part,
             lambda file: f"files/{file.path}",
-            lambda _: progress(),
+            progress,
             single=output.type == "file",
             arrived=set(),
         )
@@ -295,11 +301,21 @@ def _hash(path: str) -> str:
             hashed.update(data)
 
 
+def _link(path: str, relative: str) -> str:
+    """Where a link inside leads to, from where it is: an absolute one would lead nowhere in another place."""
+    given = os.readlink(path)
+    if not naming.leads_out(relative, given):
+        return given
+    return os.path.relpath(os.path.realpath(path), os.path.realpath(os.path.dirname(path)))
+
+
 def _checked(relative: str) -> str:
     try:
         relative.encode("utf-8")
     except UnicodeEncodeError:
         raise NotKept(f"{relative!r} is not a name that every store can keep; name files in UTF-8") from None
+    if not naming.is_path(relative):
+        raise NotKept(f"{relative[:80]!r}… is longer than {naming.PATH_MOST} characters; put it less deep")
     return relative
 
 

@@ -5,6 +5,7 @@ What is given is what the success marker says, be it this attempt's or an earlie
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from gpuflow.runtime import files, identity, outputs, records
@@ -38,7 +39,7 @@ class Delivery:
         environ: Mapping[str, str],
         say: Callable[[str], None],
         stored: Callable[..., Any],
-        moves: Callable[[Limit], None],
+        moves: Callable[[Limit, int], None],
         open_place: Callable[[str], Store],
     ) -> None:
         self.options, self.environ, self.say = options, environ, say
@@ -92,6 +93,33 @@ class Delivery:
             self._root = self._open_place(where)
         return self._root
 
+    def try_places(self, ledger: Ledger) -> None:
+        """Write where outputs will be kept, before the command has worked for hours in vain; StorageError if not."""
+        tried: set[str] = set()
+        for output in self.declared:
+            where = self._uris.get(output.name) or self.options.artifacts
+            if output.kind not in outputs.ARTIFACTS or where is None or where in tried:
+                continue
+            tried.add(where)
+            try:
+                self._stored(lambda where=where, name=output.name: self._try(where, name, ledger))
+            except StorageError as refusal:
+                raise StorageError(f'the output "{output.name}" cannot be kept at {where}: {refusal}') from refusal
+
+    def _try(self, where: str, name: str, ledger: Ledger) -> None:
+        store = self._open_place(where)
+        # In a folder of this attempt's own: should we be killed here, it goes with the rest of what it left.
+        key = f"{records.artifact_name(ledger.number, ledger.id)}/trial"
+        if where == self.options.artifacts:
+            key = ledger.key("artifacts", identity.part(name), key)
+        try:
+            store.write(key, b"gpuflow\n")
+        except FileNotFoundError as refusal:
+            raise StorageError(str(refusal)) from refusal
+        # Who may write need not be allowed to remove.
+        with contextlib.suppress(StorageError, FileNotFoundError):
+            store.delete([key])
+
     def collect(self, ledger: Ledger, store: Store, *, lasting: bool) -> dict[str, Kept]:
         """What the program has left, its files kept in the store; BadOutput for what is missing or wrong."""
         kept = outputs.collect(self.declared, self.folder, self._before, self.options.engine)
@@ -133,7 +161,7 @@ class Delivery:
             try:
                 self._stored(
                     lambda kept=kept, key=key, place=place, limit=limit, holder=place_of_it: artifacts.bring(
-                        holder, key, kept, place, lambda: self._moves(limit)
+                        holder, key, kept, place, lambda count: self._moves(limit, count)
                     ),
                     limit,
                 )
@@ -180,7 +208,10 @@ class Delivery:
         place, _, name = above.rpartition("/")
         try:
             store = self._open_place(place)
-            self._stored(lambda: artifacts.bring(store, name, kept, artifact.path, lambda: self._moves(limit)), limit)
+            self._stored(
+                lambda: artifacts.bring(store, name, kept, artifact.path, lambda count: self._moves(limit, count)),
+                limit,
+            )
         except (Corrupt, NoRoom) as refusal:
             raise StorageError(f'the output "{artifact.name}" cannot be given again: {refusal}') from refusal
 
@@ -214,8 +245,8 @@ class Delivery:
             key = None if uri is not None else f"artifacts/{identity.part(output.name)}/{name}"
             prefix = name if key is None else ledger.key(*key.split("/"))
             told = Progress(self.say, f'the output "{output.name}" is kept')
-            artifact = artifacts.Artifact(ledger, store, prefix, source, lambda: self._moves(limit), told)
-            found = self._stored(artifact.keep, limit)
+            artifact = artifacts.Artifact(ledger, store, prefix, source, lambda n: self._moves(limit, n), told)
+            found = self._stored(artifact.keep, limit, lambda: artifact.settled)
             self.say(told.ended())
             self.kept_in.append((store, prefix[: -len(name)]))
         except artifacts.NotKept as refusal:

@@ -83,6 +83,35 @@ def write_all(handle: int, data: bytes | memoryview) -> None:
         view = view[os.write(handle, view) :]
 
 
+_HOLE = 64 << 10
+_ZEROS = bytes(_HOLE)
+
+
+def write_sparse(handle: int, data: bytes | memoryview) -> None:
+    """The same, but blocks of nothing but zeros are left out: what was sparse stays sparse. In the end: `end_here`."""
+    view, at = memoryview(data), 0
+    while at < len(view):
+        end, hole = at, _is_hole(view, at)
+        while end < len(view) and _is_hole(view, end) == hole:
+            end += _HOLE
+        end = min(end, len(view))
+        if hole:
+            os.lseek(handle, end - at, os.SEEK_CUR)
+        else:
+            write_all(handle, view[at:end])
+        at = end
+
+
+def _is_hole(data: memoryview, at: int) -> bool:
+    # Most blocks do not begin with a zero, and then nothing is compared or copied.
+    return data[at] == 0 and data[at : at + _HOLE].tobytes() == _ZEROS
+
+
+def end_here(handle: int) -> None:
+    """The file is as long as has been written, holes at its end included."""
+    os.ftruncate(handle, os.lseek(handle, 0, os.SEEK_CUR))
+
+
 def private_folder(places: Sequence[str], name: str) -> str:
     """A new folder that only this user may look into, under a name nobody can guess, in the first place that has room.
 

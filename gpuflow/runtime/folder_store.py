@@ -216,7 +216,8 @@ class Folder(Store):
             handle = files.create(part)
             try:
                 for data in chunks:
-                    files.write_all(handle, data)
+                    files.write_sparse(handle, data)
+                files.end_here(handle)
                 if self.lasting and lasting:
                     os.fsync(handle)
             finally:

@@ -276,8 +276,8 @@ class PartKeeper(Keeper):
         self._pending = Pending(entry, checkpoint, copy, upload)
         return self._pending
 
-    def _moved(self) -> None:
-        super()._moved()
+    def _moved(self, count: int | None = None) -> None:
+        super()._moved(count)
         if time.monotonic() >= self._say_moving_at:
             self._say_moving_at = time.monotonic() + _SAY_MOVING
             self.spoke.say("moving")

@@ -111,6 +111,8 @@ class Inputs:
         try:
             os.makedirs(each.path, exist_ok=True)
             names = set(os.listdir(each.path))
+        except FileExistsError:
+            raise BadOption(f"the input {each.path} cannot be placed: it is no directory") from None
         except OSError as refusal:
             raise BadOption(f"the input {each.path} cannot be placed: {refusal}") from None
         own = {os.path.basename(place) for place, _ in each.parts}
@@ -178,6 +180,8 @@ class Inputs:
             if mode is not None and os.path.isfile(target) and os.stat(target).st_mode & 0o777 != mode & 0o777:
                 return False
             return hashed(target, self._passed) == (source.files[0].sha256 if source.ours else source.sum)
+        if not os.path.isdir(target):
+            return False  # a store keeps no empty folder
         there = compare(target, source.files, self._passed, learn=not source.ours, modes=EXACT)
         if there.is_whole(source.files) and source.adds_up():
             return True
@@ -205,7 +209,10 @@ class Inputs:
 
         def from_store(into: str, arrived: set[str], mode: int | None = None) -> None:
             single, place = source.kind == "file", (source.store, source.prefix, source.files, into)
-            self._persist(lambda: landing.bring(*place, source.key, passed, single=single, arrived=arrived, mode=mode))
+            self._persist(
+                lambda: landing.bring(*place, source.key, passed, single=single, arrived=arrived, mode=mode),
+                lambda: len(arrived),
+            )
 
         if self.cache is None or not missing or not (source.is_known or source.sum):
             from_store(into, arrived)
@@ -250,17 +257,17 @@ class Inputs:
             raise BadOption(f"the input {path} cannot be used: {damage}") from damage
         self.say(f"{damage}; reading it again")
 
-    def _persist(self, action: Callable[[], Any]) -> Any:
-        self.limit.progress()
+    def _persist(self, action: Callable[[], Any], settled: Callable[[], int] = lambda: 0) -> Any:
+        limit = self.limit = Limit(self.seconds)
         try:
-            return persist(action, self.limit, lambda: not self.proceed())
+            return persist(action, limit, lambda: not self.proceed(), settled=settled, say=self.say)
         except UnknownFormat as refusal:
             raise BadOption(str(refusal)) from None
 
-    def _passed(self, _count: int) -> None:
+    def _passed(self, count: int) -> None:
         if not self.proceed():
             raise Abandoned()
-        self.limit.progress()
+        self.limit.progress(count)
         with self._lock:
             now = time.monotonic()
             if now < self._next_beat:
@@ -270,6 +277,7 @@ class Inputs:
 
     def _wait(self) -> None:
         """Another one is at work on the same: it moves, or ends and lets go."""
+        self.limit.progress()
         self._passed(0)
 
 

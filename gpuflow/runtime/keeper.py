@@ -77,7 +77,9 @@ class Keeper:
         self.upload_seconds: float | None = None
         self._number = 0
         self._deadline: float | None = None
-        self._limit = Limit(options.storage_timeout)
+        self._limit, self._tries = Limit(options.storage_timeout), Limit(options.storage_timeout)
+        self._in_vain = False
+        """Whether one try after the other came no further, for as long as storage may fail."""
         self._told = self._finishing = False
         self._wait = FIRST_WAIT
         self._next_upload = self._next_question = 0.0
@@ -119,6 +121,8 @@ class Keeper:
         """
         self._deadline = deadline
         self._limit.progress()
+        self._tries.progress()
+        self._in_vain = False
         self._next_upload, self._wait = 0.0, FIRST_WAIT
         self._finishing = True
         self._wake()
@@ -246,11 +250,12 @@ class Keeper:
         """Whether there is no time left, since so many seconds."""
         if self._deadline is not None:
             return time.monotonic() >= self._deadline + since
-        return self._finishing and time.monotonic() >= self._limit.until + since
+        return self._finishing and (self._in_vain or time.monotonic() >= self._limit.until + since)
 
     def _keep(self, entry: Entry, store: Store) -> None:
         """One try to bring the newest checkpoint to the store."""
         began = time.monotonic()
+        self._tries.begin()
         try:
             pending = self._taken(entry, store)
             self._send(pending, store)
@@ -271,6 +276,8 @@ class Keeper:
             self._drop(store)
         except (StorageError, OSError) as refusal:
             self._complain(f"could not keep {entry.name}, training goes on: {refusal}")
+            self._tries.has_gained(self._pending.upload.settled if self._pending is not None else 0)
+            self._in_vain = self._tries.is_over()
             self._back_off()
         except Exception:
             self._back_off()
@@ -386,8 +393,9 @@ class Keeper:
         most: int | None = self.options.bandwidth
         return None if self._told else most
 
-    def _moved(self) -> None:
+    def _moved(self, count: int | None = None) -> None:
         self._limit.progress()
+        self._tries.progress(count)
         if self.directory.occupancy is not None:
             self.directory.occupancy.beat()
 

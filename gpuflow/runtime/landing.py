@@ -11,7 +11,7 @@ import errno
 import os
 import threading
 
-from gpuflow.runtime.files import write_all
+from gpuflow.runtime.files import end_here, write_sparse
 from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import Corrupt
 from gpuflow.runtime.store import CHUNK
@@ -37,9 +37,6 @@ _FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
 """What a file system says to a name that it cannot have, or takes for another one."""
 _SPARE = 1 << 20
-_HOLE = 64 << 10
-_ZEROS = bytes(_HOLE)
-"""A block of nothing but zeros is not written: what was sparse stays sparse."""
 
 
 class NoRoom(Exception):
@@ -180,28 +177,10 @@ def _read(handle: int) -> Iterator[bytes]:
 
 def _written(pieces: Iterable[bytes | memoryview], handle: int) -> Iterator[bytes | memoryview]:
     """Each piece once it was looked at: more than was said is not written."""
-    hole = False
     for data in pieces:
         yield data
-        view = memoryview(data)
-        at = 0
-        while at < len(view):
-            end, hole = at, _is_hole(view, at)
-            while end < len(view) and _is_hole(view, end) == hole:
-                end += _HOLE
-            end = min(end, len(view))
-            if hole:
-                os.lseek(handle, end - at, os.SEEK_CUR)
-            else:
-                write_all(handle, view[at:end])
-            at = end
-    if hole:
-        os.ftruncate(handle, os.lseek(handle, 0, os.SEEK_CUR))
-
-
-def _is_hole(data: memoryview, at: int) -> bool:
-    # Most blocks do not begin with a zero, and then nothing is compared or copied.
-    return data[at] == 0 and data[at : at + _HOLE].tobytes() == _ZEROS
+        write_sparse(handle, data)
+    end_here(handle)
 
 
 def _see_that_it_fits(folder: str, files: Iterable[File]) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 NAME_MOST = 255
 """Bytes of one name, as file systems have it."""
+STAGED = ".gpuflow-input"
+"""The folder at an input's place in which it is gathered: nothing that is kept may have this name at its top."""
 PATH_MOST = 3000
 """Bytes of a path below its folder; the system takes 4096 with the folder."""
 

@@ -14,7 +14,7 @@ import contextlib
 import os
 import stat
 
-from gpuflow.runtime import file_lock
+from gpuflow.runtime import file_lock, naming
 from gpuflow.runtime.comparing import Comparison, compare, hashed
 from gpuflow.runtime.directory import discard
 from gpuflow.runtime.options import BadOption
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Fetch = Callable[[str, set[str]], None]
 
-HIDDEN = ".gpuflow-input"
+HIDDEN = naming.STAGED
 
 
 class Place:

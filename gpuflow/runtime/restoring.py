@@ -238,7 +238,7 @@ class _Restoring:
         try:
             for attempt in range(_TRIES):
                 try:
-                    self._persist(lambda: download.fetch(store, self.throttle))
+                    self._persist(lambda: download.fetch(store, self.throttle), lambda: download.settled)
                     if not self.same_run and self.directory.set_aside(manifest.entry):
                         self.say(f"{manifest.entry} of another run stood in the way; it has a dotted name now")
                     return self.directory.place(temporary, manifest.entry, stored=name)
@@ -274,15 +274,15 @@ class _Restoring:
     def _tell_damage(self, damage: Corrupt, attempt: int) -> None:
         self.say(f"{damage}; {'reading it again' if attempt + 1 < _TRIES else 'taking an older one'}")
 
-    def _persist(self, action: Callable[[], Any]) -> Any:
-        return persist(action, self.limit, lambda: not self.proceed())
+    def _persist(self, action: Callable[[], Any], settled: Callable[[], int] = lambda: 0) -> Any:
+        return persist(action, self.limit, lambda: not self.proceed(), settled=settled, say=self.say)
 
     def _from(self, path: str, name: str, how: str) -> Restored:
         return Restored(path, name, how, time.monotonic() - self.began)
 
-    def _moved(self) -> None:
+    def _moved(self, count: int | None = None) -> None:
         """Something came: storage is not at its end, and a probe may see that we are alive."""
-        self.limit.progress()
+        self.limit.progress(count)
         if time.monotonic() >= self._next_beat:
             self._next_beat = time.monotonic() + _BEAT
             self.directory.folder.beat()

@@ -34,7 +34,7 @@ from gpuflow.runtime.store import Memory, StorageError, Store, open_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from gpuflow.runtime.delivery import Delivery
@@ -79,7 +79,7 @@ def one(attempt: Attempt) -> int:
     except StorageError as refusal:
         return attempt.refuse(f"storage cannot be used: {refusal}")
     except OSError as refusal:
-        return attempt.refuse(f"the supervisor could not work: {refusal}")
+        return attempt.refuse(f"the supervisor could not work: {type(refusal).__name__}: {refusal}")
     except Exception as fault:
         # Ours, and never the command's: an exit code of 1 would be counted as its failure.
         return attempt.refuse(f"a bug in gpuflow-run: {type(fault).__name__}: {fault}")
@@ -134,6 +134,7 @@ class Attempt:
         spent = budgets.spent(options, ledger.counts)
         if spent is not None:
             return self.close(Ending(NEVER_STARTED, spent, final=True))  # costs nothing: the command did not run
+        self._free_of_charge(ledger, lambda: delivery.try_places(ledger))
         restored = self._restore(ledger, history)
         if inputs:
             self._bring(inputs, ledger)
@@ -378,7 +379,6 @@ class Attempt:
 
     def _bring(self, inputs: list[Input], ledger: Ledger) -> None:
         """What the command reads, to its place. That it cannot be had is nobody's failure, and costs nothing."""
-        from gpuflow.runtime import transfer
         from gpuflow.runtime.inputs import Inputs
 
         options = self.options
@@ -394,8 +394,14 @@ class Attempt:
         )
         if options.cache is not None:
             bringing.use_cache(options.cache, options.cache_size)
+        self._free_of_charge(ledger, bringing.bring)
+
+    def _free_of_charge(self, ledger: Ledger, action: Callable[[], object]) -> None:
+        """What must be before the command can start: where it cannot be, that costs no budget."""
+        from gpuflow.runtime import transfer
+
         try:
-            bringing.bring()
+            action()
         except (transfer.Abandoned, StorageError, BadOption) as refusal:
             if children.stop_is_pending():
                 raise Stopped() from None
@@ -422,19 +428,20 @@ class Attempt:
         farewell.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
         return EXIT_FINAL
 
-    def _stored(self, action: Any, limit: Limit | None = None) -> Any:
+    def _stored(self, action: Any, limit: Limit | None = None, settled: Callable[[], int] = lambda: 0) -> Any:
         """A thing that must be stored or read: tried again for a while. Told to stop, it is given up at once before
         the command ran, and at the end of the grace after it."""
         try:
-            return persist(action, limit or Limit(self.options.storage_timeout), self._must_stop)
+            limit = limit or Limit(self.options.storage_timeout)
+            return persist(action, limit, self._must_stop, settled=settled, say=say)
         except StorageError:
             if self._must_stop():
                 raise Stopped() from None
             raise
 
-    def _moves(self, limit: Limit) -> None:
-        """A chunk has passed."""
-        limit.progress()
+    def _moves(self, limit: Limit, count: int) -> None:
+        """So many bytes have passed."""
+        limit.progress(count)
         if self._must_stop():
             raise Stopped()
 

@@ -40,7 +40,7 @@ class Throttle:
         self,
         bandwidth: Callable[[], int | None],
         proceed: Callable[[], bool],
-        progress: Callable[[], None] = lambda: None,
+        progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.bandwidth, self.proceed, self.progress = bandwidth, proceed, progress
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ class Throttle:
 
     def pass_through(self, count: int) -> None:
         self.ask()
-        self.progress()
+        self.progress(count)
         most = self.bandwidth()
         if most is None:
             return
@@ -57,7 +57,7 @@ class Throttle:
             self._free = free = max(self._free, now - 0.1) + count / most
         while now < free and self.bandwidth() is not None:
             self.ask()
-            self.progress()  # waiting of our own will is no standstill
+            self.progress(0)  # waiting of our own will is no standstill
             time.sleep(min(0.2, free - now))
             now = time.monotonic()
 
@@ -66,7 +66,7 @@ class Throttle:
             raise Abandoned()
 
 
-def unthrottled(proceed: Callable[[], bool], progress: Callable[[], None] = lambda: None) -> Throttle:
+def unthrottled(proceed: Callable[[], bool], progress: Callable[[int], None] = lambda _: None) -> Throttle:
     return Throttle(lambda: None, proceed, progress)
 
 
@@ -76,6 +76,11 @@ class Upload:
     def __init__(self, prefix: str, items: list[Item]) -> None:
         self.prefix, self.items = prefix, items
         self._arrived: dict[str, File] = {}
+
+    @property
+    def settled(self) -> int:
+        """How many files have arrived."""
+        return len(self._arrived)
 
     def send(self, store: Store, throttle: Throttle) -> list[File]:
         """Put every file below the prefix and see that all arrived; what the manifest says about them."""
@@ -112,6 +117,11 @@ class Download:
     def __init__(self, prefix: str, manifest: Manifest, into: str) -> None:
         self.prefix, self.manifest, self.into = prefix, manifest, into
         self._arrived: set[str] = set()
+
+    @property
+    def settled(self) -> int:
+        """How many files have arrived."""
+        return len(self._arrived)
 
     def fetch(self, store: Store, throttle: Throttle) -> None:
         """Bring every file, each byte checked against the manifest."""

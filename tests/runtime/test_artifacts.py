@@ -66,7 +66,7 @@ def test_whoever_loses_while_it_uploads_writes_no_manifest(tmp_path: Path) -> No
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "w").write_text("1")
 
-    def overtaken() -> None:
+    def overtaken(_: int) -> None:
         other = Ledger(book, "p/r/s")
         if other.history().last == 1:
             other.claim(other.history())
@@ -116,7 +116,7 @@ def test_a_file_that_did_not_arrive_is_noticed_and_only_that_one_is_sent_again(h
     for name in "abc":
         (source / name).write_text(name * 10)
     store = Lossy(str(tmp_path / "kept"), "b", half=half)
-    artifact = Artifact(ledger, store, "one", str(source), lambda: None)
+    artifact = Artifact(ledger, store, "one", str(source), lambda _: None)
     with pytest.raises(StorageError, match="did not arrive whole"):
         artifact.keep()
     assert not (tmp_path / "kept" / "one" / "manifest.json").exists()
@@ -263,7 +263,7 @@ def test_a_file_that_may_not_be_read_is_the_outputs_fault_and_not_the_storages(
 
     # The suite may run as root, who may read everything.
     monkeypatch.setattr(artifacts, "open", refusing, raising=False)
-    artifact = Artifact(ledger, Folder(str(tmp_path / "kept")), "a", str(tmp_path / "m"), lambda: None)
+    artifact = Artifact(ledger, Folder(str(tmp_path / "kept")), "a", str(tmp_path / "m"), lambda _: None)
     with pytest.raises(NotKept, match=r"m/secret may not be read"):
         artifact.keep()
 
@@ -389,3 +389,63 @@ def test_progress_says_how_fast_and_how_long_still() -> None:
     told.moved(10)
     assert len(said) == 1  # not more often than every ten seconds
     assert told.ended().startswith("x: 10 bytes in 1 file, in ")
+
+
+@pytest.mark.parametrize(
+    ("make", "link"),
+    [
+        ("ln -s $PWD/ckpt latest", "ckpt"),
+        ("ln -s . latest", "."),
+        ("ln -s ckpt/../other latest", "other"),
+        ("ln -s $PWD latest", "."),
+        ("ln -s ckpt latest", "ckpt"),
+    ],
+)
+def test_a_link_to_a_folder_inside_stays_one_however_it_is_written(make: str, link: str, tmp_path: Path) -> None:
+    words = ("--run-id", "r", "--output", "m:directory", "--artifacts", tmp_path / "root")
+    setting = 'mkdir "$GPUFLOW_OUTPUTS/m"; cd "$GPUFLOW_OUTPUTS/m"; mkdir ckpt other; echo 1 >ckpt/w'
+    done = run("--state", tmp_path / "state", *words, *shell(f"{setting}; {make}"))
+    assert done.returncode == 0, done.stderr
+    (manifest,) = (tmp_path / "root").rglob("manifest.json")
+    files = json.loads(manifest.read_text())["files"]
+    assert {file["path"]: file.get("link") for file in files}["latest"] == link
+    place = tmp_path / "in"
+    place.mkdir()
+    uri = f"{manifest.parent}/files"
+    done = run("--input", f"{place}={uri}", *shell(f"readlink {place}/latest; ls {place}/latest"))
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, link), done.stderr
+
+
+def test_a_link_to_a_folder_outside_is_refused(tmp_path: Path, state: tuple[str, ...]) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    write = shell(f'mkdir "$GPUFLOW_OUTPUTS/m"; ln -s {tmp_path}/elsewhere "$GPUFLOW_OUTPUTS/m/l"')
+    done = run(*state, "--artifact", f"m={tmp_path}/kept", *write)
+    assert done.returncode == 1
+    assert "is a link to a folder outside of the output" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("write", "because"),
+    [
+        ('mkdir "$GPUFLOW_OUTPUTS/m/.gpuflow-input"', "rename it"),
+        (
+            'cd "$GPUFLOW_OUTPUTS/m"; n=$(printf %0200d 0); for i in $(seq 16); do mkdir $n; cd $n; done; echo 1 >leaf',
+            "is longer than 3000 characters; put it less deep",
+        ),
+    ],
+)
+def test_what_no_step_could_read_is_not_kept(write: str, because: str, tmp_path: Path, state: tuple[str, ...]) -> None:
+    done = run(*state, "--artifact", f"m={tmp_path}/kept", *shell(f'mkdir "$GPUFLOW_OUTPUTS/m"; {write}'))
+    assert done.returncode == 1
+    assert 'the output "m" cannot be kept: ' in done.stderr
+    assert because in done.stderr
+    assert not list((tmp_path / "kept").rglob("manifest.json"))
+
+
+def test_holes_stay_holes_in_a_directory_that_is_the_store(tmp_path: Path, state: tuple[str, ...]) -> None:
+    write = shell('mkdir "$GPUFLOW_OUTPUTS/m"; cd "$GPUFLOW_OUTPUTS/m"; truncate -s 50M hole; echo end >>hole')
+    done = run(*state, "--artifact", f"m={tmp_path}/kept", *write)
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "kept").rglob("hole")
+    assert file.stat().st_size == 50 * (1 << 20) + 4
+    assert file.stat().st_blocks * 512 < 1 << 20

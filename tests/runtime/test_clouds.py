@@ -183,7 +183,7 @@ def test_an_artifact_goes_there_and_comes_back(store: Store, tmp_path: Path) -> 
     ledger = Ledger(store, "p/r/s")
     assert ledger.claim(ledger.history())
     prefix = ledger.key("artifacts", "it", artifacts.records.artifact_name(ledger.number, ledger.id))
-    kept = artifacts.Artifact(ledger, store, prefix, str(source), lambda: None).keep()
+    kept = artifacts.Artifact(ledger, store, prefix, str(source), lambda _: None).keep()
     manifest = transfer.read_manifest(store, f"{prefix}/manifest.json")
     assert manifest.files == kept
     back = str(tmp_path / "back")

@@ -53,7 +53,7 @@ def keep(source: Path, store: Store, keys: Keys | None = None, top: str = "", ru
     ledger.claim(ledger.history())
     name = records.artifact_name(1, ledger.id)
     prefix = f"{top}/{name}" if top else f"{run}/artifacts/m/{name}"
-    files = Artifact(ledger, store, prefix, str(source), lambda: None).keep()
+    files = Artifact(ledger, store, prefix, str(source), lambda _: None).keep()
     return store.url(f"{prefix}/files" + (f"/{files[0].path}" if source.is_file() else ""))
 
 
@@ -647,3 +647,15 @@ def test_the_digest_that_is_printed_of_a_copy_is_accepted_for_an_artifact(tmp_pa
 def test_a_part_of_an_artifact_is_no_input(part: str, tmp_path: Path, kept: str) -> None:
     with pytest.raises(BadOption, match="is a part of an artifact; name all of it"):
         bring("--input", f"{tmp_path}/in={kept.removesuffix('/files')}{part}")
+
+
+@pytest.mark.parametrize("fan_in", [False, True])
+def test_an_empty_directory_from_a_directory_that_is_the_store_is_one(fan_in: bool, tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    uri = keep(tmp_path / "made", Folder(str(tmp_path / "root")))
+    place = tmp_path / "in" / "0" if fan_in else tmp_path / "in"
+    for _ in range(2):
+        bring("--input", f'{tmp_path}/in=["{uri}"]' if fan_in else f"{tmp_path}/in={uri}")
+        assert place.is_dir()
+        assert not list(place.iterdir())
+        inputs._PLACED.clear()
