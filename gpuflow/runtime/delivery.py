@@ -249,6 +249,8 @@ class Delivery:
             found = self._stored(artifact.keep, limit, lambda: artifact.settled)
             self.say(told.ended())
             self.kept_in.append((store, prefix[: -len(name)]))
+        except StorageError as refusal:
+            raise StorageError(f'the output "{output.name}" cannot be kept: {refusal}') from refusal
         except artifacts.NotKept as refusal:
             raise outputs.BadOutput(f'the output "{output.name}" cannot be kept: {refusal}') from None
         self._stored(ledger.assert_owner, Limit(self.options.storage_timeout))
