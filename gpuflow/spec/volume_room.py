@@ -34,7 +34,7 @@ class Holder(NamedTuple):
     limit: Quantity | None
     """The most that it holds, where the documents say so."""
     claim: str | None = None
-    """The claim of the run that it is: one volume, wherever it is mounted."""
+    """The claim that it is, of the run or an existing one: one volume, wherever it is mounted."""
 
 
 class File(NamedTuple):
@@ -95,6 +95,12 @@ def tight_claims(pipeline: Pipeline) -> Iterator[Finding]:
                     )
 
 
+def put_into_claims(pipeline: Pipeline, step: Step) -> dict[str, Quantity]:
+    """What a step puts into existing claims, by their names. Only a cluster knows how much they hold."""
+    found = _by_volume(pipeline, step).items() if step.inputs or step.outputs else ()
+    return {holder.claim: _sum(files) for holder, files in found if holder.kind == "claim" and holder.claim}
+
+
 def _faults(
     pipeline: Pipeline, step: Step, path: tuple[str | int, ...]
 ) -> Iterator[tuple[str, str, tuple[str | int, ...], str]]:
@@ -121,10 +127,10 @@ def _faults(
 
 def _by_volume(pipeline: Pipeline, step: Step) -> dict[Holder, list[File]]:
     """The files of each volume. A claim that is mounted twice is one, the first mount of which is named."""
-    found: dict[object, tuple[Holder, list[File]]] = {}
+    found: dict[tuple[str, str], tuple[Holder, list[File]]] = {}
     for file in sized_files(pipeline, step):
         if file.holder is not None:
-            one = ("claim", file.holder.claim) if file.holder.claim is not None else file.holder.mount
+            one = (file.holder.kind, file.holder.claim or file.holder.mount)
             found.setdefault(one, (file.holder, []))[1].append(file)
     return dict(found.values())
 
@@ -154,13 +160,15 @@ def _held(pipeline: Pipeline, mount: str, volume: Volume) -> Holder:
         return Holder(kind, mount, None if claim is None else claim.size, volume.new_claim)
     if volume.ephemeral is not None:
         return Holder(kind, mount, volume.ephemeral.size)
+    if volume.claim is not None:
+        return Holder(kind, mount, None, volume.claim)
     return Holder(kind, mount, volume.empty_dir if volume.empty_dir is not None else volume.memory)
 
 
 def _limit(pipeline: Pipeline, path: tuple[str | int, ...], holder: Holder) -> tuple[str | int, ...]:
     """The place in the document where a volume gets its limit."""
     own = getattr(pipeline, str(path[0]))[path[1]]
-    if holder.claim is not None:
+    if holder.kind == "new_claim" and holder.claim is not None:
         return ("claims", holder.claim, "size")
     if holder.kind in ("shm", "checkpoint"):
         base = path if getattr(own, holder.kind) is not None else ("defaults",)
