@@ -105,6 +105,7 @@ def _faults(
     pipeline: Pipeline, step: Step, path: tuple[str | int, ...]
 ) -> Iterator[tuple[str, str, tuple[str | int, ...], str]]:
     in_memory: list[File] = []
+    is_said = False
     for holder, files in _by_volume(pipeline, step).items():
         taken = _sum(files)
         if holder.kind in IN_MEMORY:
@@ -115,11 +116,11 @@ def _faults(
         word = {"checkpoint": "checkpoint.scratch", "shm": "shm"}.get(holder.kind, f"{holder.kind} of the volume")
         hint = f"raise {word} to {taken} or more, or put files elsewhere"
         if holder.kind in IN_MEMORY:
-            in_memory = []  # the larger volume is the first thing to change, and the hint speaks of memory
+            is_said = True
             hint += "; what lies in memory counts toward the memory of the step, so that needs as much more"
         yield "GF359", text, _limit(pipeline, path, holder), hint
     most = _most_memory(step)
-    if in_memory and most is not None and (taken := _sum(in_memory)) > most:
+    if in_memory and not is_said and most is not None and (taken := _sum(in_memory)) > most:
         text = f"{_named(in_memory)} {_take(in_memory)} {taken} of memory, and the limit of memory is {most}"
         hint = f"raise memory above {taken}, or put files on disk: empty_dir instead of memory"
         yield "GF359", text, _memory_limit(pipeline, step, path), hint

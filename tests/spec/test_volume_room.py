@@ -75,6 +75,18 @@ def refused(text: str) -> list[Finding]:
             "the input /v/d takes 10Gi of memory, and the limit of memory is 4Gi",
             "raise memory above 10Gi",
         ),
+        (
+            "volumes: {/v: {memory: 3Gi}, /w: {memory: 3Gi}}, "
+            "inputs: {/v/f: {output: make.f}, /w/all: {output: each.f}}",
+            "the input /v/f (2Gi) and the input /w/all (3Gi) take 5Gi of memory, and the limit of memory is 4Gi",
+            "raise memory above 5Gi",
+        ),
+        (
+            "volumes: {/v: {memory: 1Gi}, /w: {memory: 9Gi}}, inputs: {/v/f: {output: make.f}}, "
+            "outputs: {o: {type: file, path: /w/o, size: 5Gi}}",
+            "the input /v/f takes 2Gi, and the volume at /v holds 1Gi",
+            "so that needs as much more",
+        ),
     ],
 )
 def test_more_than_a_volume_holds_is_refused(step: str, said: str, way_out: str) -> None:
