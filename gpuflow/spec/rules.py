@@ -285,9 +285,9 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
             (*path, "params"),
             hint="give them under params:",
         )
-    if inner.source.file is None:
+    if inner.source.file is None or inner.source.is_part:
         # Written here, or included: its places are places of this document.
-        source = Source(pipeline.source.file, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key))
+        source = Source(pipeline.source.file, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key), True)
         for each in (inner, getattr(pipeline, str(path[0]))[path[1]].pipeline):  # with what it inherits, and as written
             each._source = source
     for finding in broken_rules(inner):

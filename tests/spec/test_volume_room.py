@@ -172,3 +172,13 @@ def test_a_size_that_is_passed_into_a_sub_pipeline_counts_there() -> None:
     (finding,) = refused(head + f"  sub: {{pipeline: {INNER}, params: {{base: {{output: make.d}}}}}}\n")
     assert finding.message == ('step "sub": step "t": the input /v/base takes 10Gi, and the volume at /v holds 4Gi')
     assert finding.where.line == 9
+
+
+def test_remarks_inside_keep_their_place_where_sizes_are_passed() -> None:
+    inner = INNER.replace("command: [t],", "command: [t], retry: {backoff: 1s},").replace("4Gi", "20Gi")
+    for labels in ("", "labels: {team: a}\n"):
+        text = (HEAD % "").replace("steps:", labels + "steps:")
+        text += f"  sub: {{pipeline: {inner}, params: {{base: {{output: make.d}}}}}}\n"
+        text += f"  two: {{pipeline: {inner}, params: {{base: 's3://b/x'}}}}\n"
+        found = [each.where.line for each in remarks_on(loads(text, "p.yaml")) if each.code == "GF210"]
+        assert found == [9 + bool(labels), 10 + bool(labels)]
