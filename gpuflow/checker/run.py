@@ -11,6 +11,7 @@ from gpuflow.checker.hints.parallel import with_parallel
 from gpuflow.checker.hints.refusals import refusal_hint
 from gpuflow.checker.hints.trials import Trials
 from gpuflow.checker.outcome import Outcome, merge, outcome_of
+from gpuflow.checker.pipeline.nodes.claim_room import small_claims
 from gpuflow.checker.pipeline.nodes.claims import unusable_claims
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.placement import placement_outcome
@@ -181,6 +182,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials |
             outcome_of(dict.fromkeys(undecided.values()), "unknown"),
             _claims(demand, cluster, namespace, policy, admissions),
             outcome_of(unusable_claims(demand, mounted), "never"),
+            outcome_of(small_claims(demand, ready.storage, namespace)),
             outcome_of(_limit_range_gpus(demand, cluster.of("LimitRange", namespace), admissions)),
             outcome_of(ineffective_keys(policy.quotas, cluster, _asked(admissions))),
             _quotas(demand, admissions, quota_lines),

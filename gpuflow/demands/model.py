@@ -83,6 +83,8 @@ class StepDemand:
     """Every run that succeeds has started it."""
     waits_at_most: str | None = None
     """How long a pod may wait before it runs, as it was written; then the step fails. None: no limit of its own."""
+    put_into_claims: Mapping[str, Quantity] = field(default_factory=dict)
+    """How much one copy puts into existing claims, by their names, as far as the sizes of files are said."""
 
     def __post_init__(self) -> None:
         if not self.pod_sets:

@@ -44,6 +44,7 @@ from gpuflow.spec.expression import references
 from gpuflow.spec.gang import Gang
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.text import ItemRef
+from gpuflow.spec.volume_room import put_into_claims
 
 
 def demand_of(pipeline: Pipeline, site: Site, engine: str = NO_ENGINE) -> Demand:
@@ -141,6 +142,7 @@ def _step(
         nodes_avoided=avoided,
         is_exit=planned.section == "exit",
         waits_at_most=None if planned.step.queue_timeout is None else str(planned.step.queue_timeout),
+        put_into_claims=put_into_claims(planned.pipeline, planned.step),
     )
     if gang is not None and facts.name != NO_ENGINE and facts.launches_gangs:
         launcher = _launcher(planned, site, parts)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import posixpath
-from collections.abc import Iterator
 from typing import Any
 
 from gpuflow.pod.spelling import Spelling, spelled
 from gpuflow.pod.volumes import Volumes
 from gpuflow.quantity import Quantity
-from gpuflow.spec.fan_out import written_sizes
 from gpuflow.spec.input_rules import below, is_file, volume_above
 from gpuflow.spec.inputs import Input
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.spec.types import declared_output
+from gpuflow.spec.volume_room import sized_files
 from gpuflow.spec.volumes import Volume
 
 
@@ -70,35 +67,6 @@ def _source(given: Input, spelling: Spelling) -> str:
 
 
 def room_on_node(pipeline: Pipeline, step: Step) -> Quantity | None:
-    """What inputs and outputs take of the node's disk, as far as their sizes are said."""
-    found = [*_input_sizes(pipeline, step), *_output_sizes(step)]
+    """What inputs and outputs take of the node's disk, as far as their sizes are known."""
+    found = [file.size for file in sized_files(pipeline, step) if file.is_on_node]
     return sum(found[1:], found[0]) if found else None
-
-
-def _input_sizes(pipeline: Pipeline, step: Step) -> Iterator[Quantity]:
-    for mount, given in step.inputs.items():
-        above = volume_above(step, mount)
-        if not given.is_fetched or (above is not None and not _on_node(above[1])):
-            continue
-        size, times = given.size, 1
-        declared = declared_output(pipeline, given.output) if given.output is not None else None
-        if size is None and declared is not None:
-            size, times = declared[0].size, _copies(declared[1])
-        if size is not None:
-            yield size * times
-
-
-def _output_sizes(step: Step) -> Iterator[Quantity]:
-    for output in step.outputs.values():
-        above = volume_above(step, output.path) if output.path is not None else None
-        if output.size is not None and (above is None or _on_node(above[1])):
-            yield output.size
-
-
-def _copies(loops: tuple[Step, ...]) -> int:
-    """How many items a fan-in has, where the document says so; one, where only the run does."""
-    return math.prod(size for step in loops for size in written_sizes(step.for_each or {}))
-
-
-def _on_node(volume: Volume) -> bool:
-    return volume.empty_dir is not None

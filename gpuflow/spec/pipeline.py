@@ -11,6 +11,8 @@ from pydantic import PlainValidator, PrivateAttr, WithJsonSchema, model_validato
 
 from gpuflow import cron as clock
 from gpuflow.errors import Where
+from gpuflow.quantity import Quantity
+from gpuflow.spec.artifact_sizes import passed_sizes
 from gpuflow.spec.building import Draft, Handle, draft_of, open_or_checked
 from gpuflow.spec.engine_words import PipelineEngines
 from gpuflow.spec.engine_words.words import misplaced
@@ -187,6 +189,7 @@ class Pipeline(Model, metaclass=Open):
     _source: Source = PrivateAttr(default_factory=Source)
     _draft: Draft | None = PrivateAttr(default=None)
     _effective: dict[str, tuple[Step, Settings, dict[str, str], Step]] = PrivateAttr(default_factory=dict)
+    _passed: dict[str, Quantity] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
@@ -206,8 +209,22 @@ class Pipeline(Model, metaclass=Open):
         known: tuple[Step, Settings, dict[str, str], Step] | None = memory.get(name)
         # A copy of the pipeline with other steps or defaults shares this memory, so it is asked what it was made from.
         if known is None or known[0] is not step or known[1] is not defaults or known[2] is not labels:
-            known = memory[name] = (step, defaults, labels, effective(step, defaults, labels))
+            known = memory[name] = (step, defaults, labels, self._filled(effective(step, defaults, labels)))
         return known[3]
+
+    @property
+    def passed(self) -> dict[str, Quantity]:
+        """In a sub-pipeline: the sizes of the artifacts that the pipeline around it passes, by parameter."""
+        return self._passed
+
+    def _filled(self, step: Step) -> Step:
+        """The step, and its sub-pipeline with the sizes of what this pipeline passes into it."""
+        sizes = passed_sizes(self, step) if step.pipeline is not None and step.params else {}
+        if step.pipeline is None or not sizes:
+            return step
+        inner = step.pipeline.model_copy()  # another step may have the same sub-pipeline, and pass something else
+        inner._passed, inner._effective = sizes, {}
+        return step.model_copy(update={"pipeline": inner})
 
     def section_of(self, name: str) -> Literal["steps", "exit"]:
         """The section that a step stands in."""

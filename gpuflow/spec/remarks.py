@@ -12,6 +12,7 @@ from gpuflow.spec.engine_words.rules import vain_words
 from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.idle_retries import idle_retries
 from gpuflow.spec.questioned_texts import questioned_texts
+from gpuflow.spec.volume_room import tight_claims
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
@@ -22,8 +23,14 @@ SILENCED = "GF343"
 
 def remarks_on(pipeline: Pipeline) -> list[Finding]:
     """Warnings about what a pipeline says, its sub-pipelines included: secrets in plain text, text like a template,
-    retries without a number, words of an engine without effect."""
-    return [*exposed_secrets(pipeline), *questioned_texts(pipeline), *idle_retries(pipeline), *vain_words(pipeline)]
+    retries without a number, words of an engine without effect, claims smaller than what is put into them."""
+    return [
+        *exposed_secrets(pipeline),
+        *questioned_texts(pipeline),
+        *idle_retries(pipeline),
+        *vain_words(pipeline),
+        *tight_claims(pipeline),
+    ]
 
 
 def log_findings(findings: Iterable[Finding], logger: str) -> None:

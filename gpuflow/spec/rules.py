@@ -22,6 +22,7 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, leader_faults, memory_faults, null_faults
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.spec.types import declared_output, output_types, type_of
+from gpuflow.spec.volume_room import room_faults
 from gpuflow.spec.xcom_outputs import xcom_faults
 from gpuflow.spec.zones import has_rules, no_rules
 
@@ -107,6 +108,7 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
         yield from fan_out_faults(pipeline, step, path)
     yield from file_faults(pipeline, step, path)
     yield from input_faults(pipeline, step, path)
+    yield from room_faults(pipeline, step, path)
     yield from memory_faults(pipeline, step, path)
     if step.gang is not None:
         yield from leader_faults(pipeline, step, path)
@@ -283,11 +285,11 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
             (*path, "params"),
             hint="give them under params:",
         )
-    if inner.source.file is None:
+    if inner.source.file is None or inner.source.is_part:
         # Written here, or included: its places are places of this document.
-        inner._source = Source(
-            pipeline.source.file, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key)
-        )
+        source = Source(pipeline.source.file, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key), True)
+        for each in (inner, getattr(pipeline, str(path[0]))[path[1]].pipeline):  # with what it inherits, and as written
+            each._source = source
     for finding in broken_rules(inner):
         yield replace(finding, message=f'step "{path[1]}": {finding.message}')
 

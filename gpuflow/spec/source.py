@@ -20,3 +20,5 @@ class Source:
 
     file: str | None = None
     locate: Callable[[Path, bool], Where] = _nowhere
+    is_part: bool = False
+    """Whether the document stands inside another one, whose file this is."""

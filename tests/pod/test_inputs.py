@@ -93,6 +93,71 @@ def test_sizes_are_asked_of_the_nodes_disk(fields: str, asked: str | None) -> No
     assert main(pod(fields))["resources"]["requests"].get("ephemeral-storage") == asked
 
 
+@pytest.mark.parametrize(
+    ("volume", "asked"),
+    [
+        ("empty_dir: 5Gi", "2Gi"),
+        ("claim: c", None),
+        ("memory: 5Gi", None),
+        ("ephemeral: {size: 5Gi}", None),
+        ("host_path: /x", None),
+    ],
+)
+def test_only_what_lies_on_the_nodes_disk_is_asked_of_it(volume: str, asked: str | None) -> None:
+    fields = f"volumes: {{/v: {{{volume}}}}}, memory: 4Gi, "
+    read = pod(fields + "inputs: {/v/d: {output: make.d}}")
+    written = pod(fields + "outputs: {o: {type: directory, path: /v/o, size: 2Gi}}")
+    assert [main(spec)["resources"]["requests"].get("ephemeral-storage") for spec in (read, written)] == [asked, asked]
+
+
+def test_what_is_written_to_shared_memory_is_not_asked_of_the_disk() -> None:
+    spec = pod("shm: 1Gi, memory: 4Gi, outputs: {o: {type: file, path: /dev/shm/o, size: 1Gi}}")
+    assert "ephemeral-storage" not in main(spec)["resources"]["requests"]
+
+
+INNER = (
+    "{name: inner, defaults: {image: 'i:1', cpu: 1}, params: {base: {type: string}}, steps: "
+    "{t: {command: [t], inputs: {/in: {uri: {param: base}}}}, "
+    "deep: {params: {base: {param: base}}, pipeline: {name: deep, defaults: {image: 'i:1', cpu: 1}, "
+    "params: {base: {type: string}}, steps: {t: {command: [t], inputs: {/in: {uri: {param: base}}}}}}}}}"
+)
+CALLS = {
+    "{base: {output: make.d}}": "2Gi",
+    "{base: {output: make.f}}": None,  # nobody says how large it is
+    "{base: 's3://b/x'}": None,
+    "{base: {param: d}}": None,
+    "{base: {output: each.f}}": None,  # a list
+    "{base: {item: x}}, for_each: {x: {output: each.f}}": "1Gi",
+    "{base: {item: x}}, for_each: {x: ['s3://b/1', 's3://b/2']}": None,
+}
+
+
+@pytest.mark.parametrize("labels", ["", "labels: {team: a}\n"])
+@pytest.mark.parametrize("engine", ["argo", "airflow"])
+def test_sizes_are_passed_into_sub_pipelines(engine: str, labels: str) -> None:
+    calls = "".join(f", sub{n}: {{params: {call}, pipeline: {INNER}}}" for n, call in enumerate(CALLS))
+    pipeline = loads(HEAD + labels + f"steps: {{{MAKE}, {EACH}{calls}}}", "p.yaml")
+    demand = gpuflow.demand(pipeline, site=site(), engine=engine)
+    asked = {
+        step.name: main(step.pod_sets[0].pod["spec"])["resources"]["requests"].get("ephemeral-storage")
+        for step in demand.steps
+        if step.name.startswith("sub")
+    }
+    expected = {f"sub{n}{end}": size for n, size in enumerate(CALLS.values()) for end in (".t", ".deep.t")}
+    assert asked == expected
+
+
+def test_two_steps_may_pass_different_things_into_one_sub_pipeline() -> None:
+    whole = loads(
+        HEAD + f"steps: {{{MAKE}, sub: {{params: {{base: {{output: make.d}}}}, pipeline: {INNER}}}}}", "p.yaml"
+    )
+    first = whole.steps["sub"]
+    second = first.model_copy(update={"params": {"base": "s3://b/x"}})
+    both = whole.model_copy(update={"steps": {**whole.steps, "other": second}})
+    sizes = [both.effective(name).pipeline for name in ("sub", "other")]
+    assert [str(each.passed.get("base")) for each in sizes if each is not None] == ["2Gi", "None"]
+
+
 def test_more_than_the_limit_of_the_disk_is_refused() -> None:
     with pytest.raises(GpuflowError, match="GF323"):
         pod("inputs: {/in/d: {output: make.d}}, ephemeral_storage: {request: 1Gi, limit: 1Gi}")

@@ -44,6 +44,8 @@ class Claim(NamedTuple):
     attributes_class: str
     selected_node: str | None
     """The node for which the scheduler has asked for a volume already."""
+    capacity: Quantity
+    """What it got; zero while it has no volume, or where the manifest does not say it."""
 
     @property
     def is_for_one_pod(self) -> bool:
@@ -167,6 +169,7 @@ def read_claim(body: Body) -> Claim:
         spec.get("volumeMode") == "Block",
         read_text(spec, "volumeAttributesClassName", "spec") or "",
         annotations.get(NODE_MARK),
+        _storage(read_map(body.get("status"), "status").get("capacity"), "status.capacity"),
     )
 
 
