@@ -203,9 +203,9 @@ def test_storage_that_fails_for_a_while_after_the_command_loses_nothing(tmp_path
 def test_told_to_stop_after_the_command_it_tries_until_the_grace_is_over(
     heals: bool, tmp_path: Path, state: tuple[str, ...]
 ) -> None:
-    (tmp_path / "kept").write_text("not a directory")
     options = ("--artifact", f"m={tmp_path}/kept", "--grace", "4s", "--storage-timeout", "30s")
-    process = start(*state, *options, *shell(f"{WRITE}; touch {tmp_path}/ended"))
+    blocked = f"rm -rf {tmp_path}/kept; echo not a directory >{tmp_path}/kept"
+    process = start(*state, *options, *shell(f"{WRITE}; {blocked}; touch {tmp_path}/ended"))
     eventually(lambda: (tmp_path / "ended").exists())
     time.sleep(0.5)
     began = time.monotonic()

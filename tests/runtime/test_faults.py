@@ -223,7 +223,7 @@ def test_a_really_full_disk_does_not_end_training(tmp_path: Path) -> None:
     if os.system(f"mount -t tmpfs -o size=256k tmpfs {small}") != 0:
         pytest.skip("this machine does not allow mounts")
     try:
-        save = 'cd "$GPUFLOW_CHECKPOINT_DIR"; head -c %d /dev/zero >.x; mv .x %s; sleep 0.5'
+        save = 'cd "$GPUFLOW_CHECKPOINT_DIR"; head -c %d /dev/urandom >.x; mv .x %s; sleep 0.5'
         options = ("--checkpoint-dir", tmp_path / "c", "--store", small, "--run-id", "r", "--every", "0s")
         done = run(
             *options, "--storage-timeout", "3s", *shell(f"{save % (100_000, 'a')}; {save % (900_000, 'b')}; exit 4")
