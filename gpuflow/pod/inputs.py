@@ -11,9 +11,10 @@ from gpuflow.pod.spelling import Spelling, spelled
 from gpuflow.pod.volumes import Volumes
 from gpuflow.quantity import Quantity
 from gpuflow.spec.fan_out import written_sizes
-from gpuflow.spec.input_rules import below, is_file, volume_above
+from gpuflow.spec.input_rules import is_file
 from gpuflow.spec.inputs import Input
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.places import below, volume_above
 from gpuflow.spec.step import Step
 from gpuflow.spec.types import declared_output
 from gpuflow.spec.volumes import Volume

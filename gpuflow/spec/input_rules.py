@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING
 from gpuflow.errors import Finding
 from gpuflow.spec.inputs import Input
 from gpuflow.spec.params import a
+from gpuflow.spec.places import below, lost_with_pod, overlap, place_fault, volume_above, written
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_rules import finding_at
-from gpuflow.spec.text import parts_of
-from gpuflow.spec.types import declared_output
-from gpuflow.spec.volumes import Volume
+from gpuflow.spec.types import declared_output, writer_of
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
 
 _WRITABLE = ("claim", "new_claim", "empty_dir", "memory", "host_path", "nfs", "csi", "ephemeral")
 """Volumes that files can be put into."""
-_SCHEMES = ("s3://…", "gs://…", "az://…")
-_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "file")
-"""What `gpuflow-run` can fetch from."""
 _OURS = "/gpuflow"
 """Where the supervisor has its own folders."""
 
@@ -34,13 +30,11 @@ def input_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) ->
     for mount, given in step.inputs.items():
         where = (*path, "inputs", mount)
         who = f'step "{path[1]}": the input {mount}'
-        for message, hint in (*_kind(pipeline, given), *_place(pipeline, step, mount, given)):
+        if (path_lost := _unmounted(pipeline, step, given)) is not None:
+            text = f"{who} is kept at {path_lost}, and the step has no volume there"
+            yield at("GF350", text, where, hint=f"mount the volume that {_ref(given)} is written to")
+        for message, hint in (*_kind(pipeline, step, given), *_place(pipeline, step, mount, given)):
             yield at("GF185", f"{who} {message}", where, hint=hint)
-    kept: dict[str, str] = {}
-    for name, output in step.outputs.items():
-        if isinstance(output.uri, str) and (other := kept.setdefault(output.uri.rstrip("/"), name)) != name:
-            message = f'step "{path[1]}": the outputs {other} and {name} are kept at the same uri'
-            yield at("GF147", message, (*path, "outputs", name, "uri"), hint="give each a place of its own")
 
 
 def is_file(pipeline: Pipeline, given: Input) -> bool:
@@ -51,26 +45,33 @@ def is_file(pipeline: Pipeline, given: Input) -> bool:
     return found is not None and found[0].type == "file" and not found[1]
 
 
-def below(path: str, folder: str) -> bool:
-    """Whether a path is a folder, or in it."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+def _unmounted(pipeline: Pipeline, step: Step, given: Input) -> str | None:
+    """The path where another step keeps the input, when no volume of this step holds it."""
+    writer = writer_of(pipeline, given.output) if given.output is not None else None
+    if writer is None or given.output is None:
+        return None
+    declared = declared_output(pipeline, given.output)
+    uri = None if declared is None or not declared[0].is_artifact else declared[0].uri
+    if place_fault(*writer, uri) is not None:
+        return None  # it has its own finding
+    # The uri is read as its writer means it, the volumes are those of this step.
+    texts = [] if uri is None else written(*writer, uri)
+    return next((lost for text in texts if (lost := lost_with_pod(pipeline, step, text, reads=True)) is not None), None)
 
 
-def volume_above(step: Step, path: str) -> tuple[str, Volume] | None:
-    """The volume of the step that holds a path, with its mount: the innermost one."""
-    mounts = [mount for mount in step.volumes if below(path, mount)]
-    return None if not mounts else (mount := max(mounts, key=len), step.volumes[mount])
+def _ref(given: Input) -> str:
+    return "" if given.output is None else f"{given.output.step}.{given.output.name}"
 
 
-def _kind(pipeline: Pipeline, given: Input) -> Iterator[tuple[str, str]]:
-    first = "" if given.uri is None else parts_of(given.uri)[0]
-    if given.uri is not None and isinstance(first, str) and not _is_place(first):
-        yield f"is at {first[:60]!r}, which is no place", f"write {', '.join(_SCHEMES)} or an absolute path"
+def _kind(pipeline: Pipeline, step: Step, given: Input) -> Iterator[tuple[str, str]]:
+    wrong = place_fault(pipeline, step, given.uri)
+    if wrong is not None:
+        yield wrong
     found = declared_output(pipeline, given.output) if given.output is not None else None
     if found is None or given.output is None:
         return  # a name that leads nowhere has its own finding
     output, loops = found
-    ref = f"{given.output.step}.{given.output.name}"
+    ref = _ref(given)
     if not output.is_artifact:
         yield (
             f"cannot be {ref}, which is {a(output.type)}, not a file or directory",
@@ -89,7 +90,7 @@ def _place(pipeline: Pipeline, step: Step, mount: str, given: Input) -> Iterator
     for other in step.inputs:
         if other != mount and below(mount.rstrip("/"), other.rstrip("/")):
             yield f"lies in the input {other}", "give each input a folder of its own, like /in/data and /in/model"
-    if below(mount, _OURS) or (step.checkpoint is not None and _overlap(mount, step.checkpoint.path)):
+    if below(mount, _OURS) or (step.checkpoint is not None and overlap(mount, step.checkpoint.path)):
         yield "lies where gpuflow-run keeps its own files", "choose another folder, like /in/model"
     above = volume_above(step, mount)
     if given.claim is not None:
@@ -102,11 +103,3 @@ def _place(pipeline: Pipeline, step: Step, mount: str, given: Input) -> Iterator
             yield f"lies in the volume at {above[0]}, which cannot be written", "choose a path outside of it"
     elif is_file(pipeline, given) and posixpath.dirname(mount.rstrip("/")) == "/":
         yield "is a file in /, and its folder becomes a volume", "put it into a folder, like /in/config.json"
-
-
-def _is_place(text: str) -> bool:
-    return text.startswith("/") or text.partition("://")[0] in _STORES
-
-
-def _overlap(one: str, other: str) -> bool:
-    return below(one, other) or below(other, one)

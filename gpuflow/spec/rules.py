@@ -17,6 +17,8 @@ from gpuflow.spec.engine_words.setup_teardown import role_faults
 from gpuflow.spec.flow import edges, may_be_skipped
 from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.input_rules import input_faults
+from gpuflow.spec.output_rules import output_faults
+from gpuflow.spec.places import handed_over
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, leader_faults, memory_faults, null_faults
@@ -107,6 +109,7 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
         yield from fan_out_faults(pipeline, step, path)
     yield from file_faults(pipeline, step, path)
     yield from input_faults(pipeline, step, path)
+    yield from output_faults(pipeline, step, path)
     yield from memory_faults(pipeline, step, path)
     if step.gang is not None:
         yield from leader_faults(pipeline, step, path)
@@ -288,6 +291,9 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
         inner._source = Source(
             pipeline.source.file, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key)
         )
+    for name, values in handed_over(pipeline, step).items():
+        # Several steps may call it.
+        inner.handed[name] = tuple(dict.fromkeys((*inner.handed.get(name, ()), *values)))
     for finding in broken_rules(inner):
         yield replace(finding, message=f'step "{path[1]}": {finding.message}')
 

@@ -1,0 +1,33 @@
+"""What must hold of a step's outputs: each is kept at a place of its own, and that place outlives the pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpuflow.errors import Finding
+from gpuflow.spec.places import lost_with_pod, place_fault
+from gpuflow.spec.step import Step
+from gpuflow.spec.step_rules import finding_at
+
+if TYPE_CHECKING:
+    from gpuflow.spec.pipeline import Pipeline
+
+TO_LAST = "keep it in s3://…, gs://…, az://…, or below a volume of the step that lasts, such as a claim"
+
+
+def output_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    """Every finding about the outputs of one step."""
+    at = partial(finding_at, pipeline)
+    kept: dict[str, str] = {}
+    for name, output in step.outputs.items():
+        who, where = f'step "{path[1]}": the output {name}', (*path, "outputs", name, "uri")
+        wrong = place_fault(pipeline, step, output.uri)
+        if wrong is not None:
+            yield at("GF350", f"{who} {wrong[0]}", where, hint=wrong[1])
+        elif (lost := lost_with_pod(pipeline, step, output.uri)) is not None:
+            yield at("GF350", f"{who} would be kept at {lost} and be lost with the pod", where, hint=TO_LAST)
+        if isinstance(output.uri, str) and (other := kept.setdefault(output.uri.rstrip("/"), name)) != name:
+            message = f'step "{path[1]}": the outputs {other} and {name} are kept at the same uri'
+            yield at("GF147", message, where, hint="give each a place of its own")
