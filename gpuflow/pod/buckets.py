@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any
 
-from gpuflow.errors import did_you_mean, fail
+from gpuflow.errors import shortened
+from gpuflow.pod.refusals import refusal_at
 from gpuflow.pod.restarts import counts_budgets
 from gpuflow.site import Site
 from gpuflow.spec.params import Output
@@ -26,10 +29,11 @@ def credentials(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[s
     known = site.runtime.buckets
     found: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    _check_root(pipeline, step, site)
-    for place, what, _ in _places(pipeline, step, site):
+    _check_root(pipeline, name, step, site)
+    for place, what, path in _places(pipeline, step, site):
+        refused = partial(refusal_at, pipeline, name, path)
         if place is None:
-            raise fail(
+            raise refused(
                 "GF327",
                 f"{what} has no uri, and the site has no runtime.artifacts to keep it in",
                 hint="give it a uri, like s3://models/run, or set runtime.artifacts in the site",
@@ -37,14 +41,14 @@ def credentials(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[s
         if not known or not place:
             continue
         if place not in known:
-            raise fail(
+            raise refused(
                 "GF328",
                 f"{what} is in {place}, which is not a bucket of the site",
-                hint=did_you_mean(place, known) or f"add it under runtime.buckets of the site; it has {_listed(known)}",
+                hint=_alike(place, known) or f"add it under runtime.buckets of the site; it has {_listed(known)}",
             )
         for variable, value in known[place].env.items():
             if variable in found and found[variable] != value and variable not in step.env:
-                raise fail(
+                raise refused(
                     "GF329",
                     f"{place} and {origin[variable]} ask for different values of {variable}",
                     hint="set the variable in the step, or copy between the buckets in a step of its own",
@@ -54,19 +58,20 @@ def credentials(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[s
     return {variable: value for variable, value in sorted(found.items()) if variable not in step.env}
 
 
-def _check_root(pipeline: Pipeline, step: Step, site: Site) -> None:
+def _check_root(pipeline: Pipeline, step_name: str, step: Step, site: Site) -> None:
     """A root that is a path lies on a volume that outlives the pod, in the steps that write there or read from it."""
     root = site.runtime.artifacts
-    where = f"runtime.artifacts of the site, {root}"
+    where, refused = f"runtime.artifacts of the site, {root}", partial(refusal_at, pipeline, step_name)
     for name, output in step.outputs.items():
         if output.is_artifact and output.uri is None and lost_with_pod(pipeline, step, root) is not None:
             message = f"the output {name} would be kept at {where}, and be lost with the pod"
-            raise fail("GF350", message, hint=f"mount a claim at {root}, or name a bucket there, like s3://models")
+            hint = f"mount a claim at {root}, or name a bucket there, like s3://models"
+            raise refused(("outputs", name), "GF350", message, hint=hint)
     for mount, given in step.inputs.items():
         declared = None if given.output is None else declared_output(pipeline, given.output)
         if declared is not None and declared[0].uri is None and lost_with_pod(pipeline, step, root, reads=True):
             message = f"the input {mount} is kept at {where}, and the step has no volume there"
-            raise fail("GF350", message, hint="mount the volume that it is written to")
+            raise refused(("inputs", mount), "GF350", message, hint="mount the volume that it is written to")
 
 
 def _places(pipeline: Pipeline, step: Step, site: Site) -> Iterator[tuple[str | None, str, Path]]:
@@ -110,5 +115,12 @@ def _buckets(pipeline: Pipeline, step: Step, uri: Any, what: str, path: Path) ->
         yield place, what, path
 
 
-def _listed(known: dict[str, Any]) -> str:
-    return ", ".join(sorted(known))
+def _alike(place: str, known: Collection[str]) -> str | None:
+    """Buckets with names like this one. What stands before the name is the same in nearly all of them."""
+    names = {each.partition("://")[2]: each for each in sorted(known)}
+    close = difflib.get_close_matches(place.partition("://")[2], names, n=3, cutoff=0.6)
+    return "did you mean " + " or ".join(f'"{names[name]}"' for name in close) + "?" if close else None
+
+
+def _listed(known: Collection[str]) -> str:
+    return shortened(sorted(known))

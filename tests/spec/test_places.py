@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import gpuflow
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.pod.build import pod_for
 from gpuflow.site import Site
@@ -218,3 +219,44 @@ def test_what_a_sub_pipeline_is_handed_is_looked_up(fields: str, place: str) -> 
 def test_a_sub_pipeline_that_is_handed_no_place_is_refused() -> None:
     (finding,) = findings(f"s: {{params: {{base: models/x}}, pipeline: {INNER}}}")
     assert finding.code == "GF185" and "'models/x', which is no place" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("bucket", "hint"),
+    [
+        ("s3://other", "add it under runtime.buckets of the site; it has s3://ckpts, s3://known"),
+        ("s3://knwon", 'did you mean "s3://known"?'),
+        ("gs://ckpt", 'did you mean "s3://ckpts"?'),
+    ],
+)
+def test_only_the_name_of_a_bucket_is_compared(bucket: str, hint: str) -> None:
+    finding = refusal("a", site(buckets=BUCKETS), f"a: {{inputs: {{/in: '{bucket}/x'}}}}")
+    assert (finding.code, finding.hint) == ("GF328", hint)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ("outputs:\n      m: directory", "GF327"),
+        ("outputs:\n      m: {type: directory, uri: s3://other/x}", "GF328"),
+        ("inputs:\n      /in: s3://other/x", "GF328"),
+        ("checkpoint:\n      {path: /c, store: s3://other/x}", "GF328"),
+        ("ephemeral_storage: {limit: 1Gi}\n    inputs: {/in: {uri: s3://known/x, size: 2Gi}}", "GF323"),
+    ],
+)
+def test_a_refusal_of_a_pod_stands_at_the_line_that_says_it(fields: str, code: str) -> None:
+    text = f"{HEAD}steps:\n  a:\n    image: i\n    command: [c]\n    {fields}\n"
+    with pytest.raises(GpuflowError) as caught:
+        pod_for(loads(text, "p.yaml"), "a", site(buckets=BUCKETS))
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.where.line) == (code, 8 if code == "GF323" else 9)
+    assert finding.message.startswith('step "a": ') and finding.where.step == "a"
+
+
+def test_a_refusal_of_a_pod_names_its_step_once_where_no_line_is_known() -> None:
+    pipeline = gpuflow.Pipeline.model_validate(
+        {"name": "p", "steps": {"a": {"image": "i", "command": ["c"], "inputs": {"/in": "s3://other/x"}}}}
+    )
+    with pytest.raises(GpuflowError) as caught:
+        pod_for(pipeline, "a", site(buckets=BUCKETS))
+    assert caught.value.findings[0].message.count('step "a": ') == 1
