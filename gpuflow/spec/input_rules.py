@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpuflow.errors import Finding
 from gpuflow.spec.inputs import Input
 from gpuflow.spec.params import a
-from gpuflow.spec.places import below, lost_with_pod, overlap, place_fault, volume_above, written
+from gpuflow.spec.places import below, lost_with_pod, overlap, place_fault, plain, volume_above, written
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_rules import finding_at
 from gpuflow.spec.types import declared_output, writer_of
@@ -22,6 +22,16 @@ _WRITABLE = ("claim", "new_claim", "empty_dir", "memory", "host_path", "nfs", "c
 """Volumes that files can be put into."""
 _OURS = "/gpuflow"
 """Where the supervisor has its own folders."""
+_KERNEL = ("/proc", "/sys", "/dev")
+_TOKENS = ("/var/run/secrets", "/run/secrets")
+_SYSTEM = frozenset(
+    (
+        "/bin", "/boot", "/etc", "/etc/ssl", "/etc/ssl/certs", "/lib", "/lib32", "/lib64", "/run", "/sbin", "/usr",
+        "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/local", "/usr/local/bin", "/usr/local/lib",
+        "/usr/local/lib64", "/usr/local/sbin", "/usr/sbin", "/usr/share", "/var", "/var/lib", "/var/run",
+    )
+)  # fmt: skip
+"""Folders without which an image's programs do not start, or do not find their libraries and certificates."""
 
 
 def input_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
@@ -87,19 +97,49 @@ def _place(pipeline: Pipeline, step: Step, mount: str, given: Input) -> Iterator
     if "=" in mount or posixpath.normpath(mount) != mount.rstrip("/") or mount.rstrip("/") == "":
         yield "is not a path for an input", "write an absolute path without =, . and .., like /in/model"
         return
+    own_folder = "choose another folder, like /in/model"
+    earlier = True
     for other in step.inputs:
-        if other != mount and below(mount.rstrip("/"), other.rstrip("/")):
+        if other == mount:
+            earlier = False
+        elif plain(other) == plain(mount):
+            if earlier:
+                yield f"is the same path as the input {other}", "give each input a folder of its own"
+        elif plain(other) != "/" and below(mount, other):
             yield f"lies in the input {other}", "give each input a folder of its own, like /in/data and /in/model"
+    for name, output in step.outputs.items():
+        if output.path is not None and plain(output.path) != "/" and (how := overlap(mount, output.path)):
+            yield f"{how} the output {name}, {output.path}", "give each a folder of its own"
     if below(mount, _OURS) or (step.checkpoint is not None and overlap(mount, step.checkpoint.path)):
-        yield "lies where gpuflow-run keeps its own files", "choose another folder, like /in/model"
+        yield "lies where gpuflow-run keeps its own files", own_folder
+    inside = [volume for volume in step.volumes if below(volume, mount) and plain(volume) != plain(mount)]
+    if inside and given.is_fetched:
+        yield f"has the volume at {inside[0]} in it", "mount the volume outside of the input"
+    kernels = next((folder for folder in _KERNEL if below(mount, folder)), None)
+    if kernels is not None and not plain(mount).startswith("/dev/shm/"):
+        yield f"lies in {kernels}, which is the kernel's", own_folder
+        return
+    if any(below(mount, folder) for folder in _TOKENS):
+        yield "lies where Kubernetes puts the pod's own credentials", own_folder
+        return
     above = volume_above(step, mount)
     if given.claim is not None:
-        if mount in step.volumes:
+        if any(plain(volume) == plain(mount) for volume in step.volumes):
             yield "is a mount of volumes: too", "keep one of the two"
+        elif plain(mount) in _SYSTEM:
+            yield "would hide what the image has there", own_folder
         return
     if above is not None:
         volume = above[1]
         if volume.read_only or not any(getattr(volume, source) is not None for source in _WRITABLE):
             yield f"lies in the volume at {above[0]}, which cannot be written", "choose a path outside of it"
-    elif is_file(pipeline, given) and posixpath.dirname(mount.rstrip("/")) == "/":
+    elif not is_file(pipeline, given):
+        if plain(mount) in _SYSTEM:
+            yield "would hide what the image has there", own_folder
+    elif (folder := posixpath.dirname(plain(mount))) == "/":
         yield "is a file in /, and its folder becomes a volume", "put it into a folder, like /in/config.json"
+    elif folder in _SYSTEM:
+        yield (
+            f"is a file in {folder}, and its folder becomes a volume, which would hide what the image has there",
+            f"put it into a folder of its own, like /in/{posixpath.basename(plain(mount))}",
+        )

@@ -1,4 +1,5 @@
-"""What must hold of a step's outputs: each is kept at a place of its own, and that place outlives the pod."""
+"""What must hold of a step's outputs: each is written to a path and kept at a place of its own, and that
+place outlives the pod."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuflow.errors import Finding
-from gpuflow.spec.places import lost_with_pod, place_fault
+from gpuflow.spec.places import lost_with_pod, overlap, place_fault, plain
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_rules import finding_at
 
@@ -31,3 +32,26 @@ def output_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
         if isinstance(output.uri, str) and (other := kept.setdefault(output.uri.rstrip("/"), name)) != name:
             message = f'step "{path[1]}": the outputs {other} and {name} are kept at the same uri'
             yield at("GF147", message, where, hint="give each a place of its own")
+    for name, message, hint in _paths(step):
+        where = (*path, "outputs", name, "path")
+        yield at("GF147", f'step "{path[1]}": the output {name} {message}', where, hint=hint)
+
+
+def _paths(step: Step) -> Iterator[tuple[str, str, str]]:
+    """Outputs that the program cannot write without writing something else."""
+    written: dict[str, str] = {}
+    checkpoint = None if step.checkpoint is None else step.checkpoint.path
+    for name, output in step.outputs.items():
+        if output.path is None:
+            continue
+        if plain(output.path) == "/":
+            yield name, "is at /, which is all of the container", "write it to a folder of its own, like /out/model"
+            continue
+        for other, its in written.items():
+            if how := overlap(output.path, its):
+                hint = "give each a path of its own, like /out/model and /out/report"
+                yield name, f"at {output.path} {how} the output {other}, {its}", hint
+        written[name] = output.path
+        if checkpoint is not None and (how := overlap(output.path, checkpoint)):
+            hint = "write the output to a folder of its own, like /out/model"
+            yield name, f"at {output.path} {how} the folder of the checkpoints, {checkpoint}", hint

@@ -25,14 +25,22 @@ UP = "and a place has no .."
 MOST_SHOWN = 60
 
 
+def plain(path: str) -> str:
+    """An absolute path in its shortest form: /data for /data/ and //data/."""
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
 def below(path: str, folder: str) -> bool:
-    """Whether a path is a folder, or in it. A slash at the end says nothing."""
-    return path.rstrip("/") == folder.rstrip("/") or path.startswith(folder.rstrip("/") + "/")
+    """Whether a path is a folder, or in it."""
+    path, folder = plain(path), plain(folder)
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def overlap(one: str, other: str) -> bool:
-    """Whether two paths are the same, or one lies in the other."""
-    return below(one, other) or below(other, one)
+def overlap(one: str, other: str) -> str | None:
+    """How one path meets another, in words; None when each is a place of its own."""
+    if plain(one) == plain(other):
+        return "is the same path as"
+    return "lies in" if below(one, other) else "holds" if below(other, one) else None
 
 
 def volume_above(step: Step, path: str) -> tuple[str, Volume] | None:

@@ -1,0 +1,87 @@
+"""Paths of inputs, outputs and volumes in one container: none may be in the way of another, or of the image."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuflow.errors import Finding, GpuflowError
+from gpuflow.pod.build import pod_for
+from gpuflow.site import Site
+from gpuflow.spec.loading import loads
+
+HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\nsteps:\n"
+CHECKPOINT = "checkpoint: {path: /ckpt, store: 's3://b/c'}"
+FILE = "{uri: 's3://b/f', type: file}"
+
+
+def findings(fields: str) -> list[Finding]:
+    try:
+        loads(f"{HEAD}  a: {{command: [c], {fields}}}\n", "p.yaml")
+    except GpuflowError as refusal:
+        return list(refusal.findings)
+    return []
+
+
+def outputs(*paths: str, kind: str = "directory") -> str:
+    said = (f"o{number}: {{type: {kind}, uri: 's3://b/{number}', path: {path}}}" for number, path in enumerate(paths))
+    return f"outputs: {{{', '.join(said)}}}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "words"),
+    [
+        ("inputs: {/d: s3://b/x}, volumes: {/d/tmp: {empty_dir: 1Gi}}", "GF185", "/d has the volume at /d/tmp in it"),
+        ("inputs: {/w: s3://b/x}, " + outputs("/w"), "GF185", "/w is the same path as the output o0, /w"),
+        ("inputs: {/w/m/in: s3://b/x}, " + outputs("/w/m"), "GF185", "/w/m/in lies in the output o0, /w/m"),
+        ("inputs: {/w: s3://b/x}, " + outputs("/w/m/"), "GF185", "/w holds the output o0, /w/m/"),
+        ("inputs: {/in/x: s3://b/x, /in/x/: s3://b/y}", "GF185", "/in/x/ is the same path as the input /in/x"),
+        ("inputs: {/in/x/: s3://b/x, /in/x/y: s3://b/y}", "GF185", "/in/x/y lies in the input /in/x/"),
+        ("inputs: {/d/: {claim: c}}, volumes: {/d: {claim: c}}", "GF185", "is a mount of volumes: too"),
+        (outputs("/w/m", "/w/m"), "GF147", "the output o1 at /w/m is the same path as the output o0"),
+        (outputs("/w/m", "/w/m/n"), "GF147", "the output o1 at /w/m/n lies in the output o0, /w/m"),
+        (outputs("/w/m/n", "/w/m/"), "GF147", "the output o1 at /w/m/ holds the output o0"),
+        (outputs("/"), "GF147", "the output o0 is at /, which is all of the container"),
+        (outputs("/", "/out"), "GF147", "the output o0 is at /"),
+        (f"{CHECKPOINT}, {outputs('/ckpt')}", "GF147", "is the same path as the folder of the checkpoints, /ckpt"),
+        (f"{CHECKPOINT}, {outputs('/ckpt/last')}", "GF147", "lies in the folder of the checkpoints"),
+        ("checkpoint: {path: /w/c, store: 's3://b/c'}, " + outputs("/w"), "GF147", "holds the folder of the checkpo"),
+        ("volumes: {/data: {claim: c}, /data/: {claim: d}}", "GF184", "mounts /data twice: as /data and as /data/"),
+        ("shm: 1Gi, volumes: {/dev/shm/: {memory: 1Gi}}", "GF184", "mounts /dev/shm twice"),
+        ("inputs: {/proc: s3://b/x}", "GF185", "lies in /proc, which is the kernel's"),
+        ("inputs: {/sys/x: s3://b/x}", "GF185", "lies in /sys, which is the kernel's"),
+        ("inputs: {/dev/x: {claim: c}}", "GF185", "lies in /dev, which is the kernel's"),
+        ("inputs: {/dev/shm: s3://b/x}", "GF185", "lies in /dev, which is the kernel's"),
+        ("inputs: {/var/run/secrets/kubernetes.io/serviceaccount: s3://b/x}", "GF185", "the pod's own credentials"),
+        ("inputs: {/etc/: s3://b/x}", "GF185", "would hide what the image has there"),
+        ("inputs: {/usr/local: {claim: c}}", "GF185", "would hide what the image has there"),
+        (f"inputs: {{/etc/x.conf: {FILE}}}", "GF185", "is a file in /etc, and its folder becomes a volume"),
+        (f"inputs: {{/usr/bin/tool: {FILE}}}", "GF185", "is a file in /usr/bin, and its folder becomes a volume"),
+    ],
+)
+def test_what_is_in_the_way_is_said_once(fields: str, code: str, words: str) -> None:
+    (finding,) = findings(fields)
+    assert finding.code == code and words in finding.message and finding.where.line == 6
+    assert finding.hint and finding.where.column is not None and finding.where.column > 7
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        f"inputs: {{/w/in.bin: {FILE}}}, " + outputs("/w/out.bin", kind="file"),
+        f"inputs: {{/etc/app/x.conf: {FILE}, /usr/share/app: s3://b/x}}",
+        f"inputs: {{/etc/x.conf: {FILE}}}, volumes: {{/etc: {{claim: c}}}}",
+        "inputs: {/dev/shm/data: s3://b/x}, volumes: {/dev/shm: {memory: 1Gi}}",
+        "inputs: {/data: {claim: c}}, volumes: {/data/tmp: {empty_dir: 1Gi}}",
+        f"{CHECKPOINT}, {outputs('/ckpt2', '/out/m', '/out/mm')}",
+        "volumes: {/data: {claim: c}, /data/x: {claim: d}}",
+    ],
+)
+def test_what_is_in_nobodys_way(fields: str) -> None:
+    assert findings(fields) == []
+
+
+def test_a_slash_at_the_end_makes_no_second_mount() -> None:
+    text = f"{HEAD}  a: {{command: [c], volumes: {{/data: {{empty_dir: 1Gi}}}}, inputs: {{/data/: s3://b/x}}}}\n"
+    site = Site.model_validate({"apiVersion": "gpuflow/v1", "kind": "Site", "name": "s"})
+    (main,) = pod_for(loads(text, "p.yaml"), "a", site)["spec"]["containers"]
+    assert [mount["mountPath"] for mount in main["volumeMounts"]] == ["/data"]
