@@ -13,6 +13,7 @@ from gpuflow.spec.params import a
 from gpuflow.spec.places import below, lost_with_pod, overlap, place_fault, plain, volume_above, written
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_rules import finding_at
+from gpuflow.spec.text import OutputRef
 from gpuflow.spec.types import declared_output, writer_of
 
 if TYPE_CHECKING:
@@ -73,10 +74,17 @@ def _ref(given: Input) -> str:
     return "" if given.output is None else f"{given.output.step}.{given.output.name}"
 
 
+def _meant_output(pipeline: Pipeline, given: Input) -> str | None:
+    """`train.model` where a uri is expected, and a step has such an output."""
+    step, dot, name = given.uri.partition(".") if isinstance(given.uri, str) else ("", "", "")
+    return f"{step}.{name}" if dot and declared_output(pipeline, OutputRef(step, name)) is not None else None
+
+
 def _kind(pipeline: Pipeline, step: Step, given: Input) -> Iterator[tuple[str, str]]:
     wrong = place_fault(pipeline, step, given.uri)
     if wrong is not None:
-        yield wrong
+        meant = _meant_output(pipeline, given)
+        yield (wrong[0], f"write {{output: {meant}}}") if meant is not None else wrong
     found = declared_output(pipeline, given.output) if given.output is not None else None
     if found is None or given.output is None:
         return  # a name that leads nowhere has its own finding

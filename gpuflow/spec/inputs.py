@@ -66,6 +66,9 @@ class Input(Model):
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
+        if value is None:
+            hint = "write a uri, {output: step.name} or {claim: name}, or remove the line"
+            raise problem("GF185", "an input needs a source, and this one has none", hint)
         if isinstance(value, OutputRef):
             return {"output": value}
         return value if isinstance(value, dict) and not (value and value.keys() <= _REFERENCES) else {"uri": value}

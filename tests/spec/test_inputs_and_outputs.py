@@ -1,4 +1,4 @@
-"""Paths of inputs, outputs and volumes in one container: none may be in the way of another, or of the image."""
+"""Inputs and outputs of one container: none is in the way of another or of the image, and each fault is said once."""
 
 from __future__ import annotations
 
@@ -85,3 +85,45 @@ def test_a_slash_at_the_end_makes_no_second_mount() -> None:
     site = Site.model_validate({"apiVersion": "gpuflow/v1", "kind": "Site", "name": "s"})
     (main,) = pod_for(loads(text, "p.yaml"), "a", site)["spec"]["containers"]
     assert [mount["mountPath"] for mount in main["volumeMounts"]] == ["/data"]
+
+
+@pytest.mark.parametrize("kind", ["metrics", "classification-metrics", "html", "markdown"])
+def test_what_kubeflow_shows_is_one_file(kind: str) -> None:
+    (finding,) = findings(f"outputs: {{o: {{type: directory, kind: {kind}, uri: s3://b/o}}}}")
+    assert finding.code == "GF147" and f"shows {kind} from one file" in finding.message
+    assert finding.hint == "use type: file, or kind: artifact for a directory"
+    assert findings(f"outputs: {{o: {{type: file, kind: {kind}, uri: s3://b/o}}}}") == []
+
+
+@pytest.mark.parametrize("kind", ["artifact", "dataset", "model"])
+def test_other_kinds_may_be_directories(kind: str) -> None:
+    assert findings(f"outputs: {{o: {{type: directory, kind: {kind}, uri: s3://b/o}}}}") == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "hint"),
+    [
+        ("inputs: {/in: null}", "GF185", "write a uri, {output: step.name} or {claim: name}, or remove the line"),
+        ("inputs: {/in: {output: b.m, uri: s3://b/x}}", "GF128", "keep output or uri"),
+        ("inputs: {/in: {}}", "GF128", "give one of them, for example output: …"),
+        ("topology: {}", "GF128", "write same: … or spread: …"),
+        ("lifecycle: {}", "GF128", "give one, or remove lifecycle"),
+    ],
+)
+def test_the_way_out_of_a_field_without_a_value(fields: str, code: str, hint: str) -> None:
+    (finding,) = findings(fields)
+    assert (finding.code, finding.hint) == (code, hint)
+
+
+def test_an_output_in_the_place_of_a_uri_is_recognized() -> None:
+    text = f"{HEAD}  a: {{command: [c], outputs: {{m: {{type: file, uri: s3://b/m}}}}}}\n"
+    for word, hint in (("a.m", "write {output: a.m}"), ("a.n", "write s3://…, gs://…, az://… or an absolute path")):
+        with pytest.raises(GpuflowError) as caught:
+            loads(f"{text}  b: {{command: [c], inputs: {{/in: {word}}}}}\n", "p.yaml")
+        (finding,) = caught.value.findings
+        assert (finding.code, finding.hint) == ("GF185", hint)
+
+
+def test_the_article_of_a_name() -> None:
+    (finding,) = findings("outputs: {a-b: int}")
+    assert "'a-b' is not an output name that every engine accepts" in finding.message
