@@ -23,6 +23,8 @@ STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "file")
 WAY_OUT = "write s3://…, gs://…, az://… or an absolute path"
 UP = "and a place has no .."
 MOST_SHOWN = 60
+MOST_LOOKED_AT = 10_000
+"""Of longer lists the items are not looked at one by one: that would take longer than all the rest."""
 
 
 def plain(path: str) -> str:
@@ -55,8 +57,9 @@ def written(pipeline: Pipeline, step: Step, uri: Text | None) -> list[Text]:
     found: list[Text] = [""]
     for part in () if uri is None else parts_of(uri):
         values = _values(pipeline, step, part)
-        if len(values) > 1 and all(_is_settled(join(each, part)) for each in found):
-            values = [part]
+        if len(values) > 1:
+            settled = all(_is_settled(join(each, part)) for each in found)
+            values = [part] if settled or len(found) * len(values) > MOST_LOOKED_AT else values
         found = [join(each, value) for each in found for value in values]
     return list(dict.fromkeys(found))
 
