@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any
 
-from gpuflow.errors import did_you_mean, fail
+from gpuflow.errors import shortened
+from gpuflow.pod.refusals import refusal_at
 from gpuflow.pod.restarts import counts_budgets
 from gpuflow.site import Site
-from gpuflow.spec.inputs import place_of
+from gpuflow.spec.params import Output
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.places import bucket_of, lost_with_pod, text_fault, written
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import ParamRef, join, parts_of
-from gpuflow.spec.types import declared_output
+from gpuflow.spec.text import parts_of
+from gpuflow.spec.types import declared_output, writer_of
+
+Path = tuple[str, ...]
 
 
 def credentials(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[str, Any]:
@@ -23,9 +29,11 @@ def credentials(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[s
     known = site.runtime.buckets
     found: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    for place, what in _places(pipeline, step, site):
+    _check_root(pipeline, name, step, site)
+    for place, what, path in _places(pipeline, step, site):
+        refused = partial(refusal_at, pipeline, name, path)
         if place is None:
-            raise fail(
+            raise refused(
                 "GF327",
                 f"{what} has no uri, and the site has no runtime.artifacts to keep it in",
                 hint="give it a uri, like s3://models/run, or set runtime.artifacts in the site",
@@ -33,14 +41,14 @@ def credentials(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[s
         if not known or not place:
             continue
         if place not in known:
-            raise fail(
+            raise refused(
                 "GF328",
                 f"{what} is in {place}, which is not a bucket of the site",
-                hint=did_you_mean(place, known) or f"add it under runtime.buckets of the site; it has {_listed(known)}",
+                hint=_alike(place, known) or f"add it under runtime.buckets of the site; it has {_listed(known)}",
             )
         for variable, value in known[place].env.items():
             if variable in found and found[variable] != value and variable not in step.env:
-                raise fail(
+                raise refused(
                     "GF329",
                     f"{place} and {origin[variable]} ask for different values of {variable}",
                     hint="set the variable in the step, or copy between the buckets in a step of its own",
@@ -50,45 +58,69 @@ def credentials(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[s
     return {variable: value for variable, value in sorted(found.items()) if variable not in step.env}
 
 
-def _places(pipeline: Pipeline, step: Step, site: Site) -> Iterator[tuple[str | None, str]]:
-    """Each bucket that the supervisor uses, and for what; empty text where only the run knows it, or for a path."""
+def _check_root(pipeline: Pipeline, step_name: str, step: Step, site: Site) -> None:
+    """A root that is a path lies on a volume that outlives the pod, in the steps that write there or read from it."""
+    root = site.runtime.artifacts
+    where, refused = f"runtime.artifacts of the site, {root}", partial(refusal_at, pipeline, step_name)
+    for name, output in step.outputs.items():
+        if output.is_artifact and output.uri is None and lost_with_pod(pipeline, step, root) is not None:
+            message = f"the output {name} would be kept at {where}, and be lost with the pod"
+            hint = f"mount a claim at {root}, or name a bucket there, like s3://models"
+            raise refused(("outputs", name), "GF350", message, hint=hint)
+    for mount, given in step.inputs.items():
+        declared = None if given.output is None else declared_output(pipeline, given.output)
+        if declared is not None and declared[0].uri is None and lost_with_pod(pipeline, step, root, reads=True):
+            message = f"the input {mount} is kept at {where}, and the step has no volume there"
+            raise refused(("inputs", mount), "GF350", message, hint="mount the volume that it is written to")
+
+
+def _places(pipeline: Pipeline, step: Step, site: Site) -> Iterator[tuple[str | None, str, Path]]:
+    """Each bucket that the supervisor uses, for what, and where the step says so. Empty text: only the run knows it, or
+    it is a path. None: there is no place."""
     runtime, checkpoint = site.runtime, step.checkpoint
     store = None if checkpoint is None else checkpoint.store
     if store is not None:
-        yield _place(pipeline, store), "checkpoint.store"
+        yield from _buckets(pipeline, step, store, "checkpoint.store", ("checkpoint", "store"))
     elif runtime.state is not None and counts_budgets(step, site):
-        yield _place(pipeline, runtime.state), "runtime.state of the site"
+        yield from _buckets(pipeline, step, runtime.state, "runtime.state of the site", ())
     for name, output in step.outputs.items():
         if output.is_artifact:
-            # At its uri, where the site says, or beside the checkpoints of its step.
-            kept = next((place for place in (output.uri, runtime.artifacts, store) if place is not None), None)
-            yield None if kept is None else _place(pipeline, kept), f"the output {name}"
+            kept, what, path = _kept_at(step, output, site), f"the output {name}", ("outputs", name)
+            yield from [(None, what, path)] if kept is None else _buckets(pipeline, step, kept, what, path)
     for mount, given in step.inputs.items():
+        what, path = f"the input {mount}", ("inputs", mount)
         if given.uri is not None:
-            found = _place(pipeline, given.uri)
-            if not found and not isinstance(parts_of(given.uri)[0], str):
+            yield from _buckets(pipeline, step, given.uri, what, path)
+            if any(not isinstance(parts_of(text)[0], str) for text in written(pipeline, step, given.uri)):
                 # What only the run knows is most likely what an earlier step has kept where the site says.
-                found = _place(pipeline, runtime.artifacts)
-            yield found, f"the input {mount}"
-        declared = declared_output(pipeline, given.output) if given.output is not None else None
-        if declared is not None and declared[0].uri is not None:
-            yield _place(pipeline, declared[0].uri), f"the input {mount}"
-        elif given.output is not None:
-            # Also of a step on its own, which does not know who gives it the output.
-            yield _place(pipeline, runtime.artifacts), f"the input {mount}"
+                yield from _buckets(pipeline, step, runtime.artifacts, what, path)
+        if given.output is not None:
+            # A step on its own does not know who gives it the output.
+            writer = writer_of(pipeline, given.output) or (pipeline, step)
+            declared = declared_output(pipeline, given.output)
+            kept = runtime.artifacts if declared is None else _kept_at(writer[1], declared[0], site)
+            yield from _buckets(*writer, kept, what, path)
 
 
-def _place(pipeline: Pipeline, uri: Any) -> str:
-    """The bucket; where a parameter begins the uri, that of its default."""
-    if uri is None:
-        return ""
-    first, *rest = parts_of(uri)
-    if isinstance(first, ParamRef):
-        param = pipeline.params.get(first.name)
-        if param is not None and isinstance(param.default, str):
-            return place_of(join(param.default, *rest)) or ""
-    return place_of(uri) or ""
+def _kept_at(step: Step, output: Output, site: Site) -> Any:
+    """An artifact is at its uri, where the site says, or beside the checkpoints of its step."""
+    store = None if step.checkpoint is None else step.checkpoint.store
+    return next((place for place in (output.uri, site.runtime.artifacts, store) if place is not None), None)
 
 
-def _listed(known: dict[str, Any]) -> str:
-    return ", ".join(sorted(known))
+def _buckets(pipeline: Pipeline, step: Step, uri: Any, what: str, path: Path) -> Iterator[tuple[str | None, str, Path]]:
+    for place in dict.fromkeys(
+        bucket_of(text) or "" for text in written(pipeline, step, uri) if text_fault(text) is None
+    ):
+        yield place, what, path
+
+
+def _alike(place: str, known: Collection[str]) -> str | None:
+    """Buckets with names like this one. What stands before the name is the same in nearly all of them."""
+    names = {each.partition("://")[2]: each for each in sorted(known)}
+    close = difflib.get_close_matches(place.partition("://")[2], names, n=3, cutoff=0.6)
+    return "did you mean " + " or ".join(f'"{names[name]}"' for name in close) + "?" if close else None
+
+
+def _listed(known: Collection[str]) -> str:
+    return shortened(sorted(known))

@@ -27,6 +27,7 @@ from gpuflow.pod.merging import merged_pod
 from gpuflow.pod.network import network
 from gpuflow.pod.nodes import scheduling
 from gpuflow.pod.placement import devices
+from gpuflow.pod.refusals import refusal_at
 from gpuflow.pod.spelling import Readable, Spelling
 from gpuflow.pod.supervision import (
     Engine,
@@ -154,7 +155,7 @@ def _main(
     amounts = {
         "cpu": step.cpu,
         "memory": step.memory,
-        "ephemeral-storage": _disk(pipeline, step) if engine.requests_disk else step.ephemeral_storage,
+        "ephemeral-storage": _disk(pipeline, name, step) if engine.requests_disk else step.ephemeral_storage,
     }
     extended = {key: str(value) for key, value in (step.kubernetes.resources if step.kubernetes else {}).items()}
     for key in device_resources.keys() & extended.keys():
@@ -189,7 +190,7 @@ def _writes_tmp(step: Step) -> bool:
     return step.script is not None or (step.gang is not None and step.gang.rendezvous.framework == "mpi")
 
 
-def _disk(pipeline: Pipeline, step: Step) -> Amount | None:
+def _disk(pipeline: Pipeline, name: str, step: Step) -> Amount | None:
     """The node's disk: what the step asks for, and at least what checkpoints, inputs and outputs are said to take."""
     own, scratch, files = step.ephemeral_storage, scratch_size(step), room_on_node(pipeline, step)
     if scratch is None and files is None:
@@ -200,7 +201,10 @@ def _disk(pipeline: Pipeline, step: Step) -> Amount | None:
         return Amount(request=needed)
     if own.limit is not None and own.limit < needed:
         taken = "checkpoint.scratch is" if files is None else "checkpoint.scratch, inputs and outputs take"
-        raise fail(
+        raise refusal_at(
+            pipeline,
+            name,
+            ("ephemeral_storage",),
             "GF323",
             f"{taken} {needed}, and ephemeral_storage has a limit of {own.limit}",
             hint=f"raise the limit of ephemeral_storage to {needed} or more",

@@ -8,9 +8,10 @@ from typing import Any
 from gpuflow.pod.spelling import Spelling, spelled
 from gpuflow.pod.volumes import Volumes
 from gpuflow.quantity import Quantity
-from gpuflow.spec.input_rules import below, is_file, volume_above
+from gpuflow.spec.input_rules import is_file
 from gpuflow.spec.inputs import Input
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.places import below, volume_above
 from gpuflow.spec.step import Step
 from gpuflow.spec.volume_room import sized_files
 from gpuflow.spec.volumes import Volume

@@ -27,6 +27,7 @@ from gpuflow.spec.model import (
 )
 from gpuflow.spec.names import DataKey, EnvName, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
 from gpuflow.spec.notify import Alert
+from gpuflow.spec.places import WAY_OUT, text_fault
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.silence import SilencedCode
 from gpuflow.spec.source import Source
@@ -200,6 +201,13 @@ def _bucket(text: str) -> str:
     return text.rstrip("/")
 
 
+def _root(text: str) -> str:
+    wrong = text_fault(text)
+    if wrong is not None:
+        raise problem("GF350", f"{text[:60]!r}, {wrong}, cannot be a root for artifacts", WAY_OUT)
+    return text
+
+
 class Runtime(Model):
     """How gpuflow's supervisor reaches a container."""
 
@@ -215,7 +223,7 @@ class Runtime(Model):
     """Where retry budgets of steps without a checkpoint are counted: s3://…, gs://…, az://… or a mounted path."""
     key: SigningKey | None = None
     """With it the supervisor signs attempts, checkpoints, artifacts and success, and believes nothing else."""
-    artifacts: Str | None = None
+    artifacts: Annotated[Str, AfterValidator(_root)] | None = None
     """Where files and directories of steps are kept that name no uri: s3://…, gs://…, az://… or a mounted path."""
     buckets: dict[Annotated[Str, AfterValidator(_bucket)], Bucket] = {}
     """The buckets of this site, like s3://models, and how the supervisor gets at each. Where any is named, a step that

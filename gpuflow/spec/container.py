@@ -174,7 +174,7 @@ class Lifecycle(Model):
     @model_validator(mode="after")
     def _says_something(self) -> Lifecycle:
         if self.post_start is None and self.pre_stop is None:
-            raise problem("GF128", "lifecycle takes post_start, pre_stop or both", None)
+            raise problem("GF128", "lifecycle takes post_start, pre_stop or both", "give one, or remove lifecycle")
         return self
 
 

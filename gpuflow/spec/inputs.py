@@ -9,7 +9,7 @@ from pydantic import PlainValidator, WithJsonSchema, model_validator
 
 from gpuflow.spec.model import Model, QuantityField, exactly_one, problem
 from gpuflow.spec.names import ObjectName
-from gpuflow.spec.text import Join, OutputRef, TextField, parse_text, parts_of
+from gpuflow.spec.text import OutputRef, TextField, parse_text
 from gpuflow.spec.text import literal as as_written
 from gpuflow.spec.volumes import SubPath
 
@@ -66,6 +66,9 @@ class Input(Model):
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
+        if value is None:
+            hint = "write a uri, {output: step.name} or {claim: name}, or remove the line"
+            raise problem("GF185", "an input needs a source, and this one has none", hint)
         if isinstance(value, OutputRef):
             return {"output": value}
         return value if isinstance(value, dict) and not (value and value.keys() <= _REFERENCES) else {"uri": value}
@@ -102,14 +105,3 @@ class Input(Model):
 
 def _written(text: Any) -> Any:
     return as_written(text) if isinstance(text, str) else text.canonical()
-
-
-def place_of(uri: Any) -> str | None:
-    """The bucket of a URI, like s3://models; None when a reference decides it, or when it is a path."""
-    first = "" if uri is None else parts_of(uri)[0]
-    if not isinstance(first, str) or "://" not in first:
-        return None
-    scheme, _, rest = first.partition("://")
-    bucket, slash, _ = rest.partition("/")
-    whole = slash or not isinstance(uri, Join)  # a reference may follow inside of the name
-    return f"{scheme}://{bucket}" if bucket and whole else None

@@ -43,7 +43,8 @@ def _label(value: Any, what: str, length: int) -> str:
 def _identifier(value: Any, what: str) -> str:
     hint = "use letters, digits and '_', starting with a letter, at most 63 characters"
     if not isinstance(value, str) or not _IS_IDENTIFIER.fullmatch(value) or len(value) > 63 or keyword.iskeyword(value):
-        raise problem("GF132", f"{_short(value)!r} is not a {what} name that every engine accepts", hint)
+        article = "an" if what[0] in "aeiou" else "a"
+        raise problem("GF132", f"{_short(value)!r} is not {article} {what} name that every engine accepts", hint)
     return value
 
 

@@ -15,6 +15,8 @@ from gpuflow.spec.text import TextField
 ParamType = Literal["string", "int", "float", "bool", "json"]
 OutputType = Literal["string", "int", "float", "bool", "json", "file", "directory"]
 ArtifactKind = Literal["artifact", "dataset", "model", "metrics", "classification-metrics", "html", "markdown"]
+SHOWN_FILES = ("metrics", "classification-metrics", "html", "markdown")
+"""Kinds that Kubeflow reads, to show what is in the file."""
 PYTHON_TYPES: dict[Any, str] = {str: "string", int: "int", float: "float", bool: "bool", list: "json", dict: "json"}
 """What Python users may write for a type."""
 
@@ -189,6 +191,11 @@ class Output(Model):
             if getattr(self, name) is not None and not self.is_artifact:
                 hint = "use type: file or type: directory"
                 raise problem("GF147", f"{a(self.type)} is passed by value and takes no {name}", hint, at=(name,))
+        if self.kind in SHOWN_FILES and self.type == "directory":
+            hint = "use type: file, or kind: artifact for a directory"
+            raise problem(
+                "GF147", f"Kubeflow shows {self.kind} from one file, not from a directory", hint, at=("kind",)
+            )
         if self.default is not None:
             value = conform(self.default, self.type, "the default", AT)
             object.__setattr__(self, "__dict__", {**self.__dict__, "default": value})

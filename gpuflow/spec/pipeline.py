@@ -187,6 +187,7 @@ class Pipeline(Model, metaclass=Open):
     """What a pipeline that uses this one as a step can refer to: {accuracy: {output: evaluate.accuracy}}."""
 
     _source: Source = PrivateAttr(default_factory=Source)
+    _handed: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
     _draft: Draft | None = PrivateAttr(default=None)
     _effective: dict[str, tuple[Step, Settings, dict[str, str], Step]] = PrivateAttr(default_factory=dict)
     _passed: dict[str, Quantity] = PrivateAttr(default_factory=dict)
@@ -200,6 +201,12 @@ class Pipeline(Model, metaclass=Open):
     def source(self) -> Source:
         """Where the pipeline was written. Not part of what it says, so not part of equality."""
         return self._source
+
+    @property
+    def handed(self) -> dict[str, tuple[str, ...]]:
+        """Of a sub-pipeline: the values of its parameters that the steps which call it are known to give. Filled in
+        when the pipeline around it is judged, and not part of equality."""
+        return self._handed
 
     def effective(self, name: str) -> Step:
         """A step, or an exit step, with the defaults filled in, and this pipeline's labels in a sub-pipeline."""

@@ -222,7 +222,7 @@ class Topology(Model):
     @model_validator(mode="after")
     def _one_way(self) -> Topology:
         if (self.same is None) == (self.spread is None):
-            raise problem("GF128", "topology takes exactly one of same, spread", None)
+            raise problem("GF128", "topology takes exactly one of same, spread", "write same: … or spread: …")
         return self
 
 

@@ -17,6 +17,8 @@ from gpuflow.spec.engine_words.setup_teardown import role_faults
 from gpuflow.spec.flow import edges, may_be_skipped
 from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.input_rules import input_faults
+from gpuflow.spec.output_rules import output_faults
+from gpuflow.spec.places import handed_over
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, leader_faults, memory_faults, null_faults
@@ -109,6 +111,7 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
     yield from file_faults(pipeline, step, path)
     yield from input_faults(pipeline, step, path)
     yield from room_faults(pipeline, step, path)
+    yield from output_faults(pipeline, step, path)
     yield from memory_faults(pipeline, step, path)
     if step.gang is not None:
         yield from leader_faults(pipeline, step, path)
@@ -290,6 +293,9 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
         source = Source(pipeline.source.file, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key), True)
         for each in (inner, getattr(pipeline, str(path[0]))[path[1]].pipeline):  # with what it inherits, and as written
             each._source = source
+    for name, values in handed_over(pipeline, step).items():
+        # Several steps may call it.
+        inner.handed[name] = tuple(dict.fromkeys((*inner.handed.get(name, ()), *values)))
     for finding in broken_rules(inner):
         yield replace(finding, message=f'step "{path[1]}": {finding.message}')
 

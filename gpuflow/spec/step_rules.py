@@ -14,6 +14,7 @@ from gpuflow.errors import Finding, did_you_mean
 from gpuflow.spec.fan_out import MOST_COPIES, product_of, written_sizes
 from gpuflow.spec.flow import every_step
 from gpuflow.spec.params import a, text_of
+from gpuflow.spec.places import plain
 from gpuflow.spec.step import Step, leading
 from gpuflow.spec.text import OutputRef, ParamRef
 from gpuflow.spec.types import output_types
@@ -102,11 +103,16 @@ def file_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> 
                 (*path, "volumes", mount, "new_claim"),
                 hint=did_you_mean(volume.new_claim, pipeline.claims) or "add it under claims:",
             )
-    if step.shm is not None and "/dev/shm" in step.volumes:
+    mounted: dict[str, str] = {}
+    for mount in step.volumes:
+        if (other := mounted.setdefault(plain(mount), mount)) != mount:
+            message = f'step "{path[1]}" mounts {plain(mount)} twice: as {other} and as {mount}'
+            yield at("GF184", message, (*path, "volumes", mount), hint="keep one")
+    if step.shm is not None and "/dev/shm" in mounted:
         yield at(
             "GF184",
             f'step "{path[1]}" mounts /dev/shm twice: by shm and by volumes',
-            (*path, "volumes", "/dev/shm"),
+            (*path, "volumes", mounted["/dev/shm"]),
             hint="keep one",
         )
     own = getattr(pipeline, str(path[0]))[path[1]].checkpoint

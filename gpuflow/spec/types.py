@@ -44,6 +44,17 @@ def declared_output(pipeline: Pipeline, ref: OutputRef) -> tuple[Output, tuple[S
     return None if found is None else (found[0], (*loops, *found[1]))
 
 
+def writer_of(pipeline: Pipeline, ref: OutputRef) -> tuple[Pipeline, Step] | None:
+    """The step that writes what a reference leads to, through sub-pipelines, and the pipeline in which it stands."""
+    if ref.step not in pipeline.steps:
+        return None
+    step = pipeline.effective(ref.step)
+    if step.pipeline is None:
+        return (pipeline, step) if ref.name in step.outputs else None
+    inner = step.pipeline.outputs.get(ref.name)
+    return writer_of(step.pipeline, inner) if isinstance(inner, OutputRef) else None
+
+
 def type_of(pipeline: Pipeline, step: Step, reference: expression.Reference) -> str:
     """The type of a reference in a condition; a list of values has none that could be compared."""
     ref = reference.ref

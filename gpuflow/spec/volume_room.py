@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuflow.errors import Finding
 from gpuflow.quantity import Quantity
 from gpuflow.spec.artifact_sizes import input_size
-from gpuflow.spec.input_rules import below, volume_above
+from gpuflow.spec.places import below, volume_above
 from gpuflow.spec.step import Step, leading
 from gpuflow.spec.step_rules import finding_at
 from gpuflow.spec.volumes import VOLUME_SOURCES, Volume

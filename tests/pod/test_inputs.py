@@ -13,7 +13,8 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 
 HEAD = (
-    'apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nparams: {d: x}\ndefaults: {image: "i:1", cpu: 1, memory: 1Gi}\n'
+    "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nparams: {d: s3://open/x}\n"
+    'defaults: {image: "i:1", cpu: 1, memory: 1Gi}\n'
 )
 MAKE = "make: {command: [m], outputs: {f: {type: file}, d: {type: directory, size: 2Gi}}}"
 EACH = "each: {command: [m], for_each: {i: [a, b, c]}, outputs: {f: {type: file, size: 1Gi}}}"
@@ -207,7 +208,7 @@ def test_buckets_and_credentials_are_looked_at_before_the_run(fields: str, code:
 
 @pytest.mark.parametrize("uri", ["{param: d}", "{join: [{param: d}, /x]}"])
 def test_the_default_of_a_parameter_says_which_bucket_is_meant(uri: str) -> None:
-    head = HEAD.replace("{d: x}", "{d: '%s'}")
+    head = HEAD.replace("s3://open/x", "%s")
     text = f"steps: {{read: {{command: [r], inputs: {{/in: {{uri: {uri}}}}}}}}}"
     spec = pod_for(loads(head % "s3://other" + text, "p.yaml"), "read", site(buckets=BUCKETS))["spec"]
     assert {"name": "AWS_ENDPOINT_URL", "value": "http://two"} in main(spec)["env"]

@@ -86,6 +86,12 @@ outputs = st.dictionaries(
     | st.just({"type": "int", "default": 5})
     | st.just({"type": "string", "path": "/out/x"}),
     max_size=3,
+).map(
+    # Each at a path of its own: two at one path are refused.
+    lambda said: {
+        name: {**output, "path": f"/out/{name}"} if isinstance(output, dict) and "path" in output else output
+        for name, output in said.items()
+    }
 )
 facts = st.sampled_from(["id", "name"]).map(lambda fact: {"run": fact}) | some(
     {"run": st.sampled_from(["date", "logical_date", "interval_start", "interval_end"])},

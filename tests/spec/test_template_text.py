@@ -156,7 +156,9 @@ def test_every_place_is_asked_about_once() -> None:
     more = f"defaults: {{image: i, env: {{D: {tag}}}}}\n"
     text = f"{HEAD.replace('defaults: {image: i}', '')}{more}steps:\n{A}  b: {{{step}}}\n  c: {{command: [x]}}\n"
     # Where nothing can be compiled any more, it can still be asked about.
-    found = questioned_texts(loads(text.replace(f"store: {tag}", "store: 's3://x/{{ x }} and {{ y }}'"), "p.yaml"))
+    for place in ("store", "uri"):
+        text = text.replace(f"{place}: {tag}", f"{place}: 's3://x/{{{{ x }}}} and {{{{ y }}}}'")
+    found = questioned_texts(loads(text, "p.yaml"))
     places = [each.message.partition(" in ")[2].partition(" is plain")[0] for each in found]
     own = ["command", "args", "env.E", "image", "annotations.example.com/n", "checkpoint.store", "outputs.o.uri"]
     assert sorted(places) == sorted(["env.D", *own, "init_containers.command", "init_containers.env.F"])

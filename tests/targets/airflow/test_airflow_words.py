@@ -351,7 +351,7 @@ def test_what_airflow_takes_for_no_asset_is_refused_by_name(uri: str) -> None:
         ("engines: {airflow: {default_args: {inlets: [' ']}}}\nsteps: {a: {command: [x]}}", "' ' is not the URI"),
         ("steps: {a: {command: [x], engines: {airflow: {outlets: ['airflow://x']}}}}", 'step "a": Airflow keeps'),
         (
-            "steps: {a: {command: [x], outputs: {o: {type: file, uri: 'airflow://x/y'}}}}",
+            "steps: {a: {command: [x], outputs: {o: {type: file, uri: 's3://[x/y'}}}}",
             'step "a": the uri of an output: ',
         ),
     ],

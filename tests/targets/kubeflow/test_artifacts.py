@@ -46,7 +46,7 @@ def test_every_kind_is_the_artifact_that_kfp_has_for_it(kind: str) -> None:
     known = {one.schema_title for one in vars(dsl).values() if hasattr(one, "schema_title")}
     assert TITLES[kind] in known
     spec = spec_of(
-        f"name: p\nsteps:\n  a: {{image: a, command: [a], outputs: {{o: {{type: file, kind: {kind}, uri: /k}}}}}}\n"
+        f"name: p\nsteps:\n  a: {{image: a, command: [a], outputs: {{o: {{type: file, kind: {kind}, uri: 's3://b/k'}}}}}}\n"
     )
     assert artifacts(spec, "comp-a", "output") == {"o": (TITLES[kind], False)}
 
@@ -66,7 +66,7 @@ def test_an_artifact_has_its_name_and_its_uri_is_a_parameter_beside_it() -> None
 
 
 def test_an_output_without_a_kind_is_a_parameter_alone() -> None:
-    text = compiled("name: p\nsteps:\n  a: {image: a, command: [a], outputs: {o: {type: file, uri: /k}}}\n")
+    text = compiled("name: p\nsteps:\n  a: {image: a, command: [a], outputs: {o: {type: file, uri: 's3://b/k'}}}\n")
     assert "artifacts" not in text and "--kubeflow" not in text and "--output-kind" not in text
 
 
