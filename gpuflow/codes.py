@@ -64,7 +64,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF134", "Not a label key", "Label and annotation keys follow Kubernetes' rule: an optional DNS prefix and '/', then at most 63 letters, digits, '-', '_' and '.'.", "Write it like team or example.com/team."),
     ("GF135", "Not a label value", "Label values are text of at most 63 letters, digits, '-', '_' and '.'.", "Shorten it; quote numbers."),
     ("GF136", "Not an environment variable name", "Only letters, digits and '_' work in every shell.", "Rename it."),
-    ("GF137", "A reserved variable name", "The supervisor sets the variables that start with GPUFLOW_.", "Choose another name."),
+    ("GF137", "A reserved variable name", "The supervisor sets the variables that start with GPUFLOW_. A step may set two of them, for its transfers: GPUFLOW_RUN_STORAGE_TIMEOUT and GPUFLOW_TRANSFER_PROCESSES.", "Choose another name."),
     ("GF138", "Not the name of a Kubernetes object", "Object names are lower-case letters, digits, '-' and '.'; those of some kinds have other rules. The API server would refuse this one, so no cluster holds it.", "Check the name with kubectl get."),
     ("GF139", "A reserved label", "Labels under gpuflow.dev/ say which pipeline and step a pod belongs to. gpuflow would overwrite yours.", "Choose another prefix."),
     ("GF140", "A file outside the repository", "A link, `..` or an absolute path in a repository leads out of it, or to a file of the kernel. Such a file is not part of what was reviewed, so gpuflow does not open it.", "Name the file itself, or keep it in the repository."),

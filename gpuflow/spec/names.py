@@ -108,14 +108,18 @@ def _label_value(value: Any) -> str:
     return value
 
 
+_FOR_TRANSFERS = ("GPUFLOW_RUN_STORAGE_TIMEOUT", "GPUFLOW_TRANSFER_PROCESSES")
+"""What the supervisor is told for one step alone: no field of a pipeline says it."""
+
+
 def _env_name(value: Any) -> str:
     if not isinstance(value, str) or not _IS_IDENTIFIER.fullmatch(value):
         raise problem("GF136", f"{_short(value)!r} is not an environment variable name", "use letters, digits and '_'")
-    if value.startswith("GPUFLOW_"):
+    if value.startswith("GPUFLOW_") and value not in _FOR_TRANSFERS:
         raise problem(
             "GF137",
             f'the variable "{value}" belongs to gpuflow',
-            "names starting with GPUFLOW_ are set by the supervisor",
+            f"names starting with GPUFLOW_ are set by the supervisor; a step may set {' and '.join(_FOR_TRANSFERS)}",
         )
     return value
 

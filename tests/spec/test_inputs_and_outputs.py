@@ -129,3 +129,10 @@ def test_an_output_in_the_place_of_a_uri_is_recognized() -> None:
 def test_the_article_of_a_name() -> None:
     (finding,) = findings("outputs: {a-b: int}")
     assert "'a-b' is not an output name that every engine accepts" in finding.message
+
+
+def test_a_step_may_tune_its_transfers_and_nothing_else_of_the_supervisor() -> None:
+    tuned = "env: {GPUFLOW_RUN_STORAGE_TIMEOUT: 5m, GPUFLOW_TRANSFER_PROCESSES: '0'}"
+    assert findings(tuned) == []
+    (finding,) = findings("env: {GPUFLOW_RUN_STATE: /x}")
+    assert finding.code == "GF137"
