@@ -306,6 +306,7 @@ class Keeper:
         if flaw is not None:
             raise transfer.Refused(flaw)
         self._number += 1
+        self._tries.renew()
         name = checkpoint_name(self.ledger.number, self._number, self.ledger.id)
         copy = self.directory.temporary(f"upload-{name}")
         try:

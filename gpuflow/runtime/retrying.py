@@ -28,6 +28,10 @@ class Limit:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.last = self._before = time.monotonic()
+        self.renew()
+
+    def renew(self) -> None:
+        """From now on it is about something else, of which nothing has moved yet."""
         self._moved = self._furthest = self._settled = self._in_vain = 0
 
     def progress(self, moved: int | None = None) -> None:
@@ -76,6 +80,8 @@ def persist(
     `settled` says how much of it is done for good, in any unit; `say` hears now and then what is wrong.
     """
     wait, said = first_wait, time.monotonic()
+    if isinstance(until, Limit):
+        until.renew()
     while True:
         try:
             if isinstance(until, Limit):

@@ -91,6 +91,28 @@ def test_one_large_file_that_comes_less_far_has_a_few_tries_more(monkeypatch: py
     assert tries == 4
 
 
+def test_a_smaller_transfer_after_a_larger_one_has_progress_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, limit = Clock(monkeypatch), Limit(60)
+
+    def sends(pieces: int, fails: int) -> None:
+        tries = 0
+
+        def send() -> None:
+            nonlocal tries
+            tries += 1
+            # Each try comes a little further than the one before.
+            for _ in range(pieces + tries):
+                clock.sleep(10)
+                limit.progress(1)
+            if tries <= fails:
+                raise StorageError("broke off")
+
+        persist(send, limit)
+
+    sends(100, fails=0)
+    sends(10, fails=6)
+
+
 class Cut(Folder):
     """Breaks off in the middle of one file, each time."""
 
