@@ -62,6 +62,8 @@ class Inputs:
         self.say, self.proceed, self.beat = say, proceed, beat
         self.stores = sources.Stores(open_place)
         self.limit = Limit(seconds)
+        self.later = False
+        """Whether attempts of this run came before this one."""
         self.cache: NodeCache | None = None
         self._lock = threading.Lock()
         self._next_beat = 0.0
@@ -126,10 +128,11 @@ class Inputs:
 
     def _place(self, each: Input, path: str, source: Source) -> None:
         place = Place(path, source, self._passed)
-        place.own = (path, source.uri) in _PLACED
+        place.own, place.later = (path, source.uri) in _PLACED, self.later
         try:
             if self._is_linked(place) or place.is_filled():
-                self.say(f"the input {path} is there already, as {source.uri} has it")
+                left = f"; {place.left[0][:200]!r} beside it stays, from an attempt before" if place.left else ""
+                self.say(f"the input {path} is there already, as {source.uri} has it{left}")
                 return
             if self._link(place):
                 return

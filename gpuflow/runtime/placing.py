@@ -44,6 +44,10 @@ class Place:
         self.staged = os.path.join(self.hidden, "files")
         self.own = False
         """Whether this very process has filled it before: what the command did to it since is repaired."""
+        self.later = False
+        """Whether attempts came before this one: what lies beside the whole input is what a command of theirs left."""
+        self.left: list[str] = []
+        """What was found so."""
         if not self.single and any(file.path.partition("/")[0] == HIDDEN for file in source.files):
             raise BadOption(f"{source.uri} has an entry {HIDDEN}, which cannot be placed; rename it")
 
@@ -55,14 +59,16 @@ class Place:
             return False
         if not (self.single or os.path.isdir(self.path)):
             return False  # an empty directory is something too
-        there = self.look(learn=True)
+        there = self.look(learn=True, among_others=self.later)
+        if self.later and not there.other:
+            self.left, there.foreign = there.foreign, []
         if there.is_whole(self.source.files) and self.source.adds_up():
             return True
         if not self.own:
             self.source.forget_hashes()
         return False
 
-    def look(self, *, learn: bool = False) -> Comparison:
+    def look(self, *, learn: bool = False, among_others: bool = False) -> Comparison:
         """What lies here now."""
         if os.path.islink(self.path):
             raise self._refusal(f"it is a link to {os.readlink(self.path)}")
@@ -70,8 +76,9 @@ class Place:
             return self._look_at_file(learn=learn)
         if os.path.lexists(self.path) and not os.path.isdir(self.path):
             raise self._refusal("it is no directory")
-        leave = [HIDDEN]
-        return compare(self.path, self.source.files, self.passed, leave=leave, learn=learn, among_others=self.own)
+        among_others = among_others or self.own
+        files, leave = self.source.files, [HIDDEN]
+        return compare(self.path, files, self.passed, leave=leave, learn=learn, among_others=among_others)
 
     def _look_at_file(self, *, learn: bool) -> Comparison:
         (file,) = self.source.files

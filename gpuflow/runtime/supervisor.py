@@ -392,6 +392,7 @@ class Attempt:
             lambda: not children.stop_is_pending(),
             beat,
         )
+        bringing.later = ledger.number > 1
         if options.cache is not None:
             bringing.use_cache(options.cache, options.cache_size)
         self._free_of_charge(ledger, bringing.bring)

@@ -484,6 +484,34 @@ def test_started_again_in_the_same_container_nothing_is_fetched_twice_and_change
     assert "cache d empty l w" in done.stdout
 
 
+@pytest.mark.parametrize("does", ["index", "change", "remove"])
+def test_what_a_program_left_beside_its_input_does_not_stop_the_next_attempt(
+    does: str, tmp_path: Path, kept: str
+) -> None:
+    """On a volume that outlives the container. What it changed is not put right: that may be on purpose."""
+    (tmp_path / "in").mkdir()
+    words = ("--state", tmp_path / "state", "--run-id", "r", "--input", f"{tmp_path}/in={kept}")
+    change = {"index": "", "change": "; echo other >w", "remove": "; rm w"}[does]
+    first = run(*words, *shell(f"cd {tmp_path}/in; mkdir cache; touch cache/index{change}; exit 4"))
+    assert first.returncode == 4, first.stderr
+    again = run(*words, *shell(f"cd {tmp_path}/in; cat w; ls cache"))
+    if does == "index":
+        assert (again.returncode, again.stdout) == (0, "weightsindex\n"), again.stderr
+        assert "'cache' beside it stays, from an attempt before" in again.stderr
+    else:
+        assert (again.returncode, again.stdout) == (78, "")
+        assert "is in the way" in again.stderr
+
+
+def test_what_lay_there_before_the_first_attempt_is_in_the_way_of_every_attempt(tmp_path: Path, kept: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "mine").write_text("x")
+    words = ("--state", tmp_path / "state", "--run-id", "r", "--input", f"{tmp_path}/in={kept}")
+    for _ in range(3):
+        assert run(*words, *shell("echo ran")).returncode == 78
+    assert [path.name for path in (tmp_path / "in").iterdir()] == ["mine"]
+
+
 # -- a disk of this machine
 
 
