@@ -93,9 +93,9 @@ class Sandbox:
         return int(struct.unpack("3i", credentials)[0])
 
     def _ask(self, **request: Any) -> dict[str, Any]:
-        with self._connect() as connection, connection.makefile("rw") as stream:
-            stream.write(json.dumps(request) + "\n")
-            stream.flush()
+        with self._connect() as connection, connection.makefile("r") as stream:
+            # Not by the stream: interrupted here, it would send once more when it is closed, perhaps to nobody.
+            connection.sendall(json.dumps(request).encode() + b"\n")
             answer: dict[str, Any] = json.loads(stream.readline())
         if "error" in answer:
             raise ProgramError(answer["error"])
