@@ -21,7 +21,7 @@ from gpuflow.engines import NO_ENGINE, facts_of
 from gpuflow.errors import GpuflowError, Unsound, Where, did_you_mean, fail
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.quantity import Quantity
-from gpuflow.readers import Foreign, Options, Passive, documents_of, foreign_in
+from gpuflow.readers import Foreign, Passive, documents_of, foreign_in
 from gpuflow.readers.contents import contents_of, is_ours
 from gpuflow.readers.documents import STDIN
 from gpuflow.readers.parameters import parameters_of
@@ -69,26 +69,39 @@ def demand(
     pipeline: Pipeline | Documents | str | Path,
     *,
     site: Site | str | Path = "nvidia",
-    engine: str = NO_ENGINE,
+    engine: str | None = None,
     params: Mapping[str, str] | None = None,
 ) -> Demand:
     """What a pipeline asks of a cluster: its pods, and its peak per quota key. With an engine, its own pods too.
 
+    `engine=None` is the document's own engine: argo for a Workflow, kubeflow for a PipelineSpec, and none for a
+    pipeline of gpuflow and for Kubernetes' kinds.
+
     `pipeline` may also be a document of Argo, Kubeflow or Kubernetes: its file, the document itself, or several of
     which one starts pods and the others are what it refers to. `params` are values of such a document's parameters.
     """
-    _want("engine", engine, str)
-    facts_of(engine)
+    return _demand(pipeline, site, engine, params)
+
+
+def _demand(
+    pipeline: Pipeline | Documents | str | Path,
+    site: Site | str | Path,
+    engine: str | None,
+    params: Mapping[str, str] | None = None,
+    namespace: str | None = None,
+) -> Demand:
+    _want("engine", engine, str, None)
+    facts_of(engine or NO_ENGINE)
     place = _site(site)
-    foreign = _foreign(pipeline)
+    foreign = _foreign(pipeline, namespace or place.namespace)
     if foreign:
-        return _foreign_demand(foreign, Options(place, engine, dict(params or {})))
+        return _foreign_demand(foreign, place, engine, dict(params or {}), namespace)
     if params:
         where, hint = Where("gpuflow.demand"), "a pipeline of gpuflow has its own values: Pipeline.params"
         raise fail("GF903", "params= is for documents of other tools", where=where, hint=hint)
     _want("pipeline", pipeline, Pipeline, str, Path)
     assert isinstance(pipeline, Pipeline | str | Path)
-    return demand_of(_pipeline(pipeline, place, engine), place, engine)
+    return demand_of(_pipeline(pipeline, place, engine or NO_ENGINE), place, engine or NO_ENGINE)
 
 
 def check(
@@ -97,32 +110,37 @@ def check(
     *,
     namespace: str | None = None,
     site: Site | str | Path = "nvidia",
-    engine: str = NO_ENGINE,
+    engine: str | None = None,
     runs: int | None = None,
 ) -> Report:
     """Whether the cluster admits the pipeline: always, after queueing, never, or unknown; and why.
 
     `pipeline` is what `gpuflow.demand` takes, or a demand. `cluster` is a folder or file of manifests, the manifests
     themselves, or "live". A demand is checked as it is, whoever made it: `site` and `engine` are then its own. `runs`
-    are active at the same time; `None`: as many as the engine lets overlap.
+    are active at the same time; `None`: as many as the engine lets overlap. A document's own `metadata.namespace` is
+    its namespace; `namespace` is for documents that name none.
     """
     _want("pipeline", pipeline, Pipeline, Demand, str, Path, Mapping, list, tuple)
-    _want("engine", engine, str)
+    _want("engine", engine, str, None)
     _want_namespace(namespace, "gpuflow.check")
     if runs is not None:
         _want("runs", runs, int)
     if runs is not None and runs < 1:
         raise fail("GF903", f"runs={runs} is below 1", where=Where("gpuflow.check"))
-    if isinstance(pipeline, Demand) and engine not in (NO_ENGINE, pipeline.engine):
+    if isinstance(pipeline, Demand) and engine not in (None, NO_ENGINE, pipeline.engine):
         text = f"engine={engine!r} has no effect: the demand is for {pipeline.engine!r}"
         raise fail("GF903", text, where=Where("gpuflow.check"), hint="make the demand for that engine")
     place = None if isinstance(pipeline, Demand) else _site(site)
-    name = namespace or (None if place is None else place.namespace)
+    asked = pipeline if isinstance(pipeline, Demand) else _demand(pipeline, place or site, engine, None, namespace)
+    if asked.namespace is not None and namespace not in (None, asked.namespace):
+        text = f'{asked.kind} {asked.name} names the namespace "{asked.namespace}", and namespace= says "{namespace}"'
+        raise fail("GF745", text, where=Where(asked.file), hint="leave namespace= out")
+    default = namespace or (None if place is None else place.namespace)
+    name = asked.namespace or default
     if name is None:
         where = Where("gpuflow.check")
         raise fail("GF904", "no namespace is given", where=where, hint="pass namespace=, or set namespace in the site")
-    asked = pipeline if isinstance(pipeline, Demand) else demand(pipeline, site=place or site, engine=engine)
-    return check_demand(asked, _cluster(cluster, name), name, runs=runs)
+    return check_demand(asked, _cluster(cluster, name, default), name, runs=runs)
 
 
 def gpus(
@@ -157,7 +175,7 @@ def _want_namespace(given: str | None, function: str) -> None:
         raise fail("GF903", f'"{given}" is not a namespace: it {faults[0]}', where=Where(function))
 
 
-def _foreign(given: Pipeline | Documents | str | Path) -> list[Foreign]:
+def _foreign(given: Pipeline | Documents | str | Path, namespace: str | None) -> list[Foreign]:
     """The objects of other tools that start pods; none when it is, or may be, a pipeline of ours."""
     if isinstance(given, str | Path):
         documents = contents_of(str(given)).documents if str(given) != STDIN else []
@@ -168,25 +186,27 @@ def _foreign(given: Pipeline | Documents | str | Path) -> list[Foreign]:
             raise fail("GF702", "the document is a pipeline of gpuflow", where=Where("gpuflow.demand"), hint=hint)
     else:
         return []
-    active, passive = foreign_in(documents)
+    active, passive = foreign_in(documents, namespace)
     if not active and passive:
         raise GpuflowError(each.finding() for each in passive)
     return active
 
 
-def _foreign_demand(found: list[Foreign], options: Options) -> Demand:
+def _foreign_demand(
+    found: list[Foreign], site: Site, engine: str | None, params: Mapping[str, str], namespace: str | None
+) -> Demand:
     """The demand of the one object that starts pods."""
     demands: list[Demand] = []
     passive: list[Passive] = []
     for each in found:
-        takes = parameters_of(each.document, each.library)
-        demand = each.demand(replace(options, params={k: v for k, v in options.params.items() if k in takes}))
+        each.namespace(namespace, "namespace=")
+        demand = each.asked(site, engine, params)
         if isinstance(demand, Passive):
             passive.append(demand)
         else:
-            demands.append(replace(demand, file=each.file, kind=each.document.kind))
+            demands.append(demand)
     known = {name for each in found for name in parameters_of(each.document, each.library)}
-    unknown = next((name for name in options.params if name not in known), None)
+    unknown = next((name for name in params if name not in known), None)
     if unknown is not None:
         text = f"params[{unknown!r}]: {found[0].document.kind} {found[0].name} has no such parameter"
         raise fail("GF178", text, where=Where(found[0].file), hint=did_you_mean(unknown, known))
@@ -215,14 +235,18 @@ def _site(given: Site | str | Path) -> Site:
 
 
 def _cluster(
-    given: Cluster | PreparedCluster | Iterable[Mapping[str, Any]] | str | Path, namespace: str
-) -> Cluster | PreparedCluster:
-    if isinstance(given, Cluster | PreparedCluster):
+    given: Cluster | PreparedCluster | Iterable[Mapping[str, Any]] | str | Path, namespace: str, default: str | None
+) -> PreparedCluster:
+    if isinstance(given, PreparedCluster):
         return given
     _want("cluster", given, Cluster, PreparedCluster, str, Path, Iterable)
+    if given == LIVE:
+        return PreparedCluster(read_live(namespace), namespace, default=default, read=read_live)
     if isinstance(given, str | Path):
-        return read_live(namespace) if given == LIVE else read_cluster(str(given))
-    return cluster_of([given] if isinstance(given, Mapping) else given)
+        given = read_cluster(str(given))
+    elif not isinstance(given, Cluster):
+        given = cluster_of([given] if isinstance(given, Mapping) else given)
+    return PreparedCluster(given, namespace, default=default)
 
 
 def _options(target: Target, given: Mapping[str, Any]) -> Any:

@@ -12,6 +12,9 @@ from gpuflow.quantity import Quantity
 Verdict = Literal["always", "may-queue", "never", "unknown"]
 _ORDER: tuple[Verdict, ...] = ("always", "may-queue", "unknown", "never")
 
+BESIDE = " + "
+"""Between the names of what is checked side by side: pipelines, namespaces, engines."""
+
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict of a whole from those of its parts: never beats unknown beats may-queue beats always."""
@@ -60,6 +63,7 @@ class Report:
 
     pipeline: str
     namespace: str
+    """That of the run; with others to which some of its pods go."""
     engine: str
     as_of: str
     verdict: Verdict

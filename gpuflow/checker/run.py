@@ -14,7 +14,7 @@ from gpuflow.checker.outcome import Outcome, merge, outcome_of
 from gpuflow.checker.pipeline.nodes.claim_room import small_claims
 from gpuflow.checker.pipeline.nodes.claims import unusable_claims
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
-from gpuflow.checker.pipeline.placement import placement_outcome
+from gpuflow.checker.pipeline.placement import Home, placement_outcome
 from gpuflow.checker.pipeline.queues.setup import DEFAULT_QUEUE
 from gpuflow.checker.quota.claims import refused_claims, run_claims, unknown_classes
 from gpuflow.checker.quota.ephemeral_volumes import refused_ephemeral_volumes
@@ -24,7 +24,7 @@ from gpuflow.checker.quota.lines import QuotaLine, limit_lines
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, namespace_policy
 from gpuflow.checker.quota.unknown_usage import unknown_usage
 from gpuflow.checker.quota.volume_claims import pending_claims
-from gpuflow.checker.report import Report, Verdict, worst
+from gpuflow.checker.report import BESIDE, Report, Verdict, worst
 from gpuflow.checker.rules.active_deadline import with_deadline
 from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.gang_scheduling import with_gang_warnings
@@ -68,6 +68,7 @@ from gpuflow.errors import Finding, Where, did_you_mean, fail
 
 SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""
+QUOTA = "ResourceQuota"
 
 
 def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *, runs: int | None = None) -> Report:
@@ -85,7 +86,7 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
         findings = demand.source.heard(findings)
     return Report(
         demand.name,
-        namespace,
+        BESIDE.join(demand.namespaces(namespace)),
         demand.engine,
         ready.cluster.source,
         whole.verdict,
@@ -111,8 +112,73 @@ def _read_and_judged(demand: Demand, ready: PreparedCluster, runs: int | None, t
 
 def _judged(demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials | None = None) -> Outcome:
     """What the cluster says to a demand. Without `trials` only the verdict is asked for, and no advice is made."""
+    namespaces = demand.namespaces(ready.namespace)
+    if len(namespaces) > 1:
+        return _in_each(demand, namespaces, ready, runs, trials)
+    ready = ready.seen_from(namespaces[0])
     first = _before_and_after(demand, ready, runs_counted(demand, runs), trials)
     return merge([first, overlap_outcome(first, demand, runs, lambda many: _before_and_after(demand, ready, many))])
+
+
+def _in_each(
+    demand: Demand, namespaces: Sequence[str], ready: PreparedCluster, runs: int | None, trials: Trials | None
+) -> Outcome:
+    """What each namespace says to the pods that go there, and what queues and nodes say to all of them together."""
+    parts = []
+    for name in namespaces:
+        found = _judged(demand.only_in(name, ready.namespace), ready.seen_from(name), runs)
+        scopes = (each for each in found.scopes if each.kind == QUOTA)
+        parts.append(replace(found, scopes=tuple(replace(each, name=f"{name}/{each.name}") for each in scopes)))
+    whole = merge([_shared(demand, namespaces, ready, runs, trials), *parts])
+    once = {(each.code, each.message): each for each in reversed(whole.findings)}
+    return replace(whole, scopes=tuple(dict.fromkeys(whole.scopes)), findings=tuple(reversed(once.values())))
+
+
+def check_cluster_wide(demand: Demand, cluster: PreparedCluster) -> Outcome:
+    """What ClusterQueues and nodes say to pipelines side by side that are in several namespaces."""
+    namespaces = demand.namespaces(cluster.namespace)
+    ready = cluster.seen_from(namespaces[0])
+    nodes = len(ready.cluster.of("Node"))
+    trials = Trials(lambda changed: _shared(changed, namespaces, ready, 1, None), len(demand.steps), nodes)
+    return _shared(demand, namespaces, ready, 1, trials)
+
+
+def _shared(
+    demand: Demand, namespaces: Sequence[str], ready: PreparedCluster, runs: int | None, trials: Trials | None
+) -> Outcome:
+    """The same for first attempts, and for later ones."""
+    first = _cluster_wide(demand, namespaces, ready, runs, trials)
+    later = (_cluster_wide(demand.at_later(each), namespaces, ready, runs, None) for each in demand.later)
+    return merge([first, *(each for each in later if worst((each.verdict, first.verdict)) != first.verdict)])
+
+
+def _cluster_wide(
+    demand: Demand, namespaces: Sequence[str], ready: PreparedCluster, runs: int | None, trials: Trials | None
+) -> Outcome:
+    """What ClusterQueues and nodes, which namespaces share, say to the pods of all of them."""
+    homes = []
+    for name in namespaces:
+        there = ready.seen_from(name)
+        home = name if demand.runs_on else ready.namespace  # of several runs, each is at home in its own
+        part = with_node_selector(demand.only_in(name, home), node_selector(there.cluster, name, OPENSHIFT))
+        part = one_pod_each(with_deadline(part))
+        policy = namespace_policy(there.cluster, name)
+        homes.append(Home(there, part, policy, policy.admit_steps(part.steps)))
+    whole = one_pod_each(with_deadline(demand))
+    placed = placement_outcome(whole, homes, runs_counted(demand, runs), trials=trials)
+    bound = [step.name for step in whole.steps if _binds(step.pod["spec"])]
+    if not bound or not ready.cluster.of("Node"):
+        return placed
+    text = f"{listed(bound)}: pods of several namespaces are counted together on the nodes without their volumes and "
+    hint = "each namespace alone is checked with them"
+    unknown = Finding("GF535", f"{text}device claims", demand.where(bound[0]), hint, severity="warning")
+    return merge([placed, outcome_of([unknown], "unknown")])
+
+
+def _binds(spec: Any) -> bool:
+    """Whether a pod has volumes or devices that only some nodes have."""
+    claims = any(volume.keys() & {"persistentVolumeClaim", "ephemeral"} for volume in spec.get("volumes") or ())
+    return claims or bool(spec.get("resourceClaims"))
 
 
 def _before_and_after(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
@@ -165,7 +231,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials |
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
     admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
     mounted = _mounted(demand, ready, policy)
-    placed = placement_outcome(demand, ready, policy, admissions, runs, mounted, trials)
+    placed = placement_outcome(demand, [Home(ready, demand, policy, admissions)], runs, mounted, trials)
     default_queue = any(item.name == DEFAULT_QUEUE for item in cluster.of("LocalQueue", namespace))
     quota_lines = list(limit_lines(demand, policy, admissions, runs, default_queue))
     lines = [*(line.scope for line in quota_lines), *placed.scopes]

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     cluster, namespace = None, args.namespace or site.namespace or "default"
     if args.cluster is not None:
         namespace = namespace_of(args, site)
-        cluster = _cluster(args, namespace).with_default_namespace(namespace)
+        cluster = _cluster(args, namespace).with_default_namespace(namespace).seen_from(namespace)
     show_remarks(pipelines, site)
     found, findings = pools(pipelines, site, available, cluster, namespace)
     show_findings(heard_at(site, findings))

@@ -13,6 +13,7 @@ from gpuflow.cli.inputs import (
     add_common,
     add_engine,
     namespace_of,
+    params_given,
     python_is_allowed,
     read_site,
     with_params,
@@ -21,7 +22,7 @@ from gpuflow.cli.output import write_files
 from gpuflow.cli.progress import progress
 from gpuflow.cli.revisions import EarlierDocuments, earlier
 from gpuflow.cli.snapshot import add_live
-from gpuflow.cli.sources import Answer, Sources, foreign_demand, own_demand, read_sources
+from gpuflow.cli.sources import Answer, Sources, own_demand, read_sources
 from gpuflow.cli.terminal import paint, put, say, show_findings
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
@@ -101,20 +102,20 @@ def run(args: argparse.Namespace) -> int:
         hint = "use --format markdown or json, or --report markdown=FILE, or leave --compare out"
         raise fail("GF903", f"--compare has no {args.format} form", where=COMMAND, hint=hint)
     site = read_site(args)
-    namespace = namespace_of(args, site)
     sources = read_sources(args, site, args.engine)
-    cluster = PreparedCluster(_cluster(args, namespace), namespace)
-    answers = sources.answers(site, args.engine, args.param, allow_lossy=args.allow_lossy)
-    before = _earlier(args, site, cluster, namespace, sources, answers) if args.compare else None
-    demands, reports = [], []
-    for demand, _ in answers:
+    answers = sources.answers(site, args.engine, args.param, namespace=args.namespace, allow_lossy=args.allow_lossy)
+    demands = [each.demand for each in answers]
+    homes = [namespace_of(args, site, demand) for demand in demands]
+    cluster = _cluster(args, site, homes[0])
+    before = _earlier(args, site, cluster, sources, answers) if args.compare else None
+    reports = []
+    for demand, home in zip(demands, homes, strict=True):
         with progress(f"checking {demand.name}"):
-            demands.append(demand)
-            reports.append(check(demand, cluster, namespace, runs=args.runs))
+            reports.append(check(demand, cluster, home, runs=args.runs))
     whole = None
     if args.together and len(demands) > 1:
         with progress("checking them together"):
-            whole = check_together(demands, reports, cluster, namespace, args.runs)
+            whole = check_together(demands, reports, cluster, args.runs)
     failing = FAILS[args.fail_on]
     # One check, written in as many formats as asked for.
     write_files({path: _shown(form, reports, whole, before, failing) for path, form in files.items()})
@@ -146,18 +147,23 @@ def _report_files(args: argparse.Namespace) -> dict[Path, str]:
     return files
 
 
-def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
+def _cluster(args: argparse.Namespace, site: Site, namespace: str) -> PreparedCluster:
+    """The cluster as a namespace sees it. Manifests that name no namespace are where such documents are, too."""
+    default = args.namespace or site.namespace
     if args.cluster != "live":
         with progress(f"reading {args.cluster}"):
-            return read_cluster(args.cluster)
-    return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
+            return PreparedCluster(read_cluster(args.cluster), namespace, default=default)
+
+    def read(name: str) -> Cluster:
+        return read_live(name, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
+
+    return PreparedCluster(read(namespace), namespace, default=default, read=read)
 
 
 def _earlier(
     args: argparse.Namespace,
     site: Site,
     cluster: PreparedCluster,
-    namespace: str,
     sources: Sources,
     answers: list[Answer],
 ) -> list[Report | None]:
@@ -175,7 +181,7 @@ def _earlier(
                 other = own_demand(with_params(found, params), site, args.engine, allow_lossy=args.allow_lossy)
         else:
             past = others.of(source)
-            other = past if isinstance(past, Finding) else foreign_demand(past, site, args.engine, args.param)
+            other = past if isinstance(past, Finding) else past.asked(site, args.engine, params_given(args.param))
         if isinstance(other, Passive):
             text = f"{demand.kind} {demand.name} is not compared: {other.because}"
             other = Finding("GF912", text, other.where, None, "note")
@@ -184,7 +190,7 @@ def _earlier(
             reports.append(None)
             continue
         with progress(f"checking {other.name} as it was"):
-            reports.append(check(other, cluster, namespace, runs=args.runs))
+            reports.append(check(other, cluster, namespace_of(args, site, other), runs=args.runs))
     return reports
 
 

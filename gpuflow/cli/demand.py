@@ -27,11 +27,17 @@ def run(args: argparse.Namespace) -> int:
     show_remarks(sources.pipelines, site)
     as_json = args.format == "json"
     documents, texts = [], []
-    demands = sources.demands(site, args.engine, args.param)
-    refused = [
-        each for demand in demands if demand.pipeline is None for each in demand.refusals if each.severity == "error"
-    ]
-    show_findings([*foreign_remarks(demands), *dict.fromkeys(refused)])
+    answers = sources.answers(site, args.engine, args.param, namespace=args.namespace)
+    demands = [each.demand for each in answers]
+    said = dict.fromkeys(
+        each
+        for demand in demands
+        if demand.pipeline is None
+        for each in demand.refusals
+        if each.severity == "error" or each.code in ("GF746", "GF747")
+    )
+    refused = [each for each in said if each.severity == "error"]
+    show_findings([*foreign_remarks(demands), *said])
     for demand in demands:
         with progress(f"working out the demand of {demand.name}"):
             if as_json:
@@ -54,7 +60,8 @@ def foreign_remarks(demands: list[Demand]) -> list[Finding]:
 def text(demand: Demand) -> str:
     """The demand for a person: the worst moment, then the steps."""
     on = "" if demand.engine == "none" else f" on {demand.engine}"
-    lines = [f"{paint(line(demand.name), 'bold')}{on}, at its peak", ""]
+    there = "" if demand.namespace is None else f" in namespace {demand.namespace}"
+    lines = [f"{paint(line(demand.name), 'bold')}{there}{on}, at its peak", ""]
     rows = [
         (key, _amount(bound), _amount(demand.overhead.get(key)), _moment(bound))
         for key, bound in sorted(demand.peak.items())

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.terminal import show_findings
+from gpuflow.demands import Demand
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.readers.contents import contents_of
@@ -66,7 +67,12 @@ def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, for
 
 def add_namespace(parser: argparse.ArgumentParser) -> None:
     """--namespace."""
-    parser.add_argument("--namespace", metavar="NS", type=namespace_word, help="namespace; default: the site's")
+    parser.add_argument(
+        "--namespace",
+        metavar="NS",
+        type=namespace_word,
+        help="namespace of documents that name none; default: the site's",
+    )
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -74,8 +80,8 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         choices=(NO_ENGINE, *engine_names()),
-        default=NO_ENGINE,
-        help="also count this engine's own containers and pods; default: none",
+        help="also count this engine's own containers and pods; none: only the steps' own. Default: the document's own "
+        "engine (argo for a Workflow, kubeflow for a PipelineSpec, airflow for a DAG), none for pipelines of gpuflow",
     )
 
 
@@ -189,16 +195,14 @@ def read_site(args: argparse.Namespace) -> Site:
     return Site.load(args.site)
 
 
-def namespace_of(args: argparse.Namespace, site: Site) -> str:
-    """The namespace, which must be said somewhere."""
-    name: str | None = args.namespace or site.namespace
+def namespace_of(args: argparse.Namespace, site: Site, demand: Demand | None = None) -> str:
+    """The namespace, which must be said somewhere: by the document of a demand, by --namespace, or by the site."""
+    name: str | None = (demand and demand.namespace) or args.namespace or site.namespace
     if name is None:
-        raise fail(
-            "GF904",
-            "no namespace is given",
-            where=Where(site.source.file),
-            hint="use --namespace NS, or set namespace in the site",
-        )
+        text, where = "no namespace is given", Where(site.source.file)
+        if demand is not None and demand.pipeline is None:
+            text, where = f"{text}, and {demand.kind} {demand.name} names none", Where(demand.file)
+        raise fail("GF904", text, where=where, hint="use --namespace NS, or set namespace in the site")
     return name
 
 

@@ -50,13 +50,17 @@ class EarlierDocuments:
         if isinstance(found, Finding):
             return found
         alike = [each for each in found if (each.kind, each.group) == (document.kind, document.group)]
-        same = next((each for each in alike if each.name == document.name), None)
+        namesakes = [each for each in alike if each.name == document.name]
+        here = [each for each in namesakes if each.namespace == document.namespace]
+        # One that has moved to another namespace is the same; one of two teams' is not the other's.
+        same = next(iter(here or (namesakes if len(namesakes) == 1 else ())), None)
         if same is None and is_file(self._other) and len(alike) == 1:
             same = alike[0]
         if same is None:
             text = f"{document.kind} {document.name} is new: {self._shown} does not have it"
             return Finding("GF912", text, document.where(), None, "note")
-        return Foreign(same, Library((*found, *self._around(document.file))))
+        library = Library((*found, *self._around(document.file)), self._now.default)
+        return Foreign(same, library.seen_from(same))
 
     @property
     def _shown(self) -> str:

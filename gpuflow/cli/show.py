@@ -9,7 +9,6 @@ from gpuflow.cli.sources import Sources, read_sources
 from gpuflow.cli.terminal import paint, put, say, show_json
 from gpuflow.demands import Demand
 from gpuflow.emit import emit_all
-from gpuflow.engines import NO_ENGINE
 from gpuflow.readers import Foreign
 from gpuflow.report import drawing, structure
 from gpuflow.site import Site
@@ -33,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "yaml":
         put("---\n".join(_yaml(each) for each in sources.parts))
         return 0 if sources.is_whole else 2
-    shown = _shown(sources, site, args.param)
+    shown = _shown(sources, site, args)
     if args.format == "json":
         documents = [to_document(each) if isinstance(each, Pipeline) else structure.document(each) for each in shown]
         show_json(documents[0] if len(documents) == 1 else documents)
@@ -42,12 +41,13 @@ def run(args: argparse.Namespace) -> int:
     return 0 if sources.is_whole else 2
 
 
-def _shown(sources: Sources, site: Site, params: list[str]) -> list[Pipeline | Demand]:
+def _shown(sources: Sources, site: Site, args: argparse.Namespace) -> list[Pipeline | Demand]:
     """The pipelines as they are written, everything else as a demand. A pipeline needs no site to be shown."""
     if not sources.foreign and sources.pipelines:
         return list(sources.pipelines)
-    demands = Sources(list(sources.foreign), sources.passive, sources.library).answers(site, NO_ENGINE, params)
-    by_source = {id(each.source): each.demand for each in demands}
+    foreign = Sources(list(sources.foreign), sources.passive, sources.library)
+    answers = foreign.answers(site, None, args.param, namespace=args.namespace)
+    by_source = {id(each.source): each.demand for each in answers}
     found: list[Pipeline | Demand] = []
     for each in sources.parts:
         if isinstance(each, Pipeline):

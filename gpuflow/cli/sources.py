@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.printable import line
-from gpuflow.readers import Foreign, Library, Options, Passive, foreign_in
+from gpuflow.readers import Foreign, Library, Passive, foreign_in
 from gpuflow.readers.contents import Contents
 from gpuflow.readers.parameters import parameters_of
 from gpuflow.readers.python import Pythons, program_of, read_program
@@ -56,8 +56,20 @@ class Sources:
     def foreign(self) -> list[Foreign]:
         return [each for each in self.parts if isinstance(each, Foreign)]
 
-    def answers(self, site: Site, engine: str, params: list[str], *, allow_lossy: bool = False) -> list[Answer]:
-        """The demand of each, in the order given; objects that start nothing by themselves are said and left out."""
+    def answers(
+        self,
+        site: Site,
+        engine: str | None,
+        params: list[str],
+        *,
+        namespace: str | None = None,
+        allow_lossy: bool = False,
+    ) -> list[Answer]:
+        """The demand of each, in the order given; objects that start nothing by themselves are said and left out.
+
+        `engine`: None where nobody names one; `namespace`: what --namespace says.
+        """
+        given = params_given(params)
         passive = list(self.passive)
         found: list[Answer] = []
         findings: list[Finding] = []
@@ -66,7 +78,7 @@ class Sources:
                 if isinstance(each, Pipeline):
                     found.append(Answer(own_demand(each, site, engine, allow_lossy=allow_lossy), each))
                     continue
-                demand = foreign_demand(each, site, engine, params)
+                demand = each.asked(site, engine, given, namespace)
             except GpuflowError as refusal:
                 findings += refusal.findings
                 continue
@@ -83,18 +95,14 @@ class Sources:
                 say(f"not counted, because {why}: {_named(left)}\n", sys.stderr)
         return found
 
-    def demands(self, site: Site, engine: str, params: list[str], *, allow_lossy: bool = False) -> list[Demand]:
-        """The demands alone."""
-        return [each.demand for each in self.answers(site, engine, params, allow_lossy=allow_lossy)]
 
-
-def read_sources(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE) -> Sources:
+def read_sources(args: argparse.Namespace, site: Site, engine: str | None = None) -> Sources:
     """Every file, as what it says it is; all errors of all files in one go. `args.files` then has every file."""
     given = given_files(args.files, getattr(args, "cluster", None))
     given.files = [_run_if_python(each, args) for each in given.files]
     args.files = [each.file for each in given.files]
     documents = [document for each in given.files for document in each.documents]
-    active, passive = foreign_in([*documents, *given.beside])
+    active, passive = foreign_in([*documents, *given.beside], args.namespace or site.namespace)
     library = active[0].library if active else Library((*documents, *given.beside))
     known = _known_parameters(active)
     by_document = {id(each.document): each for each in active}
@@ -110,7 +118,7 @@ def read_sources(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE) 
             params = [word for word in args.param if not active or word.partition("=")[0] in pipeline.params]
             parts.append(with_params(pipeline, params))
         except GpuflowError as refusal:
-            further = further_faults(refusal, site, engine)
+            further = further_faults(refusal, site, engine or NO_ENGINE)
             findings += [finding.in_file(each.file) for finding in (*refusal.findings, *further)]
     if findings:
         raise GpuflowError(findings)
@@ -122,22 +130,13 @@ def read_sources(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE) 
     return Sources(parts, left, library, is_whole=not given.broken)
 
 
-def own_demand(pipeline: Pipeline, site: Site, engine: str, *, allow_lossy: bool) -> Demand:
+def own_demand(pipeline: Pipeline, site: Site, engine: str | None, *, allow_lossy: bool) -> Demand:
     """The demand of a pipeline of ours, or of what `compile --allow-lossy` writes."""
+    engine = engine or NO_ENGINE
     demand = demand_of(pipeline, site, engine)
     if allow_lossy:
         return replace(demand, refusals=engine_findings(engine, pipeline, site, allow_lossy=True))
     return demand
-
-
-def foreign_demand(foreign: Foreign, site: Site, engine: str, params: Iterable[str]) -> Demand | Passive:
-    """The demand of a document of another tool, with the parameters that it has."""
-    takes = parameters_of(foreign.document, foreign.library)
-    given = {name: text for name, text in params_given(params).items() if name in takes}
-    demand = foreign.demand(Options(site, engine, given))
-    if isinstance(demand, Passive):
-        return demand
-    return replace(demand, file=foreign.file, kind=foreign.document.kind)
 
 
 def _run_if_python(contents: Contents, args: argparse.Namespace) -> Contents:

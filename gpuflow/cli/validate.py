@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpuflow.cli.folders import pipeline_files
-from gpuflow.cli.inputs import add_common, own_pipeline, read_site
-from gpuflow.cli.sources import foreign_demand
+from gpuflow.cli.inputs import add_common, own_pipeline, params_given, read_site
 from gpuflow.cli.terminal import paint, say, show_findings, show_json
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.printable import line
 from gpuflow.readers import Document, Passive, foreign_in
 from gpuflow.readers.contents import Contents, contents_of
-from gpuflow.readers.kinds import READERS
 from gpuflow.site import Site
 from gpuflow.targets.judging import further_faults, judged
 
@@ -81,18 +79,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _of_others(documents: list[Document], site: Site, args: argparse.Namespace) -> Iterator[Result]:
     """Documents of other tools: sound when their pods can be worked out. What refers to other files may stay open."""
-    active, _ = foreign_in(documents)
+    active, _ = foreign_in(documents, args.namespace or site.namespace)
     for each in active:
-        engine = args.engine if READERS[(each.document.kind, each.document.group)].engine == args.engine else NO_ENGINE
         try:
-            demand = foreign_demand(each, site, engine, args.param)
+            demand = each.asked(site, None, params_given(args.param), args.namespace)
         except GpuflowError as refusal:
             yield Result(each.file, each.document.kind, each.name, 0, list(refusal.findings))
             continue
         if isinstance(demand, Passive):
             yield Result(each.file, each.document.kind, each.name, 0, [])
         else:
-            yield Result(each.file, each.document.kind, each.name, len(demand.steps), list(demand.refusals))
+            said = [finding for finding in demand.refusals if finding.code != "GF746"]  # nothing is judged there
+            yield Result(each.file, each.document.kind, each.name, len(demand.steps), said)
 
 
 def _validate(contents: Contents, site: Site, args: argparse.Namespace) -> Result:

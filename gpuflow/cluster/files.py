@@ -42,7 +42,7 @@ def files_in(root: Path) -> tuple[list[Path], list[Finding]]:
             continue
         seen.add(identity)
         for name in tuple(folders):
-            if (leaves := _leaves(Path(folder) / name)) is not None:
+            if (leaves := _leaves(Path(folder) / name, root)) is not None:
                 closed.append(leaves)
                 folders.remove(name)
         for name in sorted(names):
@@ -55,11 +55,11 @@ def files_in(root: Path) -> tuple[list[Path], list[Finding]]:
     return sorted(found.values()), closed
 
 
-def _leaves(folder: Path) -> Finding | None:
+def _leaves(folder: Path, root: Path) -> Finding | None:
     """What to say of a link to a folder outside the repository: what is in there was never part of it."""
     try:
         if folder.is_symlink():
-            files.within(folder)
+            files.within(folder, folder=root)
         return None
     except files.Outside as refusal:
         return Finding("GF140", str(refusal), Where(str(folder)), "copy the manifests into the repository")
@@ -75,9 +75,10 @@ def _unreadable(file: str | None, refusal: OSError) -> Finding:
     return Finding("GF100", f"{file} cannot be read: {refusal.strerror}", Where(file), hint)
 
 
-def documents(file: Path, *, piped: bool = False) -> list[Any]:
-    """The documents of a file; `piped` allows one that is not an ordinary file, such as `/dev/stdin`."""
-    return documents_in(read_bytes(file, piped=piped), file)
+def documents(file: Path, *, piped: bool = False, folder: Path | None = None) -> list[Any]:
+    """The documents of a file; `piped` allows one that is not an ordinary file, such as `/dev/stdin`. `folder`: the
+    one that somebody named, in which it was found."""
+    return documents_in(read_bytes(file, piped=piped, folder=folder), file)
 
 
 def documents_in(raw: bytes, file: Path, parse: Callable[[str, str], list[Any]] | None = None) -> list[Any]:
@@ -105,11 +106,11 @@ def must_be_rendered(what: str, where: Where, command: str) -> GpuflowError:
     )
 
 
-def read_bytes(file: Path, *, piped: bool = False) -> bytes:
+def read_bytes(file: Path, *, piped: bool = False, folder: Path | None = None) -> bytes:
     """What a file of manifests holds."""
     yaml_tree.require_plain_name(str(file))
     try:
-        with files.opened(file, named=piped) as stream:
+        with files.opened(file, named=piped, folder=folder) as stream:
             raw = stream.read(yaml_tree.MAX_BYTES + 1)
             if len(raw) > yaml_tree.MAX_BYTES and _is_json(raw):
                 raw += stream.read(MOST_JSON + 1 - len(raw))

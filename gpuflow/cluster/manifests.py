@@ -43,7 +43,7 @@ def read_cluster(path: str) -> Cluster:
     objects: list[Manifest] = []
     for file in files:
         try:
-            for document in documents(file, piped=not is_folder):
+            for document in documents(file, piped=not is_folder, folder=root if is_folder else None):
                 if document is not None:
                     _collect(document, str(file), objects, findings)
         except GpuflowError as refusal:

@@ -108,8 +108,12 @@ class Cluster:
     def with_default_namespace(self, namespace: str) -> Cluster:
         """The cluster with every manifest that names no namespace, though its kind needs one, put into this one."""
         objects = tuple(_with_default_namespace(item, namespace) for item in self.objects)
+        return self if objects == self.objects else replace(self, objects=objects)
+
+    def seen_from(self, namespace: str) -> Cluster:
+        """What is known of a namespace: where another one was listed, none of a kind does not mean that it has none."""
         elsewhere = self.namespace not in (None, namespace)
-        return replace(self, objects=objects, listed=self.listed.difference(NAMESPACED if elsewhere else ()))
+        return replace(self, listed=self.listed.difference(NAMESPACED)) if elsewhere else self
 
 
 def _with_default_namespace(item: Manifest, namespace: str) -> Manifest:

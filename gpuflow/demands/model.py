@@ -85,6 +85,8 @@ class StepDemand:
     """How long a pod may wait before it runs, as it was written; then the step fails. None: no limit of its own."""
     put_into_claims: Mapping[str, Quantity] = field(default_factory=dict)
     """How much one copy puts into existing claims, by their names, as far as the sizes of files are said."""
+    namespace: str | None = None
+    """The namespace of its pods, where they do not go to that of the run."""
 
     def __post_init__(self) -> None:
         if not self.pod_sets:
@@ -137,6 +139,8 @@ class ClaimDemand:
     where: Where = field(default_factory=Where)
     size_where: Where = field(default_factory=Where)
     class_where: Where = field(default_factory=Where)
+    namespace: str | None = None
+    """Its namespace, where that is not the run's."""
 
     @property
     def storage_class(self) -> str | None:
@@ -270,6 +274,8 @@ class Demand:
     file: str | None = None
     run_count: int = 1
     """How many runs this is the demand of."""
+    runs_on: Mapping[str, int] = field(default_factory=dict)
+    """Of several pipelines, how many of these runs each engine has; empty: all are its own engine's."""
     claims: tuple[ClaimDemand, ...] = ()
     deadline: Deadline | None = None
     overlap: Overlap | None = None
@@ -298,6 +304,8 @@ class Demand:
     """What of it is not known. Peaks that it can change are unknown, and so is the verdict, unless it is never."""
     only_at_most: str | None = None
     """Why peaks may never be reached though no step says so: locks, or a limit that is only bounded here."""
+    namespace: str | None = None
+    """The namespace that the document names; None: whoever runs it says so."""
     source: Source | None = field(default=None, compare=False)
     pipeline: OwnPipeline | None = field(default=None, compare=False)
 
@@ -380,6 +388,29 @@ class Demand:
         total = summed((usage_of_claim(claim.manifest), 1) for claim in self.claims)
         return {key: amount for key, amount in total.items() if not key.startswith("count/")}
 
+    def namespaces(self, home: str) -> tuple[str, ...]:
+        """Where its pods go when the run is in `home`, that first."""
+        found = dict.fromkeys(step.namespace or home for step in self.steps)
+        return tuple(sorted(found, key=lambda name: name != home)) or (home,)
+
+    def only_in(self, namespace: str, home: str) -> Demand:
+        """What it asks of one of them. The engine, and what it makes beside the steps, is in `home`."""
+        steps = tuple(step for step in self.steps if (step.namespace or home) == namespace)
+        names = frozenset(step.name for step in steps)
+        claims = tuple(claim for claim in self.claims if (claim.namespace or home) == namespace)
+        later = tuple(
+            replace(each, pod_sets={name: sets for name, sets in each.pod_sets.items() if name in names})
+            for each in self.later
+        )
+        part = replace(
+            self,
+            steps=steps,
+            graph=_with_pods_of(self.graph, names),
+            claims=claims,
+            later=tuple(each for each in later if each.pod_sets),
+        )
+        return part if namespace == home else replace(part, engine="none", runs_on={}, driver=None, driver_pods=None)
+
     def at_later(self, attempts: LaterAttempts) -> Demand:
         """The demand when all these steps are at their last attempt."""
         steps = (
@@ -402,6 +433,7 @@ class Demand:
             "file": self.file,
             "pipeline": self.name,
             **({} if self.kind == "Pipeline" else {"kind": self.kind}),
+            **({} if self.namespace is None else {"namespace": self.namespace}),
             "engine": self.engine,
             "peak": {key: bound.document() for key, bound in sorted(self.peak.items())},
             "overhead": {key: bound.document() for key, bound in sorted(self.overhead.items())},
@@ -451,6 +483,17 @@ def leaves_of(node: Tree) -> Iterator[Leaf]:
         case Dag():
             for each in node.nodes.values():
                 yield from leaves_of(each)
+
+
+def _with_pods_of(node: Tree, steps: Collection[str]) -> Tree:
+    """The graph in which only these steps have pods."""
+    match node:
+        case Leaf():
+            return node if node.name in steps else replace(node, pods=0)
+        case Loop():
+            return replace(node, body=_with_pods_of(node.body, steps))
+        case Dag():
+            return replace(node, nodes={name: _with_pods_of(each, steps) for name, each in node.nodes.items()})
 
 
 def summed(parts: Iterable[tuple[Usage, int]]) -> Usage:

@@ -18,22 +18,24 @@ from gpuflow.demands.model import (
     Source,
     StepDemand,
 )
+from gpuflow.engines import NO_ENGINE
 from gpuflow.errors import Finding, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree
 from gpuflow.quantity import Quantity
 from gpuflow.spec.remarks import SILENCED, without
 
 
-def together(demands: Sequence[tuple[Demand, int]]) -> Demand:
-    """The demand of these pipelines at the same time, each with so many runs. All are for the same engine.
+def together(demands: Sequence[tuple[Demand, int]], names: Sequence[str] | None = None) -> Demand:
+    """The demand of these pipelines at the same time, each with so many runs.
 
     A step is called by its pipeline and its name. What only one run decides for itself, such as its deadline, is left
     to the demand of that pipeline alone.
     """
-    names = _names([demand for demand, _ in demands])
+    names = names or names_of([demand for demand, _ in demands])
     parts = [_Part(name, demand, runs) for name, (demand, runs) in zip(names, demands, strict=True)]
     drivers = [part for part in parts if part.demand.driver is not None]
-    first = demands[0][0]
+    engines = {demand.engine for demand, _ in demands} - {NO_ENGINE}
+    kept = {demand.keeps_pods for demand, _ in demands}
     documents = _Documents(
         {part.name: part.demand.pipeline for part in parts}, {part.name: part.demand.source for part in parts}
     )
@@ -41,16 +43,18 @@ def together(demands: Sequence[tuple[Demand, int]]) -> Demand:
         " + ".join(names),
         tuple(step for part in parts for step in part.steps()),
         Dag({part.name: part.graph() for part in parts}),
-        engine=first.engine,
+        engine=engines.pop() if len(engines) == 1 else NO_ENGINE,
         claims=tuple(claim for part in parts for claim in part.claims()),
         driver=drivers[0].demand.driver if drivers else None,
         driver_pods=_drivers(drivers) if drivers else None,
-        keeps_pods=first.keeps_pods,
+        keeps_pods=kept.pop() if len(kept) == 1 else "unknown",
+        pods_collected=any(demand.pods_collected for demand, _ in demands),
         run_count=sum(runs for _, runs in demands),
+        runs_on=_runs_on(demands),
         conditional={part.called(name): each for part in parts for name, each in part.demand.conditional.items()},
         later=tuple(later for part in parts for later in part.later()),
         refusals=tuple(finding for demand, _ in demands for finding in demand.refusals),
-        engine_settings=first.engine_settings,
+        engine_settings={key: path for demand, _ in demands for key, path in demand.engine_settings.items()},
         places=_Places({part.name: part.demand for part in parts}),
         unseen=tuple(replace(each, step=part.called(each.step)) for part in parts for each in part.demand.unseen),
         only_at_most=next((part.demand.only_at_most for part in parts if part.demand.only_at_most), None),
@@ -59,8 +63,12 @@ def together(demands: Sequence[tuple[Demand, int]]) -> Demand:
     )
 
 
-def _names(demands: Sequence[Demand]) -> list[str]:
-    """The names of the pipelines; those that two of them have get a number."""
+def names_of(demands: Sequence[Demand]) -> list[str]:
+    """The names of the pipelines; those that two of them have get their namespace, or a number."""
+    full = [demand.name if demand.namespace is None else f"{demand.namespace}/{demand.name}" for demand in demands]
+    short = Counter(demand.name for demand in demands)
+    if len(set(full)) == len(full):
+        return [demand.name if short[demand.name] == 1 else name for demand, name in zip(demands, full, strict=True)]
     twice = Counter(demand.name for demand in demands)
     seen: Counter[str] = Counter()
     found = []
@@ -68,6 +76,14 @@ def _names(demands: Sequence[Demand]) -> list[str]:
         seen[demand.name] += 1
         found.append(demand.name if twice[demand.name] == 1 else f"{demand.name}-{seen[demand.name]}")
     return found
+
+
+def _runs_on(demands: Sequence[tuple[Demand, int]]) -> dict[str, int]:
+    """How many runs each engine has."""
+    found: Counter[str] = Counter()
+    for demand, runs in demands:
+        found[demand.engine] += 0 if demand.by_itself else runs
+    return dict(found)
 
 
 def _drivers(parts: Sequence[_Part]) -> DriverPods:
@@ -97,7 +113,8 @@ class _Part:
         for step in self.demand.steps:
             copies = None if step.copies is None else step.copies * self.runs
             # Of several runs each may end, and be deleted, before another goes on: nothing is sure to be there at once.
-            yield replace(step, name=self.called(step.name), copies=copies, is_sure=False)
+            namespace = step.namespace or self.demand.namespace
+            yield replace(step, name=self.called(step.name), copies=copies, is_sure=False, namespace=namespace)
 
     def graph(self) -> Tree:
         inner = self._renamed(self.demand.graph)
@@ -116,7 +133,8 @@ class _Part:
         for run in range(self.runs):
             for claim in self.demand.claims:
                 number = f"-{run + 1}" if self.runs > 1 else ""
-                yield replace(claim, name=f"{self.called(claim.name)}{number}")
+                namespace = claim.namespace or self.demand.namespace
+                yield replace(claim, name=f"{self.called(claim.name)}{number}", namespace=namespace)
 
     def later(self) -> Iterator[LaterAttempts]:
         for each in self.demand.later:

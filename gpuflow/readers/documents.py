@@ -20,9 +20,13 @@ from gpuflow.kubernetes.yaml_scalars import parse_manifests
 STDIN = "-"
 KFP = "kfp"
 """The group under which the documents of Kubeflow Pipelines stand here; they name neither kind nor group."""
+AIRFLOW = "airflow"
+"""The group of what was read from a DAG file."""
 PLATFORM = "PlatformSpec"
 """The kind of the document in which a pipeline of Kubeflow says what only Kubernetes knows."""
 OURS = "gpuflow"
+CLUSTER_WIDE = ("ClusterWorkflowTemplate", "ClusterTrainingRuntime")
+"""Kinds that are in no namespace: the API server takes out of them what they say of one."""
 _SILENCE = re.compile(r"(?m)(?:^|[ \t])#[ \t]*gpuflow:[ \t]*silence\b[ \t:]*([^#\r\n]*)")
 
 
@@ -59,9 +63,24 @@ class Document:
 
     @property
     def namespace(self) -> str | None:
-        """The namespace that it names."""
+        """The namespace that it names; None for kinds that are in none, and for a DAG whose tasks do not agree."""
+        if self.kind in CLUSTER_WIDE:
+            return None
+        if self.group == AIRFLOW:
+            made = [each for each in self.tree.get("tasks") or () if each.get("makes")]
+            spaces = {each.get("namespace") for each in made}
+            (only,) = spaces if len(spaces) == 1 else (None,)
+            return None if only is None or "{{" in only else str(only)
         named = _map(self.tree.get("metadata")).get("namespace")
-        return named if isinstance(named, str) else None
+        return named if isinstance(named, str) and named else None
+
+    @property
+    def namespace_where(self) -> Where:
+        """Where it names its namespace."""
+        if self.group == AIRFLOW:
+            line = next((each["line"] for each in self.tree.get("tasks") or () if each.get("namespace")), [1, 1])
+            return Where(self.file, line[0], line[1])
+        return self.where("metadata", "namespace")
 
     def where(self, *path: str | int, key: bool = False) -> Where:
         """Where the value at `path` stands, or its key; the nearest place above it when there is none."""

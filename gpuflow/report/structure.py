@@ -47,7 +47,8 @@ def facts(demand: Demand, name: str) -> list[str]:
 
 def terminal(demand: Demand, paint: Paint) -> str:
     """Kind and name, then the graph with what is known of each step at its right, and what is not known below."""
-    lines = [f"{line(demand.kind)} {paint(line(demand.name), 'bold')}{_file(demand)}"]
+    there = "" if demand.namespace is None else f" in namespace {demand.namespace}"
+    lines = [f"{line(demand.kind)} {paint(line(demand.name), 'bold')}{there}{_file(demand)}"]
     if demand.overlap is not None:
         lines.append(line(f"runs may overlap: {demand.overlap.because}"))
     if isinstance(demand.graph, Dag) and demand.graph.parallel is not None:
@@ -190,6 +191,7 @@ def document(demand: Demand) -> dict[str, Any]:
         "file": demand.file,
         "kind": demand.kind,
         "name": demand.name,
+        **({} if demand.namespace is None else {"namespace": demand.namespace}),
         "engine": demand.engine,
         "graph": _tree(demand.graph),
         "steps": [

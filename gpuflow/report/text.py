@@ -30,7 +30,8 @@ def render(report: Report, paint: Paint = plain) -> str:
         lines.append("")
     for finding in report.findings:
         lines += [*_finding(finding, paint), ""]
-    if report.engine == "none" and not report.by_itself:
+    is_said = any(finding.code == "GF747" for finding in report.findings)
+    if report.engine == "none" and not report.by_itself and not is_said:
         lines.append(paint("Counts no engine's own containers and pods; --engine adds them.", "dim"))
     lines.append(paint(f"Checked against {line(report.as_of)}. {report.assumes}", "dim"))
     return "\n".join(lines) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def _preset(name: str) -> Site:
 
 
 def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
-    raw = read_bytes(file) if opened else read_bytes(file, named=True)
+    own = Path(os.path.realpath(file)).parent if file.parent == _PRESETS else None  # an installer may have linked it
+    raw = read_bytes(file, named=not opened, root=own)
     tree = yaml_tree.parse(raw, str(file))
     require_kind(tree, "Site", str(file))
     base = tree.pop("extends", None)
@@ -70,9 +72,9 @@ def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
 
 
 def _stay(path: Path, file: Path, where: Where) -> None:
-    """Refuse a base outside the repository of the site that names it, be it by an absolute path, `..` or a link."""
+    """Refuse a base outside the bounds of the site that names it, be it by an absolute path, `..` or a link."""
     try:
-        files.within(path, files.repository_above(file))
+        files.within(path, files.bounds_of_references(file))
     except OSError as refusal:
         files.refuse_outside(refusal, path, where)
 

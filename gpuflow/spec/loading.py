@@ -132,7 +132,7 @@ def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[
     if len(included) > MOST_INCLUDES:
         raise fail("GF102", f"more than {MOST_INCLUDES:,} pipelines are included", where=where, hint="use for_each")
     try:
-        raw = read_bytes(file, root=files.repository_above(opened[0]), written=name)
+        raw = read_bytes(file, root=files.bounds_of_references(opened[0]), written=name)
     except GpuflowError as refusal:
         first = refusal.findings[0]
         raise GpuflowError(Finding(first.code, first.message, where, first.hint)) from None

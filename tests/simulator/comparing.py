@@ -37,7 +37,7 @@ def _together(case: Case, shown: Sequence[Manifest]) -> Report:
     demands = [gpuflow.demand(spec, engine=case.engine) for spec in case.specs]
     cluster = prepared(cluster_of(shown), NAMESPACE)
     alone = [check(demand, cluster, NAMESPACE) for demand in demands]
-    whole: Report = check_together(demands, alone, cluster, NAMESPACE, None)
+    whole: Report = check_together(demands, alone, cluster, None)
     return whole
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.hints.trials import Trials
@@ -28,21 +29,29 @@ from gpuflow.checker.snapshot.unmodeled_kinds import makers_of_nodes
 from gpuflow.demands import Demand
 
 
+class Home(NamedTuple):
+    """A namespace to which pods go: what it says to them, and what of the demand goes there."""
+
+    prepared: PreparedCluster
+    demand: Demand
+    policy: NamespacePolicy
+    admissions: Sequence[StepAdmission]
+
+
 def placement_outcome(
     demand: Demand,
-    prepared: PreparedCluster,
-    policy: NamespacePolicy,
-    admissions: Sequence[StepAdmission],
+    homes: Sequence[Home],
     runs: int,
     claims: MountedClaims | None = None,
     trials: Trials | None = None,
 ) -> Outcome:
-    """What queues and nodes say to the whole pipeline; nothing where the snapshot has neither.
+    """What queues and nodes say to the whole pipeline, in whatever namespaces; nothing where the snapshot has neither.
 
     Without `trials` only the verdict is asked for: what it costs to find a way out is spared.
     """
+    prepared = homes[0].prepared
     cluster, namespace = prepared.cluster, prepared.namespace
-    node_pools, setup = prepared.node_pools, read_setup(cluster, namespace)
+    node_pools, setup = prepared.node_pools, read_setup(cluster, *(each.prepared.namespace for each in homes))
     if node_pools is None and setup is None:
         return Outcome()
     pending_pods = [] if node_pools is None else read_pending_pods(cluster, node_pools)
@@ -50,10 +59,14 @@ def placement_outcome(
         pod.affinity.apart for host in node_pools.node_list.hosts for pod in host.pods
     )
     repelling = repelling or any(each.pod.affinity.apart for each in pending_pods)
-    groups = pod_groups(demand, policy, admissions, namespace, by_labels=repelling)
+    groups = [
+        group
+        for each in homes
+        for group in pod_groups(each.demand, each.policy, each.admissions, each.prepared.namespace, by_labels=repelling)
+    ]
     concurrency, makers = Concurrency(demand), makers_of_nodes(cluster)
     devices = None
-    if node_pools is not None:
+    if node_pools is not None and len(homes) == 1:
         devices = read_devices(cluster, namespace, node_pools, groups, pending_pods, concurrency, runs)
         node_pools = node_pools if devices is None else devices.node_pools
     queue_verdicts = None if setup is None else QueueVerdicts(setup, groups, concurrency, runs)

@@ -45,6 +45,10 @@ class PodGroup:
         return self.is_driver or len(self.steps) == 1
 
     @property
+    def namespace(self) -> str:
+        return str(self.pod["metadata"]["namespace"])
+
+    @property
     def labels(self) -> Mapping[str, str]:
         labels: Mapping[str, str] = self.pod["metadata"].get("labels", {})
         return labels

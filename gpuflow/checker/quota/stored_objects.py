@@ -47,8 +47,19 @@ def kept_pods(demand: Demand) -> KeptPods:
 
 
 def run_objects(demand: Demand) -> dict[str, RunObject]:
-    """What the engine creates beside pods, by quota key."""
-    return {each.quota_key: each for each in facts_of(demand.engine).objects_per_run}
+    """What the engine creates beside pods, by quota key; of pipelines on several engines, each of them."""
+    engines = demand.runs_on or (demand.engine,)
+    return {each.quota_key: each for engine in engines for each in facts_of(engine).objects_per_run}
+
+
+def _runs_that_make(demand: Demand, key: str) -> int:
+    """How many runs there are of the engines that create what a key counts."""
+    runs = demand.runs_on or {demand.engine: demand.run_count}
+    return sum(
+        count
+        for engine, count in runs.items()
+        if any(key == each.quota_key for each in facts_of(engine).objects_per_run)
+    )
 
 
 def stored_objects(
@@ -67,7 +78,7 @@ def stored_objects(
     found = {COUNTED_PODS: _stored(demand, counted, COUNTED_PODS in before, live_pods)}
     if not quota.scopes:
         for key, made in run_objects(demand).items():
-            one = Stored(Bound("exact", Quantity.from_units(demand.run_count)))
+            one = Stored(Bound("exact", Quantity.from_units(_runs_that_make(demand, key))))
             # Results belong to the run: they stay when a pod is deleted.
             found[key] = one if made.per == "run" else _kept(demand, demand.steps, demand.driver is not None, "all")
         if COUNTED_WORKLOADS in quota.hard:
@@ -94,7 +105,7 @@ def _of_gangs(demand: Demand, key: str) -> Stored | None:
         # What goes when a gang has ended may be gone before the next one is made.
         stays = all(_stays(step, key) for step in launched)
         return _kept(demand, launched, False, "all" if stays else "unknown", counts=counts)
-    operated = [] if demand.engine == NO_ENGINE else counted
+    operated = [] if not (demand.runs_on.keys() | {demand.engine}) - {NO_ENGINE} else counted
     return _failed_kept(operated, _live(demand, operated, counts), counts=counts) if operated else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from functools import cached_property
 
@@ -17,12 +18,44 @@ from gpuflow.errors import Finding, GpuflowError, Where
 
 
 class PreparedCluster:
-    """A cluster as pods of one namespace see it. Keep it to check many pipelines against the same cluster."""
+    """A cluster as pods of one namespace see it. Keep it to check many pipelines against the same cluster.
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self.cluster = cluster.with_default_namespace(namespace)
+    `default`: the namespace of manifests that name none; without it, the one that is asked about. `read`: how the
+    objects of another namespace are had, where this cluster does not hold them.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        *,
+        default: str | None = None,
+        read: Callable[[str], Cluster] | None = None,
+    ) -> None:
+        self._given, self._default, self._read = cluster, default, read
+        self.cluster = cluster.with_default_namespace(default or namespace).seen_from(namespace)
         self.namespace = namespace
         self._bound = validate(self.cluster)
+        self._others = {namespace: self}
+
+    def seen_from(self, namespace: str) -> PreparedCluster:
+        """The same cluster as pods of another namespace see it."""
+        if namespace not in self._others:
+            cluster = self._given if self._read is None else self._read(namespace)
+            filled = cluster.with_default_namespace(self._default or namespace)
+            if self._read is None and self._objects_of(filled) == self._objects_of(self.cluster):
+                other = copy(self)  # its objects were validated
+                other.cluster, other.namespace = filled.seen_from(namespace), namespace
+                other.__dict__.pop("storage", None)
+            else:
+                other = PreparedCluster(cluster, namespace, default=self._default, read=self._read)
+                other._others = self._others
+            self._others[namespace] = other
+        return self._others[namespace]
+
+    @staticmethod
+    def _objects_of(cluster: Cluster) -> list[int]:
+        return [id(item) for item in cluster.objects]
 
     def with_cluster(self, cluster: Cluster) -> PreparedCluster:
         """The same with other objects, of which the nodes and pods are unchanged."""
@@ -62,8 +95,4 @@ class PreparedCluster:
 
 def prepared(cluster: Cluster | PreparedCluster, namespace: str) -> PreparedCluster:
     """The cluster, ready for checks of this namespace."""
-    if isinstance(cluster, Cluster):
-        return PreparedCluster(cluster, namespace)
-    if cluster.namespace != namespace:
-        raise ValueError(f'the cluster was prepared for namespace "{cluster.namespace}", not for "{namespace}"')
-    return cluster
+    return PreparedCluster(cluster, namespace) if isinstance(cluster, Cluster) else cluster.seen_from(namespace)

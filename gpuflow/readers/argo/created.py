@@ -68,6 +68,9 @@ def created_by(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, 
     if (kind, group) not in READERS or not isinstance(manifest, dict):
         return Child(own)
     document = Document(manifest, template.home.document.file, kind, group, 0)
+    if document.namespace and "{{" in document.namespace:
+        walk.hidden(name, opened(missing) or Open(f"metadata.namespace of its {kind} is only known in the run"), where)
+        return Child(own)
     demand = _read(walk, document, name, opened(missing), where)
     if demand is None:
         return Child(own)
@@ -108,7 +111,8 @@ def _read(walk: Walk, document: Document, name: str, missing: Open | None, where
     mark = _depth.set(depth + 1)
     try:
         read = importlib.import_module(reader.module).demand_of
-        found: Demand | Passive = read(document, walk.library, Options(walk.site, walk.engine))
+        library = walk.library.seen_from(document)
+        found: Demand | Passive = read(document, library, Options(walk.site, walk.engine))
     except ImportError:
         walk.hidden(name, Open(f"what a {document.kind} runs is not read yet"), where)
         return None
@@ -118,7 +122,7 @@ def _read(walk: Walk, document: Document, name: str, missing: Open | None, where
         return None
     finally:
         _depth.reset(mark)
-    return None if isinstance(found, Passive) else found
+    return None if isinstance(found, Passive) else replace(found, namespace=document.namespace)
 
 
 def _adopted(walk: Walk, demand: Demand, at: At, name: str, where: Where) -> Tree:
@@ -128,12 +132,15 @@ def _adopted(walk: Walk, demand: Demand, at: At, name: str, where: Where) -> Tre
             raise TooLarge
         copies = None if step.copies is None or at.copies is None else step.copies * at.copies
         walk.found.created.append(f"{name}.{step.name}")
-        walk.found.steps.append(
-            replace(step, name=f"{name}.{step.name}", copies=copies, where=where, is_sure=False, is_exit=at.is_exit)
-        )
+        there = step.namespace or demand.namespace
+        step = replace(step, name=f"{name}.{step.name}", copies=copies, where=where, namespace=there)
+        walk.found.steps.append(replace(step, is_sure=False, is_exit=at.is_exit))
     walk.found.unseen += [replace(each, step=f"{name}.{each.step}", where=where) for each in demand.unseen]
     walk.found.findings += demand.refusals
-    walk.found.claims += [replace(each, name=f"{name}.{each.name}", where=where) for each in demand.claims]
+    walk.found.claims += [
+        replace(each, name=f"{name}.{each.name}", where=where, namespace=each.namespace or demand.namespace)
+        for each in demand.claims
+    ]
     walk.found.conditional |= {f"{name}.{key}": each for key, each in demand.conditional.items()}
     if demand.only_at_most:
         walk.found.at_most.append(demand.only_at_most)

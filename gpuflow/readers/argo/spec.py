@@ -173,8 +173,8 @@ def global_scope(spec: Spec, library: Library, params: Mapping[str, str]) -> Sco
         for field in ("labels", "annotations"):
             for key, each in mapping(metadata.get(field)).items():
                 values[f"workflow.{field}.{key}"] = text_of(each) or ""
-    if document.namespace:
-        values["workflow.namespace"] = document.namespace
+    if library.namespace or document.namespace:
+        values["workflow.namespace"] = library.namespace or str(document.namespace)
     values["workflow.serviceAccountName"] = spec.text("serviceAccountName") or "default"
     if spec.text("entrypoint"):
         values["workflow.mainEntrypoint"] = str(spec.text("entrypoint"))

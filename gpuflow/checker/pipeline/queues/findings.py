@@ -140,7 +140,7 @@ def _never(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest)
     hint = queue_hint(
         found,
         queue_verdicts.kueue,
-        queue_verdicts.setup.namespace,
+        request.pod_group.namespace,
         request.queue,
         request.amounts or (),
         is_driver=request.pod_group.is_driver,

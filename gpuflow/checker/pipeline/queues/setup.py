@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -36,12 +36,11 @@ class Inactive(NamedTuple):
 
 @dataclass(frozen=True)
 class Setup:
-    """The queues of a cluster as they meet the pods of one namespace."""
+    """The queues of a cluster as they meet the pods of some namespaces."""
 
     kueue: Kueue
-    namespace: str
-    takes_pods: bool
-    """Whether Kueue looks at the workloads of this namespace at all."""
+    takes_pods_of: frozenset[str]
+    """The namespaces whose workloads Kueue looks at."""
     takes_all: bool
     """Whether it also holds back pods that name no queue."""
     priorities: Mapping[str, int] | None
@@ -50,8 +49,8 @@ class Setup:
     """Workloads that wait."""
     admitted: tuple[Mapping[str, Any], ...] = ()
     """All others: those that hold quota, and those that are over."""
-    inactive: Mapping[tuple[str, str], Inactive] = field(default_factory=dict)
-    """Queues that say of themselves that they are not active, by kind and name."""
+    inactive: Mapping[tuple[str, str | None, str], Inactive] = field(default_factory=dict)
+    """Queues that say of themselves that they are not active, by kind, namespace and name."""
     knows_queues: bool = True
     """Whether the snapshot says which queues there are; where it does not, no pod is followed into one."""
     knows_flavors: bool = True
@@ -61,12 +60,13 @@ class Setup:
 
     def queue_of(self, pod_group: PodGroup) -> str | None:
         """The LocalQueue that a pod of this pod_group goes to; empty when Kueue holds it back for want of one."""
-        if not self.takes_pods or not self.knows_queues or not self._integrates(pod_group):
+        takes_pods = pod_group.namespace in self.takes_pods_of
+        if not takes_pods or not self.knows_queues or not self._integrates(pod_group):
             return None
         named = pod_group.labels.get(QUEUE_LABEL)
         if named is not None:
             return named
-        if (self.namespace, DEFAULT_QUEUE) in self.kueue.local_queues:
+        if (pod_group.namespace, DEFAULT_QUEUE) in self.kueue.local_queues:
             return DEFAULT_QUEUE
         return "" if self.takes_all else None
 
@@ -83,7 +83,10 @@ class Setup:
         pod_set = {"name": pod_group.pod_set, "count": pod_group.pods, "template": template}
         priority = self.priority_of(pod_group)
         return {
-            "metadata": {"name": pod_group.steps[0].replace(".", "-").replace("/", "-"), "namespace": self.namespace},
+            "metadata": {
+                "name": pod_group.steps[0].replace(".", "-").replace("/", "-"),
+                "namespace": pod_group.namespace,
+            },
             "spec": {
                 "queueName": queue,
                 "priority": priority or 0,
@@ -106,19 +109,19 @@ class Setup:
         return int(value)
 
 
-def read_setup(cluster: Cluster, namespace: str) -> Setup | None:
-    """Kueue in a snapshot; `None` when there is none."""
+def read_setup(cluster: Cluster, *namespaces: str) -> Setup | None:
+    """Kueue in a snapshot, for pods of these namespaces; `None` when there is none."""
     manifests = [item for kind in QUEUE_KINDS for item in cluster.of(kind)]
     if not manifests and not runs_kueue(cluster):
         return None
     try:
         configuration = _configuration(cluster)
-        takes_pods, takes_all, integrations = _managed(configuration or {}, cluster, namespace)
+        takes_all, integrations = _managed(configuration or {})
         workloads = cluster.bodies("Workload") or []
         return Setup(
             Kueue(
                 flavors=_flavors(cluster),
-                cluster_queues=_cluster_queues(cluster, namespace),
+                cluster_queues=_cluster_queues(cluster, namespaces),
                 local_queues=cluster.bodies("LocalQueue") or (),
                 cohorts=cluster.bodies("Cohort") or (),
                 admitted=workloads,
@@ -133,13 +136,12 @@ def read_setup(cluster: Cluster, namespace: str) -> Setup | None:
                 configuration=configuration,
                 reserved={item.name: read_reservations(item.body) for item in cluster.of("ClusterQueue")},
             ),
-            namespace,
-            takes_pods,
+            frozenset(each for each in namespaces if _is_managed(configuration or {}, cluster, each)),
             takes_all,
             _priorities(cluster),
             tuple(each for each in workloads if not _is_settled(each)),
             tuple(each for each in workloads if _is_settled(each)),
-            dict(_inactive(cluster, namespace)),
+            dict(_inactive(cluster)),
             cluster.knows("LocalQueue") and cluster.knows("ClusterQueue"),
             cluster.knows("ResourceFlavor"),
             integrations,
@@ -160,23 +162,24 @@ def _flavors(cluster: Cluster) -> list[Mapping[str, Any]]:
     return [{"metadata": {"name": name}, "spec": {}} for name in dict.fromkeys(names)]
 
 
-def _cluster_queues(cluster: Cluster, namespace: str) -> list[Mapping[str, Any]]:
-    """The ClusterQueues. Where the labels of the namespace are not known, those that ask for some let it pass."""
+def _cluster_queues(cluster: Cluster, namespaces: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The ClusterQueues. Where the labels of a namespace are not known, those that ask for some let it pass."""
     found = cluster.bodies("ClusterQueue") or []
-    if shows_namespace(cluster, namespace):
+    if all(shows_namespace(cluster, each) for each in namespaces):
         return found
     return [
         {**each, "spec": {**each["spec"], "namespaceSelector": {}}} if asks_namespace(each) else each for each in found
     ]
 
 
-def _inactive(cluster: Cluster, namespace: str) -> Iterator[tuple[tuple[str, str], Inactive]]:
-    for item in (*cluster.of("ClusterQueue"), *cluster.of("LocalQueue", namespace)):
+def _inactive(cluster: Cluster) -> Iterator[tuple[tuple[str, str | None, str], Inactive]]:
+    for item in (*cluster.of("ClusterQueue"), *cluster.of("LocalQueue")):
         status = read_map(item.body.get("status"), f"{item.kind} {item.name}: status")
         for each in read_maps(status.get("conditions"), f"{item.kind} {item.name}: status.conditions"):
             if each.get("type") == "Active" and each.get("status") == "False":
                 words = str(each.get("message") or each.get("reason") or "no reason is given")
-                yield (item.kind, item.name), Inactive(str(each.get("reason") or ""), words)
+                home = item.namespace if item.kind == "LocalQueue" else None
+                yield (item.kind, home, item.name), Inactive(str(each.get("reason") or ""), words)
 
 
 def _configuration(cluster: Cluster) -> Mapping[str, Any] | None:
@@ -207,10 +210,15 @@ def _entry(item: Manifest) -> str | None:
     return text if isinstance(text, str) and "config.kueue.x-k8s.io" in text else None
 
 
-def _managed(configuration: Mapping[str, Any], cluster: Cluster, namespace: str) -> tuple[bool, bool, frozenset[str]]:
-    """Whether the namespace is Kueue's business, also what names no queue, and which kinds are."""
+def _managed(configuration: Mapping[str, Any]) -> tuple[bool, frozenset[str]]:
+    """Whether also what names no queue is Kueue's business, and which kinds are."""
     integrations = read_map(configuration.get("integrations"), "Configuration: integrations")
     frameworks = read_texts(integrations.get("frameworks"), "Configuration: integrations.frameworks")
+    return configuration.get("manageJobsWithoutQueueName") is True, frozenset(frameworks)
+
+
+def _is_managed(configuration: Mapping[str, Any], cluster: Cluster, namespace: str) -> bool:
+    """Whether the namespace is Kueue's business."""
     selector = read_selector(
         configuration.get("managedJobsNamespaceSelector"), "Configuration: managedJobsNamespaceSelector"
     )
@@ -219,8 +227,7 @@ def _managed(configuration: Mapping[str, Any], cluster: Cluster, namespace: str)
         if item.name == namespace:
             metadata = read_map(item.body.get("metadata"), "metadata")
             labels = {**read_map(metadata.get("labels"), "metadata.labels"), **labels}
-    is_managed = selector is None or selector.matches(labels)
-    return is_managed, configuration.get("manageJobsWithoutQueueName") is True, frozenset(frameworks)
+    return selector is None or selector.matches(labels)
 
 
 def _priorities(cluster: Cluster) -> dict[str, int] | None:

@@ -284,15 +284,16 @@ class QueueVerdicts:
             missing = f'workloadpriorityclasses.kueue.x-k8s.io "{named}" not found'
             hint = did_you_mean(named, known) or "name a WorkloadPriorityClass that exists"
             return Shut(f"WorkloadPriorityClass {named} does not exist", missing, hint)
-        for (kind, name), own in self._own_words(request):
+        for (kind, _, name), own in self._own_words(request):
             if not self._is_refuted(own.reason):
                 text = f"{kind} {name} says that it is not active"
                 return Shut(text, own.words, "ask the owner of the queue; take a new snapshot when it is active again")
         return None
 
-    def _own_words(self, request: QueueRequest) -> Iterator[tuple[tuple[str, str], Inactive]]:
+    def _own_words(self, request: QueueRequest) -> Iterator[tuple[tuple[str, str | None, str], Inactive]]:
         assert request.cluster_queue is not None
-        for key in (("LocalQueue", request.queue), ("ClusterQueue", request.cluster_queue.name)):
+        own = "LocalQueue", request.pod_group.namespace, request.queue
+        for key in (own, ("ClusterQueue", None, request.cluster_queue.name)):
             if key in self.setup.inactive:
                 yield key, self.setup.inactive[key]
 
