@@ -429,7 +429,7 @@ def _wrong_snapshot(cluster: Cluster, namespace: str, policy: NamespacePolicy) -
     """Signs that the snapshot is not about this namespace, or says nothing where it should."""
     homes = {item.namespace for item in cluster.objects if item.namespace is not None}
     homes |= {item.name for item in cluster.of("Namespace")}
-    if homes and namespace not in homes:
+    if homes and namespace not in homes and "Namespace" not in cluster.listed:  # else it does not exist, GF538
         yield Finding(
             "GF533",
             f'the snapshot has no object of namespace "{namespace}"',

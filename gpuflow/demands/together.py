@@ -56,6 +56,7 @@ def together(demands: Sequence[tuple[Demand, int]], names: Sequence[str] | None 
         refusals=tuple(finding for demand, _ in demands for finding in demand.refusals),
         engine_settings={key: path for demand, _ in demands for key, path in demand.engine_settings.items()},
         places=_Places({part.name: part.demand for part in parts}),
+        by_itself=all(demand.by_itself for demand, _ in demands),
         unseen=tuple(replace(each, step=part.called(each.step)) for part in parts for each in part.demand.unseen),
         only_at_most=next((part.demand.only_at_most for part in parts if part.demand.only_at_most), None),
         source=documents,

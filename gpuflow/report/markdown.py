@@ -59,8 +59,9 @@ def _finding(finding: Finding, since: str = "") -> list[str]:
 
 def comparison(before: Report, after: Report) -> str:
     """How a change moves peak, quota and verdict."""
+    moved = "" if before.namespace == after.namespace else f" (before: in {md_code(before.namespace)})"
     lines = [
-        f"### {_subject(after)}: {MARKS[before.verdict]} {_word(before.verdict)} → "
+        f"### {_subject(after)}{moved}: {MARKS[before.verdict]} {_word(before.verdict)} → "
         f"{MARKS[after.verdict]} {_word(after.verdict)}",
         "",
         "| scope | resource | peak before | peak after | change | left | verdict |",

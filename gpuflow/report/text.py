@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpuflow.checker.report import LimitLine, Report
+from gpuflow.checker.report import BESIDE, LimitLine, Report
 from gpuflow.checker.wording import amount
 from gpuflow.errors import Finding
 from gpuflow.printable import line, shown_lines
@@ -24,7 +24,8 @@ def plain(text: str, *styles: str) -> str:
 def render(report: Report, paint: Paint = plain) -> str:
     """The whole report."""
     verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOR[report.verdict])
-    lines = [f"{line(report.pipeline)} in namespace {report.namespace}: {verdict}", ""]
+    noun = "namespaces" if BESIDE in report.namespace else "namespace"
+    lines = [f"{line(report.pipeline)} in {noun} {report.namespace}: {verdict}", ""]
     lines += _scopes(report.scopes, paint)
     if report.scopes:
         lines.append("")
