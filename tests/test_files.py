@@ -422,3 +422,75 @@ def test_no_file_is_opened_beside_the_door() -> None:
     }
     assert [line for name, lines in found.items() if name not in OWN for line in lines] == []
     assert [name for name in OWN if not found[name]] == []  # a door that is gone is not kept in the list
+
+
+@pytest.fixture
+def plain(repository: Path) -> Path:
+    """The same folder as an archive of it has it: without Git."""
+    (repository / ".git").rmdir()
+    return repository
+
+
+OUTSIDE = [
+    ("normalize", "l.yaml"),
+    ("import", "l.yaml"),
+    ("validate", "l.yaml"),
+    ("show", "l.yaml"),
+    ("demand", "l.yaml"),
+    ("check", "pipelines/demo.yaml", "--cluster", "l.yaml", "--namespace", "team"),
+    ("check", "pipelines/demo.yaml", "--cluster", "cluster", "--site", "l.yaml"),
+]
+
+
+@pytest.mark.parametrize("words", OUTSIDE, ids=" ".join)
+@pytest.mark.parametrize("absolute", [False, True])
+def test_without_git_a_link_does_not_lead_out_of_the_current_folder(
+    gpuflow: Gpuflow, plain: Path, words: tuple[str, ...], absolute: bool
+) -> None:
+    (plain / "l.yaml").symlink_to("../home/config.yaml")
+    answer = gpuflow(*(str(plain / word) if word == "l.yaml" and absolute else word for word in words))
+    assert answer.code == 2 and "GF140" in answer.err
+    assert TOKEN not in answer.out + answer.err
+
+
+def test_without_git_nothing_is_written_through_a_link(gpuflow: Gpuflow, plain: Path) -> None:
+    (plain / "l.py").symlink_to("../home/config.yaml")
+    (plain / "out").symlink_to("../home")
+    for place in ("l.py", "out/", "out/x.py"):
+        answer = gpuflow(*COMPILE[:-1], place)
+        assert answer.code == 2 and "GF909" in answer.err
+    assert [each.name for each in (plain.parent / "home").iterdir()] == ["config.yaml"]
+    assert (plain.parent / "home" / "config.yaml").read_text() == SECRET
+
+
+def test_without_git_what_a_document_names_stays_in_the_current_folder(gpuflow: Gpuflow, plain: Path) -> None:
+    (plain / "site.yaml").write_text(SITE % "../home/config.yaml")
+    (plain / "outer.yaml").write_text(OUTER % "../home/config.yaml")
+    for words in (("validate", "outer.yaml"), ("validate", "pipelines/demo.yaml", "--site", "site.yaml")):
+        answer = gpuflow(*words)
+        assert answer.code == 2 and "GF140" in answer.err and TOKEN not in answer.err
+
+
+def test_without_git_files_that_are_named_are_read_wherever_they_are(
+    gpuflow: Gpuflow, plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an absolute path, by `..`, through a link of the current folder, and as a ConfigMap is mounted."""
+    base = plain / "sites"
+    base.mkdir()
+    (base / "base.yaml").write_text(SITE % "nvidia")
+    (plain / "pipelines" / "site.yaml").write_text(SITE % "../sites/base.yaml")
+    (plain / "pipelines" / "same.yaml").symlink_to("demo.yaml")
+    mounted = plain / "mounted"
+    (mounted / "..2026").mkdir(parents=True)
+    (mounted / "..2026" / "quota.yaml").write_text(QUOTA)
+    (mounted / "..data").symlink_to("..2026")
+    (mounted / "quota.yaml").symlink_to("..data/quota.yaml")
+    (plain.parent / "elsewhere").mkdir()
+    for here in (plain, plain.parent / "elsewhere"):
+        monkeypatch.chdir(here)
+        for root in (str(plain), os.path.relpath(plain)):
+            for file in ("demo.yaml", "same.yaml"):
+                words = ("check", f"{root}/pipelines/{file}", "--site", f"{root}/pipelines/site.yaml")
+                answer = gpuflow(*words, "--cluster", f"{root}/mounted")
+                assert answer.code == 0, answer.err
+        assert gpuflow("compile", plain / "pipelines/demo.yaml", *COMPILE[2:-1], plain / "x.py").code == 0
