@@ -312,11 +312,11 @@ class Engine(Model):
     init: dict[Str, Injected] = {}
     """Init containers it adds to every step's pod."""
     containers: dict[Str, Injected] = {}
-    """Containers it adds to every step's pod."""
+    """Containers it adds to every pod that it makes: of steps, and of its own."""
     output_containers: dict[Str, Injected] = {}
     """Containers it adds to the pod of a step with outputs."""
     driver: Injected | None = None
-    """A pod that it runs before every step's own pod."""
+    """A pod that it runs before every step's own pod; `init` and `containers` are added to it, but no kfp-launcher."""
     pod_gc: PodGC | None = None
     """Argo only: when finished pods are deleted; null: with their run."""
     ttl: Ttl | None = None

@@ -20,7 +20,7 @@ from gpuflow.demands.model import (
 from gpuflow.engines import NO_ENGINE
 from gpuflow.errors import Finding
 from gpuflow.graph import Dag, Leaf, Tree
-from gpuflow.pod.injected import engine_of
+from gpuflow.pod.injected import engine_of, settings_of
 from gpuflow.readers.argo.agent import agent_step
 from gpuflow.readers.argo.created import created_by
 from gpuflow.readers.argo.daemons import outliving
@@ -157,7 +157,6 @@ def _demand(
 ) -> Demand:
     keeps, collected = _kept(spec)
     parts = engine_of(options.site, options.engine)
-    groups = {"init": parts.init, "containers": parts.containers, "output_containers": parts.output_containers}
     return Demand(
         document.name,
         steps,
@@ -168,9 +167,7 @@ def _demand(
         overlap=_overlap(document, spec),
         keeps_pods=keeps,
         pods_collected=collected,
-        engine_settings={
-            name: f"engines.{options.engine}.{group}.{name}" for group, names in groups.items() for name in names
-        },
+        engine_settings=settings_of(parts, options.engine),
         kind=document.kind,
         **more,
     )
