@@ -28,10 +28,9 @@ def run(args: argparse.Namespace) -> int:
     as_json = args.format == "json"
     documents, texts = [], []
     demands = sources.demands(site, args.engine, args.param)
-    refused = [
-        each for demand in demands if demand.pipeline is None for each in demand.refusals if each.severity == "error"
-    ]
-    show_findings([*foreign_remarks(demands), *dict.fromkeys(refused)])
+    refusals = dict.fromkeys(each for demand in demands if demand.pipeline is None for each in demand.refusals)
+    refused = any(each.severity == "error" for each in refusals)
+    show_findings([*foreign_remarks(demands), *(each for each in refusals if each.severity != "note")])
     for demand in demands:
         with progress(f"working out the demand of {demand.name}"):
             if as_json:
