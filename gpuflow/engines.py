@@ -57,6 +57,8 @@ class EngineFacts:
     """Which finished pods stay until the run is deleted: all, or those that failed; unknown: maybe all."""
     runs_drivers: bool = False
     """Whether it runs a pod of its own before a step's; what that asks for, the site says."""
+    launcher: str | None = None
+    """The init container that brings the engine's own program into a step's pod; its own pods have none."""
     avoids_nodes_of: Literal["failures", "attempts"] = "failures"
     """Which earlier attempts `retry.other_node` keeps away from: those that failed, or all."""
     container_settings: str = "set them where the engine is installed"

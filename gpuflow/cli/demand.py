@@ -29,14 +29,9 @@ def run(args: argparse.Namespace) -> int:
     documents, texts = [], []
     answers = sources.answers(site, args.engine, args.param, namespace=args.namespace)
     demands = [each.demand for each in answers]
-    said = dict.fromkeys(
-        each
-        for demand in demands
-        if demand.pipeline is None
-        for each in demand.refusals
-        if each.severity == "error" or each.code in ("GF746", "GF747")
-    )
-    refused = [each for each in said if each.severity == "error"]
+    refusals = dict.fromkeys(each for demand in demands if demand.pipeline is None for each in demand.refusals)
+    refused = any(each.severity == "error" for each in refusals)
+    said = (each for each in refusals if each.severity != "note" or each.code in ("GF746", "GF747"))
     show_findings([*foreign_remarks(demands), *said])
     for demand in demands:
         with progress(f"working out the demand of {demand.name}"):

@@ -33,7 +33,7 @@ from gpuflow.pod import pod_for
 from gpuflow.pod.build import leader_pod
 from gpuflow.pod.gang import as_queued
 from gpuflow.pod.gang_kinds import SPELLINGS
-from gpuflow.pod.injected import driver_pod, engine_of, with_engine
+from gpuflow.pod.injected import driver_pod, engine_of, settings_of, with_engine
 from gpuflow.pod.later_attempts import Before, attempts, changes_of, falls_back
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.pod.restarts import Restarts, pods_again, seen_by
@@ -57,7 +57,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     plan = plan if engine == NO_ENGINE else load_engine(engine).with_alerts(plan)
     pipeline, facts, parts = plan.pipeline, facts_of(engine), engine_of(plan.site, engine)
     restarts: Restarts = "by cause" if engine == NO_ENGINE else load_engine(engine).restarts_at(plan.site)
-    before = driver_pod(parts)
+    before = driver_pod(parts, facts)
     driver = None if before is None else PodSet("driver", 1, before)
     sure = sure_steps(plan)
     steps: list[StepDemand] = []
@@ -87,7 +87,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         conditional=dict(_conditional(plan)) | {each.name: False for each in alert},
         later=tuple(_later(plan, tuple(steps))),
         refusals=tuple(_refusals(plan, engine)),
-        engine_settings=_settings(parts, engine),
+        engine_settings=settings_of(parts, engine),
         pods_collected=own.pods_collected(pipeline, parts, engine),
         unseen=tuple(_other_queues(plan)),
         places=plan.where if not alert else partial(_place, plan),
@@ -299,9 +299,3 @@ def _refusals(plan: Plan, engine: str) -> Iterator[Finding]:
     """What the engine does not support of the pipeline."""
     if engine != NO_ENGINE:
         yield from load_engine(engine).refusals(plan)
-
-
-def _settings(parts: Engine, engine: str) -> dict[str, str]:
-    """Where the site says what each of the engine's containers uses."""
-    groups = {"init": parts.init, "containers": parts.containers, "output_containers": parts.output_containers}
-    return {name: f"engines.{engine}.{group}.{name}" for group, names in groups.items() for name in names}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuflow.engines import facts_of
+from gpuflow.engines import EngineFacts, facts_of
 from gpuflow.site.model import Engine, Injected, Site
 
+DRIVER = "driver"
 RESTRICTED: dict[str, Any] = {
     "securityContext": {
         "allowPrivilegeEscalation": False,
@@ -39,11 +40,24 @@ def with_engine(pod: Mapping[str, Any], engine: Engine, *, has_outputs: bool) ->
     }
 
 
-def driver_pod(engine: Engine) -> dict[str, Any] | None:
-    """The pod the engine runs before a step's own."""
+def driver_pod(engine: Engine, facts: EngineFacts) -> dict[str, Any] | None:
+    """The pod the engine runs before a step's own; Kubeflow's importers are made like it.
+
+    Each is a container template of Argo's, which adds the same containers as to a step's pod (argocompiler:
+    addContainerDriverTemplate, addDAGDriverTemplate, addImporterTemplate). Only the launcher is missing.
+    """
     if engine.driver is None:
         return None
-    return {"metadata": {}, "spec": {"containers": _containers({"driver": engine.driver})}}
+    before = {name: part for name, part in engine.init.items() if name != facts.launcher}
+    spec: dict[str, Any] = {"containers": _containers({DRIVER: engine.driver, **engine.containers})}
+    return {"metadata": {}, "spec": {"initContainers": _containers(before), **spec} if before else spec}
+
+
+def settings_of(engine: Engine, name: str) -> dict[str, str]:
+    """Where the site says what each of the engine's containers uses."""
+    groups = {"init": engine.init, "containers": engine.containers, "output_containers": engine.output_containers}
+    paths = {each: f"engines.{name}.{group}.{each}" for group, names in groups.items() for each in names}
+    return paths if engine.driver is None else {DRIVER: f"engines.{name}.{DRIVER}", **paths}
 
 
 def _containers(parts: dict[str, Injected]) -> list[dict[str, Any]]:

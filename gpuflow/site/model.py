@@ -300,11 +300,21 @@ LinkName = Annotated[Str, AfterValidator(_link_name)]
 Link = Annotated[Str, AfterValidator(_link)]
 
 
+_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
+
+
 class Engine(Model):
     """One engine on this cluster."""
 
     version: Str | None = None
     """The installed version, for example 4.0."""
+
+    @property
+    def release(self) -> tuple[int, int] | None:
+        """The version as numbers; None where it says none that can be read."""
+        found = _VERSION.fullmatch(self.version or "")
+        return (int(found[1]), int(found[2])) if found is not None else None
+
     url: Annotated[Str, AfterValidator(_web_address)] | None = None
     """The address of its user interface, for links in alerts (Argo, Kubeflow)."""
     service_account: ObjectName | None = None
@@ -312,11 +322,11 @@ class Engine(Model):
     init: dict[Str, Injected] = {}
     """Init containers it adds to every step's pod."""
     containers: dict[Str, Injected] = {}
-    """Containers it adds to every step's pod."""
+    """Containers it adds to every pod that it makes: of steps, and of its own."""
     output_containers: dict[Str, Injected] = {}
     """Containers it adds to the pod of a step with outputs."""
     driver: Injected | None = None
-    """A pod that it runs before every step's own pod."""
+    """A pod that it runs before every step's own pod; `init` and `containers` are added to it, but no kfp-launcher."""
     pod_gc: PodGC | None = None
     """Argo only: when finished pods are deleted; null: with their run."""
     ttl: Ttl | None = None

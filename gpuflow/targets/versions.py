@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 from gpuflow.errors import Finding, Where
 from gpuflow.site import Site
 
 Version = tuple[int, int]
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
 
 
 def version_at(site: Site, engine: str) -> Version | None:
     """The engine's version at the site; None where it says none that can be read."""
-    found = _VERSION.fullmatch(site.engine(engine).version or "")
-    return (int(found[1]), int(found[2])) if found is not None else None
+    return site.engine(engine).release
 
 
 def unsuited(site: Site, engine: str, title: str, oldest: Version, code: str, example: str) -> Finding | None:

@@ -79,7 +79,7 @@ def test_kubeflows_driver_is_judged_too_and_its_refusal_means_never() -> None:
 
 
 def test_a_driver_that_is_admitted_is_not_spoken_of() -> None:
-    assert of(told(ONE, quota({"limits.cpu": "9"}), engine="kubeflow"), "GF508") == []
+    assert of(told(ONE, quota({"pods": "9"}), engine="kubeflow"), "GF508") == []
     assert (
         of(told(ONE, limit_range(type="Container", maxLimitRequestRatio={"memory": "4"}), engine="argo"), "GF508") == []
     )

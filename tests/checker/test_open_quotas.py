@@ -51,8 +51,8 @@ def test_the_drivers_of_a_fan_out_count_where_they_are_dearer_than_the_step() ->
     text = "steps:\n  a: {command: [x], memory: 128Mi, for_each: {i: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}}"
     report = checked(text, quota({"limits.memory": "4Gi"}), DEFAULTS, engine="kubeflow")
     assert report.verdict == "may-queue"
-    assert str(line(report, "ResourceQuota", "limits.memory").peak) == "5Gi"  # ten drivers of 512Mi
-    assert checked(text, quota({"limits.memory": "5Gi"}), DEFAULTS, engine="kubeflow").verdict == "always"
+    assert str(line(report, "ResourceQuota", "limits.memory").peak) == "5760Mi"  # ten times 512Mi, 64Mi of wait
+    assert checked(text, quota({"limits.memory": "5760Mi"}), DEFAULTS, engine="kubeflow").verdict == "always"
 
 
 def test_drivers_have_no_priority_and_count_in_the_quota_for_such_pods() -> None:

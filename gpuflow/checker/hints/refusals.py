@@ -25,6 +25,13 @@ def refusal_hint(answer: Admission, demand: Demand) -> str | None:
                 "write the limit too, equal to the request; where the document asks for none, drop the key from the "
                 "LimitRange that gives it"
             )
+    owners = {name for reason in answer.reasons for name in answer.containers_behind(reason)}
+    if owners and owners <= demand.engine_settings.keys():
+        facts = facts_of(demand.engine)
+        return (
+            f"{', '.join(sorted(owners))}: added by {facts.title}; {facts.container_settings}\n"
+            "else have the namespace's LimitRange changed"
+        )
     hints = (hint for about in _ABOUT for reason in answer.reasons if (hint := about(reason)))
     return next(hints, None)
 

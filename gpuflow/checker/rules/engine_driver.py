@@ -20,6 +20,13 @@ def refused_driver(demand: Demand, policy: NamespacePolicy) -> Iterator[Finding]
             f"the driver pod that {facts_of(demand.engine).title} runs before every step can never be admitted",
             Where(demand.file),
             refusal_hint(answer, demand)
-            or f"have the namespace's limits changed, or correct engines.{demand.engine}.driver in the site",
+            or f"have the namespace's limits changed, or correct {_paths(demand)} in the site",
             kubernetes=answer.message,
         )
+
+
+def _paths(demand: Demand) -> str:
+    """Where the site says what the containers of the driver pod use."""
+    spec = {} if demand.driver is None else demand.driver.pod["spec"]
+    names = [each["name"] for each in (*spec.get("containers", ()), *spec.get("initContainers", ()))]
+    return ", ".join(demand.engine_settings[name] for name in names if name in demand.engine_settings)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from gpuflow.kubernetes.admission.clauses import FieldError
-from gpuflow.kubernetes.admission.limit_range import BoundViolation
+from gpuflow.kubernetes.admission.limit_range import BoundViolation, containers_that_break
 from gpuflow.kubernetes.admission.pod import Pod
 from gpuflow.kubernetes.admission.quota import QuotaRefusal
 from gpuflow.kubernetes.admission.stored import render
@@ -51,6 +51,10 @@ class Admission:
     def pod(self) -> dict[str, Any]:
         """The manifest after defaulting and mutation; what they left alone is shared with the given one."""
         return render(self._pod, created=self.allowed, prepared=self._prepared)
+
+    def containers_behind(self, reason: Reason) -> tuple[str, ...]:
+        """The containers that break a LimitRange's bound; none for other reasons."""
+        return containers_that_break(self._pod, reason) if isinstance(reason, BoundViolation) else ()
 
     @cached_property
     def usage(self) -> dict[str, str]:

@@ -133,6 +133,13 @@ def broken_bounds(pod: Pod, limit_range: LimitRange) -> tuple[BoundViolation, ..
     return ordered(broken) if broken else ()
 
 
+def containers_that_break(pod: Pod, violation: BoundViolation) -> tuple[str, ...]:
+    """The containers that a violation of a bound on containers is about."""
+    bounds: dict[str, ResourceList] = {violation.bound: {violation.resource: violation.amount}}
+    alone = Bounds("Container", bounds.get("minimum", {}), bounds.get("maximum", {}), bounds.get("ratio", {}))
+    return tuple(each.name for each in pod.every_container if violation in _broken(alone, each.requests, each.limits))
+
+
 def broken_claim_bounds(claim: Body, limit_range: LimitRange) -> tuple[BoundViolation, ...]:
     """What a PersistentVolumeClaim breaks of one LimitRange: only its requests are looked at."""
     resources = read_map(read_map(claim.get("spec"), "spec").get("resources"), "spec.resources")

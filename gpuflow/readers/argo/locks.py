@@ -6,22 +6,28 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuflow.readers.argo.parameters import TAG, Scope
+from gpuflow.readers.argo.removed_fields import SYNCHRONIZATION, Release, is_read
 from gpuflow.readers.argo.values import listing, mapping, number_of, text_of
 from gpuflow.readers.frame import Library
 
 Held = tuple[str, int | None, int | None, int | None]
 
 
-def locks_of(tree: Mapping[str, Any], scope: Scope, library: Library) -> Iterator[tuple[str, int | None]]:
-    """The locks of a template or workflow, each with how many may hold it; None when that is not known."""
+def locks_of(
+    tree: Mapping[str, Any], scope: Scope, library: Library, release: Release | None
+) -> Iterator[tuple[str, int | None]]:
+    """The locks of a template or workflow, each with how many may hold it; None when that is not known.
+
+    `release`: the site's Argo. Words that it does not have lock nothing.
+    """
     written = mapping(tree.get("synchronization"))
-    mutexes = [written.get("mutex"), *listing(written.get("mutexes"))]
-    for mutex in mutexes:
+    one = {field: written.get(field) for field, removed in SYNCHRONIZATION.items() if is_read(removed, release)}
+    for mutex in [one.get("mutex"), *listing(written.get("mutexes"))]:
         if not isinstance(mutex, Mapping):
             continue
         name, missing = scope.filled(text_of(mutex.get("name")) or "")
         yield f"mutex {name}", 1 if _is_one(name, bool(missing)) else None
-    for semaphore in [written.get("semaphore"), *listing(written.get("semaphores"))]:
+    for semaphore in [one.get("semaphore"), *listing(written.get("semaphores"))]:
         if not isinstance(semaphore, Mapping):
             continue
         source = mapping(semaphore.get("configMapKeyRef"))

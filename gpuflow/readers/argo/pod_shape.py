@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuflow.kubernetes.pod_fields import SCALARS, Field, fields_of
 from gpuflow.quantity import Quantity
 
 DEEPEST = 40
+Path = tuple[str, ...]
 
 
 def wrong_in(pod: Mapping[str, Any]) -> str | None:
@@ -21,6 +22,42 @@ def wrong_in(pod: Mapping[str, Any]) -> str | None:
         if not all(names):
             return f"{group}: a container has no name"
     return None
+
+
+def without_open(patch: Mapping[str, Any], is_open: Callable[[str], bool]) -> tuple[dict[str, Any], list[Path]]:
+    """A patch of a pod's spec without the parts whose shape only the run knows, and the fields that were left out.
+
+    Such a part is a text in place of a map, a list, a number or a bool, a field whose name is not known, and a
+    container whose name is not. Texts and amounts stay: they have their shape.
+    """
+    left_out: list[Path] = []
+
+    def opens(value: Any, field: Field) -> bool:
+        has_shape = field.holds == "one" and field.type in ("text", "port", "any")
+        return isinstance(value, str) and not has_shape and is_open(value)
+
+    def kept(value: Any, field: Field, at: Path) -> Any:
+        if field.holds == "list" and isinstance(value, list):
+            element = Field(field.name, field.type)
+            left = [each for each in value if not opens(each, element) and not is_other(each, field)]
+            left_out.extend([at] if len(left) < len(value) else [])
+            return [kept(each, element, at) for each in left]
+        if not isinstance(value, dict):
+            return value
+        found, known = {}, fields_of(field.type) if field.holds == "one" else {}
+        for key, each in value.items():
+            of = known.get(key)
+            if is_open(key) or (of is not None and opens(each, of)):
+                left_out.append(at if is_open(key) else (*at, key))
+            else:
+                found[key] = each if of is None else kept(each, of, (*at, key))
+        return found
+
+    def is_other(value: Any, field: Field) -> bool:
+        name = value.get("name") if isinstance(value, dict) and field.type == "Container" else None
+        return isinstance(name, str) and is_open(name)
+
+    return kept(patch, Field("spec", "PodSpec"), ()), left_out
 
 
 def wrong_in_claim(claim: Mapping[str, Any]) -> str | None:

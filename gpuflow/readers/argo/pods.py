@@ -16,7 +16,7 @@ from gpuflow.errors import GpuflowError
 from gpuflow.kubernetes.strategic_merge import BadPatch, merged
 from gpuflow.pod.injected import resources_of, with_engine
 from gpuflow.readers.argo.parameters import TAG, Open, Scope, names_in, opened
-from gpuflow.readers.argo.pod_shape import wrong_in
+from gpuflow.readers.argo.pod_shape import without_open, wrong_in
 from gpuflow.readers.argo.spec import Spec
 from gpuflow.readers.argo.values import listing, mapping, maps_in, number_of, plain, text_of
 from gpuflow.site.model import Engine
@@ -241,16 +241,35 @@ class PodMaker:
         if not isinstance(written, str):
             raise BadPod("podSpecPatch is not a text", "podSpecPatch")
         text, unknown = scope.filled(written)
-        if unknown and TAG.fullmatch(text.strip()):
-            # The whole patch is a value of the run, as Kubeflow's is: it may set anything.
+        try:
+            patch = parsed_with_tags(text, "podSpecPatch")
+            if patch is None:
+                return None
+            if not isinstance(patch, dict):
+                raise BadPod("podSpecPatch is not a map", "podSpecPatch")
+        except BadPod:
+            if not unknown:
+                raise
+            # What the run puts in decides the shape of the whole patch, as of Kubeflow's: it may set anything.
             missing.update(dict.fromkeys(Missing(unknown[0], resource) for resource in (*PATCHED, None)))
             return None
-        patch = parsed_with_tags(text, "podSpecPatch")
-        if patch is None:
-            return None
-        if not isinstance(patch, dict):
-            raise BadPod("podSpecPatch is not a map", "podSpecPatch")
+        if not unknown:
+            return patch
+        patch, left_out = without_open(patch, lambda each: _open_in(each, scope) is not None)
+        for path in left_out:
+            missing.update(dict.fromkeys(Missing(unknown[0], resource) for resource in _hidden_by(path)))
         return patch
+
+
+def _hidden_by(path: tuple[str, ...]) -> tuple[str | None, ...]:
+    """What is not known of a pod when this field of it is not: resources, and (None) where it may run."""
+    if PROGRAM.intersection(path):
+        return ()
+    if "volumes" in path:
+        return "storage", None
+    if {"resources", "requests", "limits"}.intersection(path):
+        return PATCHED
+    return (*PATCHED, None) if not path or path[-1] in ("containers", "initContainers") else (None,)
 
 
 def parsed_with_tags(text: str, field: str) -> Any:
@@ -405,7 +424,8 @@ def _known_amounts(owner: Any, scope: Scope, missing: dict[Missing, None]) -> An
             unknown = _open_in([key, amount], scope)
             if unknown is not None:
                 # A name that is not known may be that of any resource.
-                missing[Missing(unknown, key if "{{" not in key else "nvidia.com/gpu")] = None
+                names = (key,) if "{{" not in key else PATCHED
+                missing.update(dict.fromkeys(Missing(unknown, name) for name in names))
                 resources[side] = {name: each for name, each in resources[side].items() if name != key}
                 changed = True
     return {**owner, "resources": resources} if changed else owner

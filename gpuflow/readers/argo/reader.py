@@ -20,7 +20,7 @@ from gpuflow.demands.model import (
 from gpuflow.engines import NO_ENGINE
 from gpuflow.errors import Finding
 from gpuflow.graph import Dag, Leaf, Tree
-from gpuflow.pod.injected import engine_of
+from gpuflow.pod.injected import engine_of, settings_of
 from gpuflow.readers.argo.agent import agent_step
 from gpuflow.readers.argo.created import created_by
 from gpuflow.readers.argo.daemons import outliving
@@ -31,6 +31,7 @@ from gpuflow.readers.argo.nodes import At, Found, Place, Readers, TooLarge
 from gpuflow.readers.argo.parameters import Scope, filled_tree
 from gpuflow.readers.argo.pod_shape import wrong_in_claim
 from gpuflow.readers.argo.pods import PodMaker
+from gpuflow.readers.argo.removed_fields import Release, removed_in_workflow
 from gpuflow.readers.argo.spec import Spec, arguments_of, global_scope, home_of, names_of, spec_of
 from gpuflow.readers.argo.values import listing, mapping, maps_in, number_of, plain, text_of
 from gpuflow.readers.argo.walk import MOST_STEPS, Walk, in_turn
@@ -102,7 +103,8 @@ def _assembled(
     document: Document, spec: Spec, options: Options, walk: Walk, tree: Tree, claims: tuple[ClaimDemand, ...]
 ) -> Demand:
     found = walk.found
-    refusals = list(found.findings)
+    removed = removed_in_workflow(document, spec.tree, spec.home.where, walk.release)
+    refusals = [*found.findings, *removed]
     parallel = number_of(spec.tree.get("parallelism"))
     if parallel is not None and parallel < 1 and found.steps:
         text = f"{document.kind} {document.name}: parallelism is {parallel}, so that no pod ever starts"
@@ -157,7 +159,6 @@ def _demand(
 ) -> Demand:
     keeps, collected = _kept(spec)
     parts = engine_of(options.site, options.engine)
-    groups = {"init": parts.init, "containers": parts.containers, "output_containers": parts.output_containers}
     return Demand(
         document.name,
         steps,
@@ -165,12 +166,10 @@ def _demand(
         engine=options.engine,
         file=document.file,
         deadline=_deadline(spec),
-        overlap=_overlap(document, spec),
+        overlap=_overlap(document, spec, options.site.engine("argo").release),
         keeps_pods=keeps,
         pods_collected=collected,
-        engine_settings={
-            name: f"engines.{options.engine}.{group}.{name}" for group, names in groups.items() for name in names
-        },
+        engine_settings=settings_of(parts, options.engine),
         kind=document.kind,
         **more,
     )
@@ -220,7 +219,7 @@ def _kept(spec: Spec) -> tuple[KeptPods, bool]:
     return "all", collected
 
 
-def _overlap(document: Document, spec: Spec) -> Overlap | None:
+def _overlap(document: Document, spec: Spec, release: Release | None) -> Overlap | None:
     """Runs of a schedule that may be active at the same time."""
     if document.kind != "CronWorkflow":
         return None
@@ -228,7 +227,7 @@ def _overlap(document: Document, spec: Spec) -> Overlap | None:
     policy = text_of(cron.get("concurrencyPolicy")) or "Allow"
     if policy != "Allow" or cron.get("suspend") is True:
         return None
-    limits = [limit for _, limit in locks_of(spec.tree, global_scope(spec, Library(), {}), Library())]
+    limits = [limit for _, limit in locks_of(spec.tree, global_scope(spec, Library(), {}), Library(), release)]
     if 1 in limits:
         return None
     written = [text_of(each) or "" for each in (*listing(cron.get("schedules")), cron.get("schedule")) if each]

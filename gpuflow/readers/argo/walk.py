@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from gpuflow.demands.model import PodSet, StepDemand, Unseen
@@ -19,6 +20,7 @@ from gpuflow.readers.argo.locks import locks_of
 from gpuflow.readers.argo.nodes import At, Child, Found, Place, Readers, TooLarge
 from gpuflow.readers.argo.parameters import Open, Scope, Value, names_in, opened
 from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, Made, PodMaker, place_of
+from gpuflow.readers.argo.removed_fields import removed_in_template
 from gpuflow.readers.argo.spec import (
     GROUP,
     TYPES,
@@ -77,6 +79,7 @@ class Walk:
         self.spec, self.library, self.globals, self.pods = spec, library, scope, pods
         self.readers = readers
         self.site, self.engine = options.site, options.engine
+        self.release = options.site.engine("argo").release
         self.params = options.params
         self.has_defaults = spec.home.document.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate")
         self.with_engine = options.engine != NO_ENGINE
@@ -321,7 +324,9 @@ class Walk:
         tries = min(at.tries * self._tries(retry, scope), ENDLESS)
         sure = at.sure and not mapping(tree.get("memoize"))
         inside = replace(at, home=template.home, scope=scope, stack=(*at.stack, mark), tries=tries, sure=sure)
-        locks = tuple(locks_of(tree, scope, self.library))
+        locks = tuple(locks_of(tree, scope, self.library, self.release))
+        where = partial(self._template_place, template)
+        self.found.findings += removed_in_template(template.name, tree, where, self.release)
         if kind in ("steps", "dag"):
             flow = self.readers.steps if kind == "steps" else self.readers.dag
             body = flow(self, template, tree, replace(inside, boundary=place_of(tree, scope)), name)
@@ -330,6 +335,12 @@ class Walk:
         if tree.get("daemon") is True:
             self.found.daemons.append(name)
         return replace(child, locks=locks, is_daemon=tree.get("daemon") is True)
+
+    def _template_place(self, template: Template, *path: str, key: bool = False) -> Where:
+        """Where a field of a template is written: in it, or in the defaults of all templates."""
+        if path[0] in template.tree:
+            return template.where(*path, key=key)
+        return self.spec.home.where("templateDefaults", *path, key=key)
 
     def _defaulted(self, template: Template) -> Mapping[str, Any]:
         found = self._trees.get(id(template.tree))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gpuflow.demands.model import ClaimDemand, Deadline, Demand, DriverPods, LaterAttempts, PodSet, Unseen
-from gpuflow.engines import NO_ENGINE, facts_of
+from gpuflow.engines import facts_of
 from gpuflow.errors import Finding, fail
 from gpuflow.graph import Dag
-from gpuflow.pod.injected import driver_pod, engine_of
+from gpuflow.pod.injected import driver_pod, engine_of, settings_of
 from gpuflow.readers.documents import Document
 from gpuflow.readers.frame import Library, Options, Passive
 from gpuflow.readers.kfp.ir import Ir, ir_of
@@ -31,7 +31,7 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     tasks = Tasks(ir, options, library=library)
     whole = _whole(ir, tasks, options) if task_count(ir) <= MOST_TASKS else _unread(document, tasks)
     parts, facts = engine_of(options.site, options.engine), facts_of(options.engine)
-    before = driver_pod(parts)
+    before = driver_pod(parts, facts)
     drivers = whole.drivers + Drivers(1, 1)  # the run's own
     return Demand(
         document.name,
@@ -47,7 +47,7 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
         conditional=tasks.conditional,
         later=tuple(LaterAttempts(when, pods) for when, pods in tasks.later.items()),
         refusals=(*dict.fromkeys(tasks.findings), *_cache_note(document, tasks)),
-        engine_settings=_settings(parts, options.engine),
+        engine_settings=settings_of(parts, options.engine),
         kind=document.kind,
         unseen=tuple(tasks.unseen),
         only_at_most=tasks.only_at_most,
@@ -126,11 +126,3 @@ def _cache_note(document: Document, tasks: Tasks) -> list[Finding]:
             severity="note",
         )
     ]
-
-
-def _settings(parts: Any, engine: str) -> dict[str, str]:
-    """Where the site says what each of the engine's containers uses."""
-    if engine == NO_ENGINE:
-        return {}
-    groups = {"init": parts.init, "containers": parts.containers, "output_containers": parts.output_containers}
-    return {name: f"engines.{engine}.{group}.{name}" for group, names in groups.items() for name in names}

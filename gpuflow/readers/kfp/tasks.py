@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from gpuflow.demands.model import LAUNCHER, ClaimDemand, PodSet, StepDemand, Unseen
-from gpuflow.engines import NO_ENGINE
+from gpuflow.engines import NO_ENGINE, facts_of
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle, order
 from gpuflow.pod.injected import driver_pod, engine_of
@@ -365,7 +365,7 @@ class Tasks:
 
     def _engine_pod(self, path: str, where: Where, around: Around) -> Tree:
         """A pod of Kubeflow's own; without the engine, none."""
-        pod = driver_pod(self._engine)
+        pod = driver_pod(self._engine, facts_of(self.options.engine))
         if pod is None:
             return Leaf(path, {}, 0)
         step = StepDemand(self._unique(path), (PodSet("main", 1, self._with_account(pod)),), around.copies, where=where)

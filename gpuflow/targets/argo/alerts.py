@@ -17,6 +17,7 @@ from typing import Any
 from gpuflow import alert as wording
 from gpuflow.errors import Finding
 from gpuflow.pod.injected import RESTRICTED
+from gpuflow.runtime.outcomes import EXIT_FINAL
 from gpuflow.site import Site
 from gpuflow.site.alerts import alerts_of
 from gpuflow.spec.notify import Alert, SecretValue
@@ -183,27 +184,73 @@ _WITHOUT_TAGS = "sprig.replace('{' + '{', '{\\\\u007b', "
 
 
 def _steps() -> str:
-    """The failed steps as documents, the last first. Argo lists attempts, and the groups around a step, as failed."""
+    """The failed steps as documents, and how many more there are.
+
+    Argo lists the attempts of a step, the items of a fan-out and the groups around them, in no order. Of each step, or
+    item, the last attempt is told. First comes what ended last, and each step is named before a second item of another.
+    """
     text = "workflow.failures"
     for _ in range(2):  # of two such characters side by side, the second is found in the second pass
         text = f"sprig.regexReplaceAll(`{_UNREADABLE}`, {text}, '${{1}}${{2}}?')"
     own = "filter(fromJSON(fromJSON(" + text + ")) ?? [],\n  .message != '' && !(.message matches `" + _GROUPS + "`))"
-    fields = {"step": ".displayName", "cause": _cause(".message")}
-    fields["message"] = f"sprig.trunc({wording.MOST_WORDS}, .message)"
-    latest = f"take(sortBy({own}, .finishedAt ?? '', 'desc'), {wording.MOST_STEPS})"
-    return f"map({latest},\n  ({_map(fields)} ))"
+    numbered = f"(.displayName matches `{_ATTEMPT}` ? .displayName : '(0)')"
+    attempt = {
+        "step": f"sprig.regexReplaceAll(`{_ATTEMPT}`, .displayName, '${{1}}')",
+        "number": f"int(sprig.regexReplaceAll(`{_ATTEMPT}`, {numbered}, '${{2}}'))",
+        "at": ".finishedAt ?? ''",
+        "cause": _cause(".message"),
+        "message": ".message",
+    }
+    last = {
+        "step": "#[0].step",
+        "task": f"sprig.regexReplaceAll(`{_ITEM}`, #[0].step, '')",
+        "at": "#[0].at",
+        "cause": "first(filter(#, .cause != ''))?.cause ?? 'failure'",
+        "message": f"sprig.trunc({wording.MOST_WORDS}, #[0].message)",
+    }
+    ranked = {key: f".{key}" for key in ("step", "cause", "message")}
+    ranked["order"] = "(#index == 0 ? 'first ' : 'again ') + .at + .step"
+    told = f"map({own},\n  ({_map(attempt)} ))"
+    told = f"map({_groups(told, '.step', '.number')},\n  ({_map(last)} ))"
+    told = f"map({_groups(told, '.task', '.at + .step')},\n  map(#, ({_map(ranked)} )))"
+    told = f"sortBy(flatten({told}), .order, 'desc')"
+    shown = {key: f".{key}" for key in ("step", "cause", "message")}
+    most = wording.MOST_STEPS
+    whole = {
+        "steps": f"map(take(#, {most}), ({_map(shown)} ))",
+        "more": f"(len(#) > {most} ? len(#) - {most} : 0)",
+    }
+    return f"map([{told}],\n  ({_map(whole)} ))[0]"
 
 
-_GROUPS = "^(child '.*' failed|No more retries left|Max duration limit exceeded|retry exceeded workflow deadline)"
-"""What Argo says of a group of nodes; the nodes in it are listed too."""
-_OF_MESSAGES = (
-    ("out of memory", "^main: OOMKilled "),
-    ("deadline", "^Step exceeded its deadline"),
-    ("timed out", "^Pod was active on the node longer|^main: Error .exit code 124"),
-    ("quota", '^pods "[^"]*" is forbidden: (exceeded|failed) quota'),
-    ("interruption", f"^({'|'.join(TAKEN_AWAY)}|pod deleted|main: Error .exit code (75|143))"),
+def _groups(told: str, by: str, order: str) -> str:
+    """Those with the same word together, the last of them first."""
+    return f"map(values(groupBy({told},\n  {by})), sortBy(#, {order}, 'desc'))"
+
+
+_ATTEMPT = "(?s)^(.*)[(]([0-9]+)[)]$"
+"""How Argo calls an attempt: the step, and its number. The item of a fan-out has a colon: `each(0:a)`."""
+_ITEM = "(?s)[(][0-9]+:.*$"
+_GROUPS = (
+    "^(child '.*' failed|No more retries left|retryStrategy.expression evaluated to false|Max duration limit exceeded|"
+    "Backoff would exceed max duration limit|retry exceeded workflow deadline)"
 )
-"""Causes by how Argo's message begins, where no program can write."""
+"""What Argo says of a group of nodes; the nodes in it are listed too."""
+_FINAL = f"main: [^ ]+ .exit code {EXIT_FINAL}.: gpuflow-run: [^\\n]*"
+"""How the supervisor's last sentence begins when no further attempt may run. No program writes in it."""
+_OF_MESSAGES = (
+    ("out of memory", f"^(main: OOMKilled |{_FINAL}(killed for memory|over its memory limit|ran out of memory))"),
+    ("deadline", "^Step exceeded its deadline"),
+    ("timed out", f"^(Pod was active on the node longer|main: Error .exit code 124|{_FINAL}it ran longer than )"),
+    ("quota", '^pods "[^"]*" is forbidden: (exceeded|failed) quota'),
+    (
+        "interruption",
+        f"^({'|'.join(TAKEN_AWAY)}|pod deleted|main: Error .exit code (75|143)|"
+        f"{_FINAL}(told to stop|budget of [0-9]+ interruptions is spent|[0-9]+ interruptions so far))",
+    ),
+    ("", f"^{_FINAL}[0-9]+ failures (and interruptions )?so far"),
+)
+"""Causes by how Argo's message begins, where no program can write. None: an attempt before it has the cause."""
 
 
 def _cause(message: str) -> str:
@@ -213,9 +260,10 @@ def _cause(message: str) -> str:
 
 # The text of a run's failed steps, which the group of alerts is handed.
 _READ = "fromJSON(inputs.parameters.steps)"
+_STEPS = f"{_READ}.steps"
 _DATE = f"({WHEN})"
 _FAILED = "workflow.status != 'Succeeded'"
-_RUN_CAUSE = f"(len({_READ}) > 0 ? {_READ}[0].cause : 'failure')"
+_RUN_CAUSE = f"(len({_STEPS}) > 0 ? {_STEPS}[0].cause : 'failure')"
 
 
 def _link(site: Site) -> str:
@@ -235,14 +283,16 @@ def _body(alert: Alert, pipeline: Pipeline, site: Site) -> str:
             "cause": f"({_FAILED} ? {_RUN_CAUSE} : '')",
             "date": _DATE,
             "link": _link(site),
-            "steps": f"({_FAILED} ? {_READ} : [])",
+            "steps": f"({_FAILED} ? {_STEPS} : [])",
+            "more": f"({_FAILED} ? {_READ}.more : 0)",
         }
         return _map(fields)
     assert alert.slack is not None
-    named = f"join(map({_READ}, .step), ', ')"
-    where = f"(len({_READ}) > 0 ? ' in ' + {named} : '')"
+    named = f"join(map({_STEPS}, .step), ', ')"
+    others = f"({_READ}.more > 0 ? ' and ' + string({_READ}.more) + ' more' : '')"
+    where = f"(len({_STEPS}) > 0 ? ' in ' + {named} + {others} : '')"
     first = f"({_FAILED} ? {name} + ' failed: ' + {_RUN_CAUSE} + {where} : {name} + ' succeeded')"
-    each = f"join(map({_READ}, '\\n' + .step + ': ' + .cause + ': ' + .message), '')"
+    each = f"join(map({_STEPS}, '\\n' + .step + ': ' + .cause + ': ' + .message), '')"
     said = f"({_FAILED} ? {each} : '')"
     text = f"{first} + '\\nrun ' + workflow.name + ', ' + {_DATE} + {said} + '\\n' + {_link(site)}"
     for letter, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):

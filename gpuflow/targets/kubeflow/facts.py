@@ -20,6 +20,7 @@ FACTS = EngineFacts(
     writes_active_deadline=True,
     objects_per_run=OBJECTS,
     runs_drivers=True,
+    launcher="kfp-launcher",
     requests_disk=False,
     mounts_host_paths=False,
     container_settings=f"for Argo's own, set {EXECUTOR} of the kubeflow namespace; kfp-launcher and the drivers say "

@@ -37,7 +37,7 @@ spec:
     - metadata: {name: work}
       spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
     podMetadata: {labels: {team: x}}
-    synchronization: {mutex: {name: one}}
+    synchronization: {mutexes: [{name: one}]}
     templates:
     - name: main
       parallelism: 3

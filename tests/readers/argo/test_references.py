@@ -86,7 +86,7 @@ def test_a_schedule_may_overlap_itself_unless_it_says_otherwise() -> None:
     for more in ("concurrencyPolicy: Forbid", "concurrencyPolicy: Replace", "suspend: true"):
         assert read(CRON.lstrip().replace("spec:\n", f"spec:\n  {more}\n", 1)).overlap is None
     locked = CRON.lstrip().replace(
-        "    entrypoint: a\n", "    entrypoint: a\n    synchronization: {mutex: {name: m}}\n"
+        "    entrypoint: a\n", "    entrypoint: a\n    synchronization: {mutexes: [{name: m}]}\n"
     )
     assert read(locked).overlap is None
 
@@ -171,7 +171,7 @@ spec:
     synchronization: SYNC
     container: {image: i, command: [x]}
 """
-    assert pods(text.replace("SYNC", "{mutex: {name: m}}")) == ("exact", 1)
+    assert pods(text.replace("SYNC", "{mutexes: [{name: m}]}")) == ("exact", 1)
     assert pods(text.replace("SYNC", "{mutexes: [{name: 'm-{{workflow.uid}}'}]}")) == ("exact", 1)
     semaphore = text.replace("SYNC", "{semaphores: [{configMapKeyRef: {name: limits, key: gpu}}]}")
     given = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: limits}\ndata: {gpu: '4'}\n"
