@@ -26,7 +26,7 @@ from gpuflow.targets.cron import airflow_cron
 from gpuflow.targets.frame import Request
 
 EXIT_RULES = {"always": "all_done", "failure": "all_done", "success": "none_failed"}
-WHY_ALL_DONE = "Waits until every task has ended. Airflow marks a task upstream_failed, or skipped, while others before it still run."
+WHY_ALL_DONE = "Waits until every task has ended: Airflow gives up on a task while others before it still run."
 _JSON_TYPES = {"string": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 

@@ -126,10 +126,7 @@ with DAG(
     ).expand(item=[{"suite": "mmlu"}, {"suite": "gsm8k"}])
     all_done = EmptyOperator(
         task_id="all-done",
-        doc_md=(
-            "Waits until every task has ended. Airflow marks a task upstream_failed, or skipped, while others before "
-            "it still run."
-        ),
+        doc_md="Waits until every task has ended: Airflow gives up on a task while others before it still run.",
         trigger_rule="all_done",
     )
     tidy = GpuPodOperator(

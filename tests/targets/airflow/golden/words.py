@@ -172,10 +172,7 @@ with DAG(
     )
     all_done = EmptyOperator(
         task_id="all-done",
-        doc_md=(
-            "Waits until every task has ended. Airflow marks a task upstream_failed, or skipped, while others before "
-            "it still run."
-        ),
+        doc_md="Waits until every task has ended: Airflow gives up on a task while others before it still run.",
         trigger_rule="all_done",
     )
     outcome = EmptyOperator(
