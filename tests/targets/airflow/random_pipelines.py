@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+LAST = 10_000
+"""When a held pod ends that ends after all others."""
 FORMS = ("compiled",) * 8 + ("to_dag", "standalone")
 """How the DAG is written; most often as a file of its own."""
 
@@ -195,6 +197,9 @@ def graph_of(seed: int, number: int, form: str | None = None) -> Graph:
     nodes: list[Node] = []
     for index in range(rng.randint(3, 6)):
         nodes.append(_node(rng, f"s{index}", [node.name for node in nodes], claims, stock=stock))
+    beside = rng.choice((None, None, "fails", "is skipped"))
+    if beside is not None:
+        nodes += _race(rng, [node.name for node in nodes], claims, skipped=beside == "is skipped" and not stock)
     rules = ("always", "success") if stock else ("always", "failure", "success")
     exits = {f"e{index}": rng.choice(rules) for index in range(rng.randint(0 if claims else 1, 2))}
     found = Graph(f"g{seed}-{number}", form, nodes, exits, claims)
@@ -203,12 +208,26 @@ def graph_of(seed: int, number: int, form: str | None = None) -> Graph:
         for path, pods in found.pods(node).items():
             again = node.retried or retried.get(path, False)
             for pod in pods:
-                code = int(rng.random() < 0.2)
+                code = int(rng.random() < 0.1)
                 found.codes[pod] = [1, code] if again and rng.random() < 0.7 else [code] if not again else [0]
                 if rng.random() < 0.5:
                     found.held[pod] = rng.randrange(1000)
     found.codes |= {name: [int(rng.random() < 0.1)] for name in exits}
+    if beside is not None:
+        found.codes["quick"] = [1]
+        slow = [pod for pods in found.pods(nodes[-2 if nodes[-1].name == "join" else -3]).values() for pod in pods]
+        found.held |= dict.fromkeys(slow, LAST)
     return found
+
+
+def _race(rng: random.Random, before: list[str], claims: list[str], *, skipped: bool) -> list[Node]:
+    """A step that ends at once beside one that ends last, and a step that needs both. The first fails, or is skipped,
+    and then a step runs all the same."""
+    needs = rng.sample(before, rng.choice((0, 0, 1)))
+    slow = _node(rng, "slow", [], claims, stock=skipped or not claims)
+    slow.needs, slow.when, slow.anyway = needs, None, False
+    quick, join = Node("quick", needs, when=False if skipped else None), Node("join", ["quick", "slow"])
+    return [quick, slow, join, *([Node("anyway", ["join"], anyway=True)] if skipped else [])]
 
 
 def _node(rng: random.Random, name: str, before: list[str], claims: list[str], *, stock: bool, deep: int = 0) -> Node:
