@@ -128,6 +128,11 @@ with DAG(
         retries=2,  # Airflow's own retry_delay lies between them: 5 minutes, or [core] default_task_retry_delay
         source="docs/examples/daily.yaml",
     )
+    all_done = EmptyOperator(
+        task_id="all-done",
+        doc_md="Waits until every task has ended: Airflow gives up on a task while others before it still run.",
+        trigger_rule="all_done",
+    )
     report = GpuPodOperator(
         task_id="report",
         namespace="nlp",
@@ -158,5 +163,6 @@ with DAG(
     )
 
     features >> train
-    train >> report
+    [features, train] >> all_done
+    [train, all_done] >> report
     [train, report] >> outcome

@@ -973,6 +973,11 @@ with DAG(
         source="docs/examples/finetune.yaml",
         when=param("base").is_in(["llama-3-8b", "llama-3-70b"]) & (output("train", "loss", "float") < 2.5),
     )
+    all_done = EmptyOperator(
+        task_id="all-done",
+        doc_md="Waits until every task has ended: Airflow gives up on a task while others before it still run.",
+        trigger_rule="all_done",
+    )
     notify = GpuPodOperator(
         task_id="notify",
         namespace="nlp",
@@ -1086,7 +1091,7 @@ with DAG(
         trigger_rule="all_done",
     )
 
-    ends = [report, smoke_test, approve, publish]
+    ends = [report, smoke_test, approve, publish, all_done]
     claim_corpus >> plan
     plan >> download
     [download, plan] >> tokenize_items
@@ -1101,9 +1106,28 @@ with DAG(
     quantize >> smoke_test
     [report, smoke_test] >> approve
     [approve, quantize, train] >> publish
-    ends >> notify
+    [
+        claim_corpus,
+        plan,
+        download,
+        tokenize_items,
+        tokenize,
+        sweep,
+        select,
+        train,
+        quantize,
+        evaluate_items,
+        evaluate_generate_items,
+        evaluate_generate,
+        evaluate_score,
+        report,
+        smoke_test,
+        approve,
+        publish,
+    ] >> all_done
+    all_done >> notify
     ends >> page
     ends >> tidy
-    [*ends, notify, page, tidy] >> outcome
-    [*ends, notify, page, tidy] >> delete_claim_corpus
+    [report, smoke_test, approve, publish, notify, page, tidy] >> outcome
+    [all_done, notify, page, tidy] >> delete_claim_corpus
     delete_claim_corpus >> outcome

@@ -307,6 +307,11 @@ with DAG(
         source="docs/examples/nightly.yaml",
         when=output("report", "accuracy", "float") > 0.9,
     )
+    all_done = EmptyOperator(
+        task_id="all-done",
+        doc_md="Waits until every task has ended: Airflow gives up on a task while others before it still run.",
+        trigger_rule="all_done",
+    )
     notify = GpuPodOperator(
         task_id="notify",
         namespace="nlp",
@@ -341,5 +346,6 @@ with DAG(
     train >> evaluate_items
     evaluate >> report
     report >> deploy
-    deploy >> notify
+    [fetch, tokenize, train, evaluate_items, evaluate, report, deploy] >> all_done
+    [deploy, all_done] >> notify
     [deploy, notify] >> outcome

@@ -192,18 +192,40 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         if pod is None:
             return None, None
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        beside = ""
         for wait in (1, 2, 4, 8, 15, 0):
             remote = self._asked(lambda: self.client.read_namespaced_pod(name, namespace))
             if remote is None or _has_ended(remote, PodDefaults.SIDECAR_CONTAINER_NAME):
                 return None, None
+            beside = self._why_no_sidecar(remote)
             try:
-                found = self.extract_xcom(pod=remote)
-                self.kept = kept_files.told(found, self.artifacts)
-                return self._typed_outputs(found)
+                if not beside:
+                    found = self.extract_xcom(pod=remote)
+                    self.kept = kept_files.told(found, self.artifacts)
+                    return self._typed_outputs(found)
+                self.log.warning("the outputs of pod %s cannot be read: %s", name, beside)
             except Exception as trouble:
                 self.log.warning("the outputs of pod %s could not be read: %s", name, trouble)
-                time.sleep(wait)
-        raise AirflowException(f"pod {name} succeeded, but its outputs cannot be read now; they are still in the pod")
+            time.sleep(wait)
+        because = f": {beside}" if beside else ""
+        raise AirflowException(
+            f"pod {name} succeeded, but its outputs cannot be read now; they are still in the pod{because}"
+        )
+
+    def _why_no_sidecar(self, remote: Any) -> str:
+        """Why the container that hands over the outputs does not run, as the pod says it; nothing while it does."""
+        container = PodDefaults.SIDECAR_CONTAINER_NAME
+        pod = self.client.api_client.sanitize_for_serialization(remote)
+        waiting = watching.container_state(pod, container).get("waiting")
+        if waiting is None:
+            return ""
+        image = next(each.get("image") for each in pod["spec"]["containers"] if each["name"] == container)
+        said = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+        text = f"its container {container} ({image}) does not start: {said or 'the kubelet gives no reason'}"
+        if waiting.get("reason") not in watching.IMAGE_REASONS:
+            return text
+        whose = f'the connection "{self.kubernetes_conn_id}"' if self.kubernetes_conn_id else "a Kubernetes connection"
+        return f"{text}; set xcom_sidecar_container_image in the extra of {whose} to an image that the cluster can pull"
 
     def _typed_outputs(self, found: Any) -> tuple[dict[str, Any] | None, str | None]:
         """What a program wrote, by the types of the step's outputs. A program without supervisor may write anything."""

@@ -7,15 +7,10 @@ from typing import Any
 
 KUEUE_GATE = "kueue.x-k8s.io/admission"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-STUCK_REASONS = (
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "ErrImageNeverPull",
-    "CreateContainerConfigError",
-    "CreateContainerError",
-)
-"""A container that waits for one of these may come right by itself, but not forever."""
 HOPELESS_REASONS = ("InvalidImageName",)
+IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", *HOPELESS_REASONS)
+STUCK_REASONS = (*IMAGE_REASONS[:3], "CreateContainerConfigError", "CreateContainerError")
+"""A container that waits for one of these may come right by itself, but not forever."""
 
 Body = Mapping[str, Any]
 
@@ -73,8 +68,16 @@ def describe(pod: Body) -> str:
     if "terminated" in state:
         return f"ended on {node} with exit code {state['terminated'].get('exitCode')}"
     if "running" in state:
-        return f"running on {node}{with_gpus}"
+        return f"running on {node}{with_gpus}{_stuck_beside(status)}"
     return f"starting on {node}{with_gpus}" + (f": {waiting_reason(pod)}" if waiting_reason(pod) else "")
+
+
+def _stuck_beside(status: Mapping[str, Any]) -> str:
+    """The containers beside main that cannot start, each with its reason."""
+    others = [each for each in status.get("containerStatuses") or () if each.get("name") != "main"]
+    reasons = {each.get("name"): ((each.get("state") or {}).get("waiting") or {}).get("reason") for each in others}
+    stuck = [f"{name}: {why}" for name, why in reasons.items() if why in (*STUCK_REASONS, *HOPELESS_REASONS)]
+    return f"; {', '.join(stuck)}" if stuck else ""
 
 
 def last_words(pod: Body) -> str:

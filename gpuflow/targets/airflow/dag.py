@@ -26,6 +26,7 @@ from gpuflow.targets.cron import airflow_cron
 from gpuflow.targets.frame import Request
 
 EXIT_RULES = {"always": "all_done", "failure": "all_done", "success": "none_failed"}
+WHY_ALL_DONE = "Waits until every task has ended: Airflow gives up on a task while others before it still run."
 _JSON_TYPES = {"string": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 
@@ -73,9 +74,12 @@ def dag_of(request: Request) -> Dag:
     claims = [dag.add(f"claim-{name}", (), _claim(root, name, request), []) for name in pipeline.claims]
     for task in tasks:
         _add(dag, task, request, variables, claims)
-    cleaning = {name: variables[name] for name in teardowns(pipeline)}
+    cleaning = teardowns(pipeline)
     dag.roles += _roles(pipeline, variables)
-    ends = [variables[name] for name in watched(tasks, cleaning)]
+    failing = [variables[name] for name, each in cleaning.items() if each.on_failure_fail_dagrun]
+    ends = [*(variables[name] for name in watched(tasks, cleaning)), *failing]
+    over = _all_done(dag, ends, pipeline, variables) if pipeline.exit or claims else []
+    exits = []
     for name in pipeline.exit:
         step = pipeline.effective(name)
         task = Task(root, name, step, when=None if step.when is None else root.condition(step.when))
@@ -83,12 +87,43 @@ def dag_of(request: Request) -> Dag:
         more: dict[str, Any] = {"trigger_rule": EXIT_RULES[step.on or "always"]}
         if step.on == "failure":
             more["only_after_failure"] = True
-        dag.add(name, (), Call(call.name, (), {**call.named, **more}), ends)
-    exits = [made.variable for made in dag.tasks[len(dag.tasks) - len(pipeline.exit) :]] if pipeline.exit else []
-    followed = {variable for before, after in dag.edges if after not in cleaning.values() for variable in before}
+        # What decides whether it runs is how the steps ended; `over` only says that they did.
+        before = over if step.on in (None, "always") else [*dict.fromkeys([*ends, *over])]
+        exits.append(dag.add(name, (), Call(call.name, (), {**call.named, **more}), before))
+    ignored = {variables[name] for name in cleaning} - {*failing}
+    followed = {variable for before, after in dag.edges if after not in ignored for variable in before}
     if exits or any(end in followed for end in ends) or claims:
-        _outcome(dag, [*ends, *exits], claims, pipeline, list(cleaning.values()))
+        _outcome(dag, [*ends, *exits], [*over, *exits], claims, pipeline)
     return dag
+
+
+def _all_done(dag: Dag, ends: list[str], pipeline: Pipeline, variables: dict[str, str]) -> list[str]:
+    """What is done when every task is: the tasks themselves where nothing follows one, or a task that waits for all.
+
+    The last tasks are not enough: Airflow marks a task upstream_failed, or skipped, as soon as one task before it is,
+    while others before it still run.
+    """
+    owned = {setup for each in teardowns(pipeline).values() for setup in each.setups}
+    started = {name: variables[name] for name in setups(pipeline)}
+    alone = [variable for name, variable in started.items() if name not in owned]
+    # A setup can be followed by what needs its success, and by its teardown, which waits for it.
+    every = [made.variable for made in dag.tasks if made.variable not in started.values()]
+    if set(every) == set(ends) and not alone:
+        return ends
+    named = {"task_id": _task_id(pipeline, "all-done"), "doc_md": WHY_ALL_DONE, "trigger_rule": "all_done"}
+    last = dag.add(named["task_id"], (), Call("EmptyOperator", (), named), every)
+    if alone:
+        # Without a teardown before them, Airflow would leave out exit steps and deletions when such a setup fails.
+        dag.roles = [role for role in dag.roles if role.name != "as_setup"]
+        dag.roles.append(_teardown(last, alone))
+    return [last]
+
+
+def _task_id(pipeline: Pipeline, wish: str) -> str:
+    """An id for a task that is no step, which no step has."""
+    while wish in pipeline.steps or wish in pipeline.exit:
+        wish += "-of-run"
+    return wish
 
 
 def _roles(pipeline: Pipeline, variables: dict[str, str]) -> list[Method]:
@@ -97,11 +132,14 @@ def _roles(pipeline: Pipeline, variables: dict[str, str]) -> list[Method]:
     named = {setup for each in ends.values() for setup in each.setups}
     found = [Method(Name(variables[name]), "as_setup") for name in setups(pipeline) if name not in named]
     for name, each in ends.items():
-        owned = [Name(variables[setup]) for setup in each.setups]
         more = {"on_failure_fail_dagrun": True} if each.on_failure_fail_dagrun else {}
-        given = {"setups": owned if len(owned) > 1 else owned[0], **more}
-        found.append(Method(Name(variables[name]), "as_teardown", (), given))
+        found.append(_teardown(variables[name], [variables[setup] for setup in each.setups], **more))
     return found
+
+
+def _teardown(variable: str, owned: list[str], **more: Any) -> Method:
+    names = [Name(setup) for setup in owned]
+    return Method(Name(variable), "as_teardown", (), {"setups": names if len(names) > 1 else names[0], **more})
 
 
 def _add(dag: Dag, task: Task, request: Request, variables: dict[str, str], claims: list[str]) -> None:
@@ -125,20 +163,18 @@ def _add(dag: Dag, task: Task, request: Request, variables: dict[str, str], clai
             variables[task.id] = dag.add(task.name, group, call, [])
 
 
-def _outcome(dag: Dag, ends: list[str], claims: list[str], pipeline: Pipeline, cleaning: list[str]) -> None:
-    """A last task that fails when any task did: Airflow looks at the last tasks alone. Volumes outlive `cleaning`."""
-    used = {*pipeline.steps, *pipeline.exit}
-    name = next(name for name in ("outcome", "run-outcome", "outcome-of-the-run") if name not in used)
+def _outcome(dag: Dag, ends: list[str], over: list[str], claims: list[str], pipeline: Pipeline) -> None:
+    """A last task that fails when any task did: Airflow looks at the last tasks alone. Volumes outlive `over`."""
     why = "Fails when a task of the run failed: Airflow decides by the last tasks alone."
-    named = {"task_id": name, "doc_md": why, "trigger_rule": "none_failed"}
-    last = dag.add(name, (), Call("EmptyOperator", (), named), ends)
+    named = {"task_id": _task_id(pipeline, "outcome"), "doc_md": why, "trigger_rule": "none_failed"}
+    last = dag.add(named["task_id"], (), Call("EmptyOperator", (), named), ends)
     for claim in claims:
         made = next(made for made in dag.tasks if made.variable == claim)
         task_id = f"delete-{made.call.named['task_id']}"
         named = {"task_id": task_id, "name": made.call.named["name"]}
         if "namespace" in made.call.named:
             named["namespace"] = made.call.named["namespace"]
-        dag.add(task_id, (), Call("DeleteClaim", (), {**named, "trigger_rule": "all_done"}), [*ends, *cleaning])
+        dag.add(task_id, (), Call("DeleteClaim", (), {**named, "trigger_rule": "all_done"}), over)
         dag.edges.append(((dag.tasks[-1].variable,), last))
 
 

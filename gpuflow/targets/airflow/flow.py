@@ -6,13 +6,14 @@ can hide a failure. So `watched` names every task that nothing reliable follows;
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpuflow.graph.order import order
 from gpuflow.spec import flow
 from gpuflow.spec.duration import Duration
+from gpuflow.spec.engine_words.setup_teardown import setups
 from gpuflow.spec.step import Step
 from gpuflow.targets.airflow.python import Call
 from gpuflow.targets.airflow.references import Scope, both, is_dynamic
@@ -70,9 +71,20 @@ def tasks_of(scope: Scope) -> list[Task]:
     """Every step of a pipeline and its sub-pipelines as a task, each after the ones it waits for."""
     found: dict[str, Task] = {}
     for task in _opened(scope, (), None):
+        if task.run_anyway:
+            task = replace(task, after=tuple(dict.fromkeys((*task.after, *_beside_skipped(task.after, found)))))
         skipped = any(found[need].skippable for need in task.after) and not task.run_anyway
         found[task.id] = replace(task, skippable=task.due is not None or task.lists_items or skipped)
     return list(found.values())
+
+
+def _beside_skipped(ids: tuple[str, ...], found: Mapping[str, Task]) -> Iterator[str]:
+    """What may still run when these tasks are skipped: Airflow skips one as soon as one task before it is."""
+    for task in (found[each] for each in ids):
+        if not task.run_anyway and any(found[need].skippable for need in task.after):
+            if len(task.after) > 1:
+                yield from (need for need in task.after if need not in setups(task.scope.root))
+            yield from _beside_skipped(task.after, found)
 
 
 def limits_of(scope: Scope, name: str) -> list[tuple[int, str, dict[str, list[str]]]]:

@@ -21,7 +21,7 @@ from tests.cli.commands import Gpuflow
 from tests.cli.conftest import gpuflow
 
 from .playing import Stage
-from .stand_in import GOOD, StandIn
+from .stand_in import GOOD, StandIn, _main, ended, running
 
 __all__ = ["gpuflow"]
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
@@ -102,6 +102,34 @@ def test_what_the_program_wrote_is_read_by_the_types_of_the_outputs(
     played = Stage().play(maker(outputs=outputs, retries=0))
     assert (played.state, played.result) == (state, result), played.messages
     assert words in " ".join(played.messages)
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerError"])
+def test_an_output_container_that_does_not_start_is_said_as_the_pod_says_it(
+    server: StandIn,
+    maker: Maker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    reason: str,
+) -> None:
+    """On a cluster without internet the image of Airflow's sidecar cannot be pulled: main ends well beside it."""
+    monkeypatch.setattr("gpuflow.airflow.step_pods.time.sleep", lambda seconds: None)
+    waiting = {"reason": reason, "message": 'failed to pull "alpine:3.24.2"'}
+    sidecar = {**_main({"waiting": waiting}), "name": "airflow-xcom-sidecar"}
+    both = [running(), ended(0)]
+    for sight in both:
+        sight["status"] |= {"phase": "Pending", "containerStatuses": [*sight["status"]["containerStatuses"], sidecar]}
+    server.tell(both, both)
+    played = Stage().play(maker(outputs={"n": "int"}, retries=0, kubernetes_conn_id="kubernetes_default"))
+    log = capsys.readouterr().out
+    image = server.made[0]["spec"]["containers"][-1]["image"]
+    said = f'its container airflow-xcom-sidecar ({image}) does not start: {reason}: failed to pull "alpine:3.24.2"'
+    hint = 'set xcom_sidecar_container_image in the extra of the connection "kubernetes_default"'
+    assert (played.state, len(server.made)) == ("failed", 1)
+    assert said in played.messages[-1] and said in log and "NoneType" not in log
+    assert (hint in played.messages[-1]) == ("Image" in reason)
+    # Long before that: what it costs should be seen before the work is done.
+    assert log.index(f"running on gpu-1 with 1 nvidia.com/gpu; airflow-xcom-sidecar: {reason}") < log.index(said)
 
 
 def test_standalone_says_which_images_need_gpuflow_run(gpuflow: Gpuflow, tmp_path: Path) -> None:

@@ -155,6 +155,11 @@ with DAG(
         retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
         map_index_template="{{ task.label }}",
     ).expand(item=[{"seed": 1}, {"seed": 2}])
+    all_done = EmptyOperator(
+        task_id="all-done",
+        doc_md="Waits until every task has ended: Airflow gives up on a task while others before it still run.",
+        trigger_rule="all_done",
+    )
     bye = GpuPodOperator(
         task_id="bye",
         namespace="ml",
@@ -183,5 +188,6 @@ with DAG(
     )
 
     load >> train
-    [report_draw, train] >> bye
+    [load, report_draw, train] >> all_done
+    all_done >> bye
     [report_draw, train, bye] >> outcome

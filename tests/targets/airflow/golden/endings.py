@@ -145,6 +145,11 @@ with DAG(
         ),
         source="endings.yaml",
     )
+    all_done = EmptyOperator(
+        task_id="all-done",
+        doc_md="Waits until every task has ended: Airflow gives up on a task while others before it still run.",
+        trigger_rule="all_done",
+    )
     notify = GpuPodOperator(
         task_id="notify",
         namespace="ml",
@@ -227,15 +232,16 @@ with DAG(
         trigger_rule="all_done",
     )
 
-    ends = [anyway, slow, both, notify, page, tidy]
+    ends = [anyway, slow, both, all_done]
     claim_data >> load
     load >> maybe
     maybe >> anyway
     claim_data >> slow
     [maybe, slow] >> both
-    [anyway, slow, both] >> notify
-    [anyway, slow, both] >> page
-    [anyway, slow, both] >> tidy
-    ends >> outcome
-    ends >> delete_claim_data
+    [claim_data, load, maybe, anyway, slow, both] >> all_done
+    all_done >> notify
+    ends >> page
+    ends >> tidy
+    [anyway, slow, both, notify, page, tidy] >> outcome
+    [all_done, notify, page, tidy] >> delete_claim_data
     delete_claim_data >> outcome

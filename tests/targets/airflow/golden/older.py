@@ -124,6 +124,11 @@ with DAG(
         max_active_tis_per_dagrun=1,
         map_index_template="{{ task.label }}",
     ).expand(item=[{"suite": "mmlu"}, {"suite": "gsm8k"}])
+    all_done = EmptyOperator(
+        task_id="all-done",
+        doc_md="Waits until every task has ended: Airflow gives up on a task while others before it still run.",
+        trigger_rule="all_done",
+    )
     tidy = GpuPodOperator(
         task_id="tidy",
         namespace="ml",
@@ -154,5 +159,6 @@ with DAG(
 
     load >> train
     train >> evaluate
-    evaluate >> tidy
+    [load, train, evaluate] >> all_done
+    all_done >> tidy
     [evaluate, tidy] >> outcome

@@ -153,6 +153,11 @@ with DAG(
         retries=0,
         source="setup-and-teardown.yaml",
     )
+    all_done = EmptyOperator(
+        task_id="all-done",
+        doc_md="Waits until every task has ended: Airflow gives up on a task while others before it still run.",
+        trigger_rule="all_done",
+    )
     bye = GpuPodOperator(
         task_id="bye",
         namespace="ml",
@@ -184,8 +189,9 @@ with DAG(
     [create, warm] >> train
     train >> audit
     [train, create] >> drop
-    train >> bye
-    [train, bye] >> outcome
+    [train, audit, drop] >> all_done
+    all_done >> bye
+    [train, audit, bye] >> outcome
 
     audit.as_teardown(setups=[create, warm], on_failure_fail_dagrun=True)
     drop.as_teardown(setups=create)

@@ -454,6 +454,11 @@ with DAG(
             },
         },
     )
+    all_done = EmptyOperator(
+        task_id="all-done",
+        doc_md="Waits until every task has ended: Airflow gives up on a task while others before it still run.",
+        trigger_rule="all_done",
+    )
     tidy = KubernetesPodOperator(
         task_id="tidy",
         namespace="ml",
@@ -507,5 +512,6 @@ with DAG(
     train >> fan
     fan >> ask
     [ask, fan] >> gather
-    gather >> tidy
+    [plan, train, fan, ask, gather] >> all_done
+    all_done >> tidy
     [gather, tidy] >> outcome

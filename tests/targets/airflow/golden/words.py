@@ -170,6 +170,11 @@ with DAG(
         on_kill_action="keep_pod",
         container_logs=["main", "proxy"],
     )
+    all_done = EmptyOperator(
+        task_id="all-done",
+        doc_md="Waits until every task has ended: Airflow gives up on a task while others before it still run.",
+        trigger_rule="all_done",
+    )
     outcome = EmptyOperator(
         task_id="outcome",
         doc_md="Fails when a task of the run failed: Airflow decides by the last tasks alone.",
@@ -185,6 +190,7 @@ with DAG(
     claim_scratch >> each
     each >> ask
     claim_scratch >> utcnow
+    [claim_scratch, each, ask, utcnow] >> all_done
     [ask, utcnow] >> outcome
-    [ask, utcnow] >> delete_claim_scratch
+    all_done >> delete_claim_scratch
     delete_claim_scratch >> outcome
