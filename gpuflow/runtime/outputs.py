@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 
-from gpuflow.runtime import files
+from gpuflow.runtime import files, processes
 from gpuflow.runtime.directory import discard
 from gpuflow.runtime.options import OUTPUT_TYPES, BadOption
 from gpuflow.runtime.records import Kept
@@ -150,6 +150,57 @@ def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any], e
             number_for_kubeflow(output, text)
         values[output.name] = Kept(type=output.kind, value=text, sha256=hashlib.sha256(text.encode()).hexdigest())
     return values
+
+
+class Witness:
+    """Whether processes that the command left behind were at work on an output when they had to be killed.
+
+    That is so when it changed while only they were left, when one of them has it open for writing, and when one is a
+    shell whose words name it. What none of these shows cannot be known: a daemon may well be left behind.
+    """
+
+    def __init__(self, outputs: Sequence[Output], folder: str) -> None:
+        self._places = {output.name: os.path.realpath(output.place(folder)) for output in outputs}
+        self._words = {output.name: f"GPUFLOW_OUTPUTS/{output.name}" for output in outputs if output.path is None}
+        self._looks: dict[str, Any] = {}
+        self._killed: processes.Processes = {}
+        self._said: str | None = None
+
+    def look(self) -> None:
+        """What the outputs are now."""
+        self._looks = {name: _looks(place) for name, place in self._places.items()}
+
+    def question(self, found: processes.Processes) -> None:
+        """These are about to be killed."""
+        self._killed = found
+        for process in found.values():
+            held = processes.written_by(process.pid)
+            words = processes.shell_words(process.pid).replace("}", "")
+            for name, place in self._places.items():
+                if any(path == place or path.startswith(f"{place}/") for path in held):
+                    self._say(name, f"{process} had it open for writing")
+                elif any(_names(words, text) for text in (place, self._words.get(name)) if text):
+                    self._say(name, f"the words of {process} name it")
+
+    def testimony(self) -> str | None:
+        """Why an output cannot be taken for whole, now that they are killed; None when nothing speaks against it."""
+        for name, place in self._places.items():
+            if self._looks.get(name) != _looks(place):
+                self._say(name, f"it changed after the command had ended, while {processes.spoken(self._killed)} ran")
+        return self._said
+
+    def _say(self, name: str, why: str) -> None:
+        self._said = self._said or (
+            f'the output "{name}" may be half written: the command ended with 0 and left processes behind, which had '
+            f"to be killed, and {why}; let the command wait for them"
+        )
+
+
+def _names(words: str, path: str) -> bool:
+    """Whether words name a path or something below it, and not only one that begins alike."""
+    import re
+
+    return re.search(rf"{re.escape(path)}(?![\w.-])", words) is not None
 
 
 def fitting(marker: Mapping[str, Kept], declared: Sequence[Output]) -> dict[str, Kept]:
