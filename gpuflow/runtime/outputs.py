@@ -251,13 +251,26 @@ def typed(output: Output, text: str) -> Any:
         if output.kind == "int":
             return int(text.strip())
         if output.kind == "float":
-            return float(text.strip())
-        value = json.loads(text.strip().lower() if output.kind == "bool" else text)
+            return _finite(text.strip())
+        words = text.strip().lower() if output.kind == "bool" else text
+        value = json.loads(words, parse_float=_finite, parse_constant=_finite)
         if output.kind == "bool" and not isinstance(value, bool):
             raise ValueError
         return value
+    except OverflowError as refusal:
+        raise BadOutput(f'the output "{output.name}" of type {output.kind} is {text[:80]!r}: {refusal}') from None
     except (ValueError, RecursionError):
         raise BadOutput(f'the output "{output.name}" is not of type {output.kind}: {text[:80]!r}') from None
+
+
+def _finite(text: str) -> float:
+    """A number that JSON has too: engines and readers of other languages go by that."""
+    value = float(text)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise OverflowError(
+            "NaN and infinity are no numbers in JSON, and whoever reads them there fails; make it a string"
+        )
+    return value
 
 
 def number_for_kubeflow(output: Output, text: str) -> None:

@@ -36,6 +36,7 @@ ALL = (
         "notice",
         "told to stop between regular saves, perhaps while one is on its way to the store",
         [Start(node, "--every", "1h") for node in NODES[:2]],
+        steps=1,
         overlap=False,
     ),
     Scenario(
