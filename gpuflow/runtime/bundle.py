@@ -22,15 +22,40 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FIRST = """\
+import sys
+
+if sys.version_info < (3, 8):
+    import os
+
+    said = "gpuflow-run: %s is Python %d.%d, and 3.8 or newer is needed: install one in the image" % (
+        (sys.executable,) + tuple(sys.version_info[:2])
+    )
+    if __name__ != "__main__":
+        raise ImportError(said)
+    words = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
+    log = os.environ.get("GPUFLOW_RUN_TERMINATION_LOG", "/dev/termination-log")
+    for at, word in enumerate(words):
+        if word == "--termination-log":
+            log = "".join(words[at + 1 : at + 2])
+        elif word.startswith("--termination-log="):
+            log = word.split("=", 1)[1]
+    sys.stderr.write(said + "\\n")
+    if os.path.exists(log):
+        try:
+            with open(log, "w") as last:
+                last.write(said + "\\n")
+        except (IOError, OSError):
+            pass
+    sys.exit(79)
 if __name__ == "__main__":
     import _signal
 
     _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGTERM, _signal.SIGINT))
 """
+"""What older Pythons read too, 2.7 among them: none of the words above is newer, and `MODULES` is only text."""
 ANNOTATION = "gpuflow.dev/runtime-digest"
 _LEFT_OUT = ("bundle", "wrapping")
 _LOADER = """\
-import sys
 from importlib.machinery import ModuleSpec
 
 
@@ -57,6 +82,10 @@ if __name__ == "__main__":
 IMPORTABLE = f'''\
 """Checkpointing for scripts in images without gpuflow: from gpuflow_runtime import checkpointing"""
 
+import sys
+
+if sys.version_info < (3, 8):
+    raise ImportError("gpuflow_runtime needs Python 3.8 or newer, and this is %d.%d" % tuple(sys.version_info[:2]))
 try:
     from gpuflow.runtime.saving import Checkpointing, checkpointing
 except ImportError:

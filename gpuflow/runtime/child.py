@@ -22,6 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gpuflow.runtime.outputs import Witness
+
 __all__ = ["STOPS", "Child", "block_signals", "say", "stop_is_pending", "wake"]
 
 _TAIL = 64 << 10
@@ -144,16 +146,29 @@ class Child:
             ours.update((pid, found[pid]) for pid in found if self._mark in processes.marks(pid))
         return ours
 
-    def end(self, patience: float, limit: float = 5.0) -> tuple[processes.Processes, processes.Processes]:
+    def end(
+        self, patience: float, limit: float = 5.0, witness: Witness | None = None
+    ) -> tuple[processes.Processes, processes.Processes]:
         """Leave nothing behind: a while for the rest to end by itself, then SIGKILL. What was killed, and what is left.
 
         After `limit` seconds what is left waits in the kernel or belongs to another user: nobody can end it from here.
+        `witness` looks at the outputs at first, again when one that was left behind has ended by itself, and at those
+        who must be killed.
         """
         until = time.monotonic() + patience
-        while time.monotonic() < until and (self.code is None or self.members()):
+        found = first = self.members()
+        if found and witness is not None:
+            witness.look()
+        while time.monotonic() < until and (self.code is None or found):
             time.sleep(0.01)
             self.reap()
-        found = self.members()
+            found = self.members()
+            if witness is not None and not first.keys() <= found.keys():
+                first = {pid: process for pid, process in first.items() if pid in found}
+                witness.look()
+        if found and witness is not None:
+            witness.question(found)
+            found = self.members()
         if self.code is None and self.pid not in found:
             self._group(signal.SIGKILL)  # /proc cannot be read here
         left = processes.end(self.members, limit) if found else {}

@@ -53,6 +53,9 @@ def diagnose(
         return Verdict(OUT_OF_MEMORY, "a process of it was killed for memory")
     if verdict.outcome == FINAL:
         return verdict
+    if code == 143 and verdict.outcome == INTERRUPTED:
+        # The table's words are of a pod that was told. Here the supervisor would know.
+        verdict = Verdict(INTERRUPTED, "so ends a program after SIGTERM, though its supervisor did not tell it to stop")
     for outcome, because, pattern in WORDS:
         if re.search(pattern, last_words):
             return Verdict(outcome, because)

@@ -65,7 +65,8 @@ class Directory:
         self._remarked: set[str] = set()
         self.uid: int | None = None
         """Whose our own files are here, once that is known: what another user wrote about us is not believed."""
-        self._dotted: dict[int, int] = {}
+        self._names: dict[int, tuple[int, str]] = {}
+        """By its inode: when each entry was born, and its name at the look before."""
         self._scanned: dict[str, dict[str, int]] = {}
         self._there: dict[str, dict[str, int]] = {}
         self._unwritten: dict[str, dict[str, Any]] = {}
@@ -140,7 +141,7 @@ class Directory:
         return f"{entry.name} is an empty folder" if not count and os.path.isdir(entry.path) else None
 
     def look(self, renamed: Iterable[str] = (), *, deaf: bool = False) -> None:
-        """Find newly finished entries: those renamed, marked, or seen under a dotted name by the look before.
+        """Find newly finished entries: those renamed, marked, or seen under another name by the look before.
 
         When no one tells of renames (`deaf`), a file's own times do: writing sets both, renaming only the second.
         """
@@ -155,21 +156,23 @@ class Directory:
                 found = list(listing)
         except OSError:
             return
-        dotted: dict[int, int] = {}
+        names: dict[int, tuple[int, str]] = {}
         scanned: dict[str, dict[str, int]] = {}
+        there = {item.name for item in found}
         for item in found:
             try:
+                names[item.inode()] = (fingerprint.born(item.path), item.name)
                 if item.name.startswith("."):
-                    dotted[item.inode()] = fingerprint.born(item.path)
-                elif item.name not in told and self._was_dotted(item):
+                    continue
+                if item.name not in told and self._had_another_name(item, there):
                     self.record(item.name, fresh=True)
                     scanned[item.name] = self.key(item.name) or {}
                 elif self._marked(item.name) or (deaf and self._was_renamed(item)):
                     self.record(item.name)
             except OSError:
                 continue
-        # Only what is dotted now: numbers of files that are gone are given to others.
-        self._dotted, self._scanned = dotted, scanned
+        # Only what is there now: numbers of files that are gone are given to others.
+        self._names, self._scanned = names, scanned
 
     def remember(self) -> None:
         """What lies here now was not renamed later, whatever its times say."""
@@ -269,14 +272,32 @@ class Directory:
     def _marked(self, name: str) -> bool:
         return os.path.lexists(os.path.join(self.path, name, self.marker))
 
-    def _was_dotted(self, item: os.DirEntry[str]) -> bool:
-        return item.inode() in self._dotted and self._dotted[item.inode()] == fingerprint.born(item.path)
+    def _had_another_name(self, item: os.DirEntry[str], there: set[str]) -> bool:
+        """Whether the look before saw it under a dotted name, or under one that is gone: then it was renamed."""
+        born, name = self._names.get(item.inode(), (-1, ""))
+        if born != fingerprint.born(item.path) or name == item.name:
+            return False
+        # Without births, the number of a file that is gone may be another's by now.
+        return name.startswith(".") or (born > 0 and name not in there)
 
     def _was_renamed(self, item: os.DirEntry[str]) -> bool:
         status = item.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode) or status.st_ctime_ns <= status.st_mtime_ns:
             return False
         return not fingerprint.same(self._there.get(item.name), self.key(item.name))
+
+    def unsure(self) -> list[str]:
+        """Files that came since `remember` and of which nothing shows whether they were renamed or written in place.
+
+        That is so when the last write and the rename have one time, which on Linux is a tick of some milliseconds.
+        """
+        known, names = {entry.name for entry in self.finished()}, []
+        with contextlib.suppress(OSError):
+            for name in sorted(os.listdir(self.path)):
+                key = None if name.startswith(".") or name in known else self.key(name)
+                if key and "size" in key and not fingerprint.same(self._there.get(name), key):
+                    names.append(name)
+        return names
 
 
 def _is_whole(record: dict[str, Any]) -> bool:

@@ -203,7 +203,7 @@ def _node_of_rank(pods: Sequence[Object], rank: int, kind: GangKind, first_ranks
     for pod in pods:
         labels = pod["metadata"].get("labels") or {}
         index, first = str(labels.get(kind.rank, "")), first_ranks.get(str(labels.get(kind.role)))
-        if first is not None and index.isdigit() and first + int(index) == rank and _node(pod):
+        if first is not None and index.isascii() and index.isdigit() and first + int(index) == rank and _node(pod):
             found.add(_node(pod))
     return found.pop() if len(found) == 1 else None
 

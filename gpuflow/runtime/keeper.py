@@ -82,12 +82,17 @@ class Keeper:
         """Whether one try after the other came no further, for as long as storage may fail."""
         self._told = self._finishing = False
         self._wait = FIRST_WAIT
-        self._next_upload = self._next_question = 0.0
+        self._rest = (0.0, 0.0)
+        """Since when to wait after storage failed, and for how long."""
+        self._next_regular = self._next_question = 0.0
         self._pending: Pending | None = None
         self._unpruned: str | None = None
         self._refused: dict[str, dict[str, int]] = {}
         self._look_hard = self._removed = self._newer = self._said_stuck = False
+        self._unheard = False
+        """Whether renames may have been missed."""
         self._watch: Watch | None = None
+        self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
     @property
@@ -104,14 +109,18 @@ class Keeper:
         self.directory.remember()
         self._watch = Watch(self.directory.path)
         if not self._watch.hears:
-            self.say("inotify cannot be had here; quick saves may be found late, or only by their marker")
+            self.say(
+                "inotify cannot be had here now (other programs of this user may hold all that "
+                "fs.inotify.max_user_instances allows); until it can, saves are found late, and a file that is renamed "
+                "at once after it was written may not be found"
+            )
         self._thread.start()
 
     def hurry(self, deadline: float) -> None:
         """There is notice: upload what is finished at once and as fast as can be, and nothing after `deadline`."""
         self._told = True
         self._deadline = deadline
-        self._next_upload, self._wait = 0.0, FIRST_WAIT
+        self._rest, self._wait = (0.0, 0.0), FIRST_WAIT
         self._wake()
 
     def finish(self, deadline: float | None = None) -> None:
@@ -123,7 +132,7 @@ class Keeper:
         self._limit.progress()
         self._tries.progress()
         self._in_vain = False
-        self._next_upload, self._wait = 0.0, FIRST_WAIT
+        self._rest, self._wait = (0.0, 0.0), FIRST_WAIT
         self._finishing = True
         self._wake()
 
@@ -156,7 +165,31 @@ class Keeper:
                 self._complain(f"{type(surprise).__name__}: {surprise}")
                 time.sleep(0.2)
             if self._ended(last):
-                return
+                break
+        if self._unheard and self.lost is None:
+            self._say_what_is_unsure()
+        with self._closing:
+            # A user has few of them, and an attempt that is repeated here needs one of its own.
+            watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+
+    def _say_what_is_unsure(self) -> None:
+        names = self.directory.unsure()
+        if names:
+            which = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            self.say(
+                f"not kept, since without inotify nothing shows whether it was renamed or is half written: {which}; a "
+                "directory with the marker, and what the Python API saves, is found all the same"
+            )
+
+    @property
+    def _next_upload(self) -> float:
+        """When to try next. Asked anew each time: notice, or the program's end, may have come during the last try."""
+        most = 1.0 if self._told else 5.0 if self._finishing else LONGEST_WAIT
+        since, wait = self._rest
+        again = since + min(wait, most)
+        return again if self._told or self._finishing else max(again, self._next_regular)
 
     def _ended(self, last: bool) -> bool:
         """Whether that was the last turn; if so, what could not be kept is said."""
@@ -172,11 +205,12 @@ class Keeper:
         return True
 
     def _wake(self) -> None:
-        if self._watch is not None:
-            self._watch.wake()
+        with self._closing:
+            if self._watch is not None:
+                self._watch.wake()
 
     def _turn(self, last: bool) -> None:
-        self._look(0.0 if last and self._next_upload == 0.0 else None)
+        self._look(0.0 if last and time.monotonic() >= self._next_upload else None)
         entry = self._newest()
         if entry is not None and time.monotonic() >= self._next_upload:
             if self.store is not None:
@@ -192,12 +226,14 @@ class Keeper:
         assert self._watch is not None
         if seconds is None:
             weak = self.directory.occupancy is not None and self.directory.occupancy.weak
-            pause = min(_LOOK if self._watch.hears else _LOOK_DEAF, BEAT if weak else _LOOK)
+            pause = min(_LOOK if self._watch.hears and not self._removed else _LOOK_DEAF, BEAT if weak else _LOOK)
             until = min(time.monotonic() + pause, self._next_upload) if self._newest() else time.monotonic() + pause
             seconds = until - time.monotonic()
         renamed = self._watch.wait(seconds)
         self._follow_directory(self._watch)
-        self.directory.look(renamed, deaf=self._look_hard or self._watch.missed or not self._watch.hears)
+        deaf = self._look_hard or self._watch.missed or not self._watch.hears
+        self._unheard = self._unheard or deaf
+        self.directory.look(renamed, deaf=deaf)
         self._look_hard = self._watch.missed = False
         while self.directory.remarks:
             self.say(self.directory.remarks.pop(0))
@@ -224,17 +260,18 @@ class Keeper:
             if not self._removed:
                 self.say(f"{self.directory.path} was removed; no checkpoint can be kept until it is there again")
             self._removed = True
+            watch.renew()
             return
-        self.directory.prepare()
         watch.renew()
+        self.directory.prepare()
         self._removed, self._look_hard = False, True
         if self.directory.occupancy is not None:
             self.directory.occupancy.renew()
             self.directory.occupancy.write_again()
         self.publish()
         self.say(
-            f"{self.directory.path} was removed and made anew; it is watched again. A directory that was renamed "
-            "into it before now is found only by its marker"
+            f"{self.directory.path} was removed and made anew; it is watched again. What was renamed into it before "
+            "now is found by its times or its marker only"
         )
 
     def _newest(self) -> Entry | None:
@@ -265,12 +302,12 @@ class Keeper:
             self._drop(store)
         except transfer.Vanished:
             self._drop(store)
-            self._next_upload = 0.0
+            self._rest = (0.0, 0.0)
             if fingerprint.same(self.directory.key(entry.name), entry.key):
                 self._complain(f"{entry.name} is called finished, but changes while it is read; it is tried again")
                 self._back_off()
         except transfer.Abandoned:
-            self._next_upload = time.monotonic() + 1.0
+            self._rest = (time.monotonic(), 1.0)
         except Lost as loss:
             self._give_up(str(loss))
             self._drop(store)
@@ -289,7 +326,7 @@ class Keeper:
             if entry.stall_seconds is not None:
                 self.stall_seconds = interval.blended(self.stall_seconds, entry.stall_seconds)
             self.publish()
-            self._next_upload = began + self.every
+            self._next_regular = began + self.every
             self._unpruned = pending.name
             discard(pending.copy)
             self._pending = None
@@ -380,7 +417,7 @@ class Keeper:
         except transfer.Refused:
             self._refused[entry.name] = entry.key
         except transfer.Abandoned:
-            self._next_upload = 0.0
+            self._rest = (0.0, 0.0)
         except (transfer.Vanished, OSError) as refusal:
             self._back_off()
             if self._finishing:
@@ -407,8 +444,7 @@ class Keeper:
         return self.lost is None and not self._told and not self._over()
 
     def _back_off(self) -> None:
-        most = 1.0 if self._told else 5.0 if self._finishing else LONGEST_WAIT
-        self._next_upload = time.monotonic() + min(self._wait, most)
+        self._rest = (time.monotonic(), self._wait)
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
     def _prune(self, store: Store) -> None:

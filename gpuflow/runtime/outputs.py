@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 
-from gpuflow.runtime import files
+from gpuflow.runtime import files, processes
 from gpuflow.runtime.directory import discard
 from gpuflow.runtime.options import OUTPUT_TYPES, BadOption
 from gpuflow.runtime.records import Kept
@@ -152,6 +152,57 @@ def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any], e
     return values
 
 
+class Witness:
+    """Whether processes that the command left behind were at work on an output when they had to be killed.
+
+    That is so when it changed while only they were left, when one of them has it open for writing, and when one is a
+    shell whose words name it. What none of these shows cannot be known: a daemon may well be left behind.
+    """
+
+    def __init__(self, outputs: Sequence[Output], folder: str) -> None:
+        self._places = {output.name: os.path.realpath(output.place(folder)) for output in outputs}
+        self._words = {output.name: f"GPUFLOW_OUTPUTS/{output.name}" for output in outputs if output.path is None}
+        self._looks: dict[str, Any] = {}
+        self._killed: processes.Processes = {}
+        self._said: str | None = None
+
+    def look(self) -> None:
+        """What the outputs are now."""
+        self._looks = {name: _looks(place) for name, place in self._places.items()}
+
+    def question(self, found: processes.Processes) -> None:
+        """These are about to be killed."""
+        self._killed = found
+        for process in found.values():
+            held = processes.written_by(process.pid)
+            words = processes.shell_words(process.pid).replace("}", "")
+            for name, place in self._places.items():
+                if any(path == place or path.startswith(f"{place}/") for path in held):
+                    self._say(name, f"{process} had it open for writing")
+                elif any(_names(words, text) for text in (place, self._words.get(name)) if text):
+                    self._say(name, f"the words of {process} name it")
+
+    def testimony(self) -> str | None:
+        """Why an output cannot be taken for whole, now that they are killed; None when nothing speaks against it."""
+        for name, place in self._places.items():
+            if self._looks.get(name) != _looks(place):
+                self._say(name, f"it changed after the command had ended, while {processes.spoken(self._killed)} ran")
+        return self._said
+
+    def _say(self, name: str, why: str) -> None:
+        self._said = self._said or (
+            f'the output "{name}" may be half written: the command ended with 0 and left processes behind, which had '
+            f"to be killed, and {why}; let the command wait for them"
+        )
+
+
+def _names(words: str, path: str) -> bool:
+    """Whether words name a path or something below it, and not only one that begins alike."""
+    import re
+
+    return re.search(rf"{re.escape(path)}(?![\w.-])", words) is not None
+
+
 def fitting(marker: Mapping[str, Kept], declared: Sequence[Output]) -> dict[str, Kept]:
     """Of a marker's outputs those that the step has, as it has them; BadOutput for one of another type."""
     given = {}
@@ -200,20 +251,31 @@ def typed(output: Output, text: str) -> Any:
         if output.kind == "int":
             return int(text.strip())
         if output.kind == "float":
-            return float(text.strip())
-        value = json.loads(text.strip().lower() if output.kind == "bool" else text)
+            return _finite(text.strip())
+        words = text.strip().lower() if output.kind == "bool" else text
+        value = json.loads(words, parse_float=_finite, parse_constant=_finite)
         if output.kind == "bool" and not isinstance(value, bool):
             raise ValueError
         return value
+    except OverflowError as refusal:
+        raise BadOutput(f'the output "{output.name}" of type {output.kind} is {text[:80]!r}: {refusal}') from None
     except (ValueError, RecursionError):
         raise BadOutput(f'the output "{output.name}" is not of type {output.kind}: {text[:80]!r}') from None
+
+
+def _finite(text: str) -> float:
+    """A number that JSON has too: engines and readers of other languages go by that."""
+    value = float(text)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise OverflowError("JSON has no NaN and no infinity, and whoever reads it there fails; make it a string")
+    return value
 
 
 def number_for_kubeflow(output: Output, text: str) -> None:
     """BadOutput for a number or a bool that Python reads and KFP does not, or reads as another one.
 
     KFP's launcher reads it with Go's strconv after the step has ended well (metadata/converter.go, TextToPbValue), and
-    hands every number on as a double in JSON, where there is no NaN and no infinity: the *reader's* driver would fail.
+    hands every number on as a double in JSON.
     """
     import re
 
@@ -225,10 +287,7 @@ def number_for_kubeflow(output: Output, text: str) -> None:
         elif abs(int(bare)) > KUBEFLOW_EXACT:
             why = f"Kubeflow's numbers are exact up to {KUBEFLOW_EXACT} only; declare the output as string"
     elif output.kind == "float":
-        value = float(text.strip())
-        if value != value or value in (float("inf"), float("-inf")):
-            why = "Kubeflow has no such number, and the step that reads it would fail; declare the output as string"
-        elif not bare.isascii() or not bare:
+        if not bare.isascii() or not bare:
             why = "Kubeflow reads numbers of the digits 0 to 9 only"
     elif output.kind == "bool" and bare not in ("true", "True", "TRUE", "false", "False", "FALSE"):
         why = "Kubeflow reads true and false only"

@@ -100,6 +100,23 @@ def is_shell(pid: int) -> bool:
     return any(os.path.basename(os.fsdecode(word)).lstrip("-") in _SHELLS for word in words)
 
 
+def written_by(pid: int) -> set[str]:
+    """The files that a process has open for writing, as far as they are ours to see."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                flags = _read(f"/proc/{pid}/fdinfo/{number}").partition(b"flags:")[2].split()[0]
+                if int(flags, 8) & (os.O_WRONLY | os.O_RDWR):
+                    found.add(os.readlink(f"/proc/{pid}/fd/{number}"))
+    return found
+
+
+def shell_words(pid: int) -> str:
+    """What a shell was told to do in its own words; nothing for another program."""
+    return _read(f"/proc/{pid}/cmdline").decode("utf-8", "replace") if is_shell(pid) else ""
+
+
 # -- the mark
 
 

@@ -17,13 +17,14 @@ from gpuflow.runtime.store import Memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from gpuflow.runtime.directory import Directory
     from gpuflow.runtime.keeper import Keeper
     from gpuflow.runtime.ledger import History, Ledger
     from gpuflow.runtime.memory_watch import Watch
     from gpuflow.runtime.options import Options
+    from gpuflow.runtime.outputs import Output
     from gpuflow.runtime.restoring import Restored
     from gpuflow.runtime.store import Store
 
@@ -69,6 +70,8 @@ class Running:
         self._ends_at: float | None = None
         """When `--timeout` is over."""
         self._timed_out = False
+        self.outputs: Sequence[Output] = ()
+        """What must be whole for a success."""
 
     def run(self) -> Ending:
         """Start it, keep its checkpoints, and say how it ended."""
@@ -138,8 +141,13 @@ class Running:
             restoring.write_owner(self.directory, self.ledger, child.pid if child.own_group else None)
         self._supervise(child)
         told = self.deadline is not None
+        witness = None
         if self.deadline is None:
-            ended, left = child.end(_LEFTOVERS)
+            if self.outputs and child.code == 0:
+                from gpuflow.runtime.outputs import Witness
+
+                witness = Witness(self.outputs, self.outputs_dir)
+            ended, left = child.end(_LEFTOVERS, witness=witness)
         else:
             now = time.monotonic()
             ended, left = child.end(min(_LEFTOVERS, self._program_deadline - now), max(0.2, self.deadline - now))
@@ -149,6 +157,9 @@ class Running:
             say(f"ended what the command left behind: {processes.spoken(ended)}")
         child.drain()
         ending = self._judge(child, kills, told=told)
+        if ended and witness is not None and ending.outcome == SUCCEEDED:
+            torn = witness.testimony()
+            ending = ending if torn is None else Ending(RETRYABLE, torn, child.code)
         self._ended(ending)
         self._finish_keeper()
         if self.keeper is not None and self.keeper.lost is not None:

@@ -340,7 +340,7 @@ class Checkpointing:
         numbers = [
             int(entry.name[len(PREFIX) :])
             for entry in self.directory.finished()
-            if entry.name.startswith(PREFIX) and entry.name[len(PREFIX) :].isdigit()
+            if entry.name.startswith(PREFIX) and _is_number(entry.name[len(PREFIX) :])
         ]
         return f"{PREFIX}{1 + max(numbers, default=0):08d}"
 
@@ -356,7 +356,7 @@ class Checkpointing:
         """At a desk nobody else clears what a killed program left half-written; with a supervisor, that does."""
         for name in os.listdir(self.directory.attempt_folder):
             pid = name[: -len(".part")].rpartition(".")[2] if name.endswith(".part") else ""
-            if pid.isdigit() and attempt_folder.process_began(int(pid)) is None:
+            if _is_number(pid) and attempt_folder.process_began(int(pid)) is None:
                 discard(self.directory.temporary(name))
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
@@ -383,3 +383,8 @@ class Checkpointing:
 def say(sentence: str) -> None:
     """One line for whoever reads the program's log."""
     print(f"gpuflow: {sentence}", file=sys.stderr, flush=True)
+
+
+def _is_number(text: str) -> bool:
+    """Of the digits 0 to 9: `isdigit` alone says yes to others too, such as ², which are no numbers."""
+    return text.isascii() and text.isdigit()

@@ -140,6 +140,7 @@ class Attempt:
             self._bring(inputs, ledger)
         delivery.look()
         running = self._run_of(delivery.folder, ledger, history, restored)
+        running.outputs = delivery.declared
         try:
             ending = self._agreed(running, running.run())
         finally:

@@ -13,13 +13,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_MOVED_TO, _DELETE_SELF, _MOVE_SELF = 0x80, 0x400, 0x800
+_MOVED_TO, _CREATE, _DELETE_SELF, _MOVE_SELF = 0x80, 0x100, 0x400, 0x800
 _OVERFLOW, _IGNORED = 0x4000, 0x8000
 _NONBLOCK_CLOEXEC = 0o2004000
 
 
 class Watch:
-    """The names that were renamed into one directory. Without inotify it only waits, and hears nothing."""
+    """The names that were renamed into one directory. Without inotify it only waits, and hears nothing.
+
+    A user has few instances of inotify (128 by default, and all pods of a node may be one user to it): where none can
+    be had now, each wait asks again.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -27,7 +31,7 @@ class Watch:
         self.missed = False
         """Whether the kernel had more to tell than it keeps; cleared by the one who looks for himself."""
         self._library: Any = None
-        self._number = -1
+        self._number = self._parent = -1
         self._watched: tuple[int, int, int] | None = None
         # One byte in this pipe ends a wait early.
         self._listen, self._speak = os.pipe()
@@ -39,7 +43,7 @@ class Watch:
             self._library = ctypes.CDLL(None, use_errno=True)
             self.handle = self._library.inotify_init1(_NONBLOCK_CLOEXEC)
         except (ImportError, OSError, AttributeError):
-            self.handle = -1
+            self._library = None
         self.renew()
 
     @property
@@ -48,14 +52,23 @@ class Watch:
 
     def gone(self) -> bool:
         """Whether what is watched is no longer what stands at the path: removed, or made anew."""
-        return _place(self.path) != self._watched
+        return self._watched is None or _place(self.path) != self._watched
 
     def renew(self) -> bool:
-        """Watch what stands at the path now; False when there is nothing."""
+        """Watch what stands at the path now; False when there is nothing, and then its coming back ends a wait."""
         self._watched = _place(self.path)
         if self._watched is None:
+            if self.hears and self._parent < 0:
+                self._parent = self._add(os.path.dirname(self.path), _CREATE | _MOVED_TO)
             return False
-        if self.hears and self._add() < 0:
+        if not self.hears:
+            return True
+        if self._parent >= 0:
+            self._library.inotify_rm_watch(self.handle, self._parent)
+            self._parent = -1
+        # Its own removal is asked for only to be woken by it.
+        self._number = self._add(self.path, _MOVED_TO | _DELETE_SELF | _MOVE_SELF)
+        if self._number < 0:
             os.close(self.handle)
             self.handle = -1
         return True
@@ -67,6 +80,10 @@ class Watch:
 
     def wait(self, timeout: float) -> list[str]:
         """Names renamed into the directory since the last call; waits for one up to `timeout` seconds."""
+        if not self.hears and self._library is not None:
+            self.handle = self._library.inotify_init1(_NONBLOCK_CLOEXEC)
+            if self.hears and not self.gone():
+                self.missed = self.renew()
         handles = [self._listen] + ([self.handle] if self.hears else [])
         ready, _, _ = select.select(handles, [], [], max(0.0, timeout))
         if self._listen in ready:
@@ -93,11 +110,8 @@ class Watch:
                 os.close(handle)
         self.handle = self._listen = self._speak = -1
 
-    def _add(self) -> int:
-        # Its own removal is asked for only to be woken by it.
-        wanted = _MOVED_TO | _DELETE_SELF | _MOVE_SELF
-        self._number = self._library.inotify_add_watch(self.handle, os.fsencode(self.path), wanted)
-        return self._number
+    def _add(self, path: str, wanted: int) -> int:
+        return int(self._library.inotify_add_watch(self.handle, os.fsencode(path), wanted))
 
 
 def _place(path: str) -> tuple[int, int, int] | None:

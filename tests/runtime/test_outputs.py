@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from gpuflow.runtime.options import BadOption
-from gpuflow.runtime.outputs import BadOutput, Output, collect, deliver, pairs, parse, typed
+from gpuflow.runtime.outputs import BadOutput, Output, Witness, collect, deliver, pairs, parse, typed
 from gpuflow.runtime.records import Kept
 from tests.runtime.harness import run, shell, start
 
@@ -122,7 +123,7 @@ def test_an_output_that_whoever_succeeded_did_not_leave_is_named(tmp_path: Path)
     ("kind", "text"),
     [
         *(("int", text) for text in ("1_000", "\x1f5", "１２", "9007199254740993", "9223372036854775808")),
-        *(("float", text) for text in ("nan", "NaN", "-inf", "Infinity", "1e999", "１.５", "\x1f5.5")),
+        *(("float", text) for text in ("１.５", "\x1f5.5")),
         *(("bool", text) for text in ("tRuE", "\x1ftrue")),
     ],
 )
@@ -152,9 +153,105 @@ def test_a_number_that_kubeflow_reads_as_python_does_is_taken(kind: str, text: s
     assert collect(parse([f"x:{kind}"]), str(tmp_path), {}, "kubeflow")["x"].type == kind
 
 
+@pytest.mark.parametrize("engine", ["none", "argo", "airflow", "kubeflow"])
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *(("float", text) for text in ("nan", "NaN", "-inf", "Infinity", "1e999")),
+        *(("json", text) for text in ('{"a": NaN}', "[1, -Infinity]", "Infinity", '{"a": [1e999]}')),
+    ],
+)
+def test_what_is_no_number_in_json_fails_the_step_that_wrote_it(
+    engine: str, kind: str, text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x").write_text(text)
+    with pytest.raises(BadOutput, match=f'^the output "x" of type {kind} is .*: JSON has no NaN and no infinity'):
+        collect(parse([f"x:{kind}"]), str(tmp_path), {}, engine)
+    assert collect(parse(["x:string"]), str(tmp_path), {}, engine)["x"].value == text
+
+
 def test_a_supervised_step_with_such_a_number_fails_and_says_why(tmp_path: Path) -> None:
     where = ["--outputs-dir", tmp_path / "o", "--deliver", f"x={tmp_path / 'kfp'}"]
     made = run("--engine", "kubeflow", "--output", "x:float", *where, *shell("echo nan > $GPUFLOW_OUTPUTS/x"))
     assert made.returncode != 0
-    assert "the output \"x\" of type float is 'nan': Kubeflow has no such number" in made.stderr
+    assert "the output \"x\" of type float is 'nan': JSON has no NaN and no infinity" in made.stderr
     assert not (tmp_path / "kfp").exists()
+
+
+# -- what the command leaves behind
+
+WRITER = """
+import os, sys, time
+path, ready = os.environ["GPUFLOW_OUTPUTS"] + "/x", sys.argv[1]
+{code}
+"""
+
+
+def left_behind(tmp_path: Path, code: str, *more: str, kind: str = "string") -> subprocess.CompletedProcess[str]:
+    """A command that ends with 0 once the process that it leaves behind says that it is ready."""
+    (tmp_path / "writer.py").write_text(WRITER.replace("{code}", code))
+    ready = tmp_path / "ready"
+    wait = f"while ! test -e {ready}; do sleep 0.02; done"
+    state = ("--state", tmp_path / "state", "--run-id", "r", "--failures", "5", "--output", f"x:{kind}")
+    start = f"setsid {sys.executable} {tmp_path}/writer.py {ready} & {wait}; exit 0"
+    return run(*state, *shell("; ".join([*more, start])))
+
+
+def is_torn(done: subprocess.CompletedProcess[str], tmp_path: Path, why: str) -> bool:
+    assert done.returncode == 1, done.stderr
+    assert 'failed (retryable): the output "x" may be half written' in done.stderr
+    assert why in done.stderr
+    return not list(tmp_path.glob("state/**/success.json"))
+
+
+def test_an_output_that_a_killed_process_has_open_is_no_success(tmp_path: Path) -> None:
+    code = "file = open(path, 'w'); file.write('part 1'); file.flush(); open(ready, 'w'); time.sleep(60)"
+    assert is_torn(left_behind(tmp_path, code), tmp_path, "had it open for writing")
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_an_output_that_changes_after_the_commands_end_is_no_success_when_its_writer_had_to_be_killed(
+    kind: str, tmp_path: Path
+) -> None:
+    code = "folder = not os.path.exists(path)\n_ = folder and os.makedirs(path)\nopen(ready, 'w')\nwhile True:\n"
+    code += "    name = f'{path}/{time.time()}' if folder else path\n"
+    code += "    with open(name, 'a') as file: file.write('more')\n    time.sleep(0.05)"
+    done = left_behind(tmp_path, code, ": >$GPUFLOW_OUTPUTS/x" if kind == "file" else "true", kind=kind)
+    assert is_torn(done, tmp_path, "")
+
+
+@pytest.mark.parametrize("name", ["$GPUFLOW_OUTPUTS/x", "${GPUFLOW_OUTPUTS}/x"])
+def test_an_output_that_a_killed_shell_names_is_no_success(name: str, tmp_path: Path) -> None:
+    """It sleeps between two writes: nothing is open, and nothing changes within the second it gets."""
+    script = f"printf part1 >{name}; touch {tmp_path}/ready; sleep 60; printf part2 >>{name}"
+    (tmp_path / "script").write_text(script)
+    state = ("--state", tmp_path / "state", "--run-id", "r", "--output", "x")
+    wait = f"while ! test -e {tmp_path}/ready; do sleep 0.02; done"
+    done = run(*state, *shell(f'setsid sh -c "$(cat {tmp_path}/script)" & {wait}'))
+    assert is_torn(done, tmp_path, "the words of sh")
+
+
+def test_what_ends_by_itself_within_its_second_has_written_a_whole_output(tmp_path: Path) -> None:
+    code = "file = open(path, 'w'); file.write('part 1'); file.flush(); open(ready, 'w'); file.write(', part 2')"
+    done = left_behind(tmp_path, code)
+    assert done.returncode == 0, done.stderr
+    (marker,) = tmp_path.glob("state/**/success.json")
+    assert json.loads(marker.read_text())["outputs"]["x"]["value"] == "part 1, part 2"
+
+
+def test_a_daemon_that_has_nothing_to_do_with_the_output_is_ended_and_the_step_succeeds(tmp_path: Path) -> None:
+    code = "open(ready, 'w'); log = open(path + '.log', 'w'); time.sleep(60)"
+    done = left_behind(tmp_path, code, "echo whole >$GPUFLOW_OUTPUTS/x")
+    assert done.returncode == 0, done.stderr
+    assert "ended what the command left behind: python" in done.stderr
+
+
+def test_beside_a_daemon_one_that_finishes_the_output_by_itself_is_no_trouble(tmp_path: Path) -> None:
+    witness = Witness(parse(["x"]), str(tmp_path))
+    witness.look()  # the command has ended
+    (tmp_path / "x").write_text("whole")  # by one that ends by itself now
+    witness.look()
+    witness.question({})
+    assert witness.testimony() is None
+    (tmp_path / "x").write_text("torn")
+    assert "it changed after the command had ended" in str(witness.testimony())

@@ -63,7 +63,7 @@ def retry_strategy(
     """
     if retry is None or not retry.attempts:
         return None
-    strategy: dict[str, Any] = {"limit": str(retry.attempts), "retryPolicy": "Always"}
+    strategy: dict[str, Any] = {"limit": str(most_retries(retry, counted=counted)), "retryPolicy": "Always"}
     expression = f"{CODE} != {FINAL}" if counted else _flat(_with_timeout(retry) if timed else retry, supervised)
     if expression is not None:
         strategy["expression"] = expression
@@ -72,6 +72,18 @@ def retry_strategy(
     if retry.other_node:
         strategy["affinity"] = {"nodeAntiAffinity": {}}
     return strategy
+
+
+def most_retries(retry: Retry | None, *, counted: bool) -> int:
+    """Argo's `limit`. Where the supervisor counts, one more than both budgets: for a last look.
+
+    The pod of the last attempt may go after its program has ended well, before Argo has seen that. The next one finds
+    the success marker and ends with 0, or finds the budgets spent and ends with 79; its program never starts. None for
+    `other_node`: Argo would want one node more, and the pod might wait for it for ever.
+    """
+    if retry is None or not retry.attempts:
+        return 0
+    return retry.attempts + (1 if counted and not retry.other_node else 0)
 
 
 def _with_timeout(retry: Retry) -> Retry:

@@ -14,7 +14,8 @@ from typing import Any
 
 from gpuflow.errors import Finding, Where
 from gpuflow.plan import Plan
-from gpuflow.pod.later_attempts import attempts
+from gpuflow.pod.restarts import counts_budgets
+from gpuflow.targets.argo.retries import most_retries
 
 LARGEST = 1 << 20
 """The controller's MAX_WORKFLOW_SIZE when nobody has changed it."""
@@ -55,7 +56,8 @@ def nodes_of(plan: Plan, within: str = "") -> Nodes:
     """The nodes of a run, or of a sub-pipeline. A loop over something only the run knows counts once."""
     total = Nodes(groups=1)
     for each in plan.inside[within]:
-        retries = attempts(each.step.retry) if each.kind == "container" else 0
+        counted = each.kind == "container" and counts_budgets(each.step, plan.site)
+        retries = most_retries(each.step.retry, counted=counted) if each.kind == "container" else 0
         one = nodes_of(plan, each.name) if each.kind == "pipeline" else Nodes(1, 1 if retries else 0, retries)
         if each.step.for_each:
             one = Nodes(groups=1) + one.times(each.copies if isinstance(each.copies, int) else 1)

@@ -63,7 +63,7 @@ class FakeChild:
     def remind(self, *, last: bool) -> bool:
         return False
 
-    def end(self, patience: float, limit: float = 5.0) -> tuple[dict[int, Any], dict[int, Any]]:
+    def end(self, patience: float, limit: float = 5.0, witness: Any = None) -> tuple[dict[int, Any], dict[int, Any]]:
         self.program.signal(9)
         self.reap()
         return {}, {}

@@ -27,6 +27,7 @@ HELD = (
     "a restored checkpoint is whole, of this run, and the newest of those its listing showed",
     "a run that was forgotten, or is done again, starts from nothing",
     "budgets never go backwards: each attempt is counted once, as what it was; a final end and a spent budget hold",
+    "the last save is kept: an attempt that was told to stop leaves it in the store, if the storage works",
     "nothing needed is removed: the newest kept or restored checkpoint stays, and those newer than one's own start",
 )
 
@@ -363,6 +364,12 @@ class Invariants:
             )
 
     def ended(self, process: Process) -> None:
+        saved = process.program.saved if process.program is not None else None
+        undisturbed = self.world.decided <= {"notice", "switch", "program"}
+        if saved is not None and process.code == 75 and not process.killed and undisturbed:
+            names = self._names(process.base, self.scene.storage.data)
+            if saved.token not in [self._token(process.base, name) for name in names]:
+                self.world.violated(f"{process.name} was told to stop, and lost the save of step {saved.step}")
         if process.killed or process.options is None or process.code != 0:
             return
         book = self.book(process.base)

@@ -65,6 +65,26 @@ ALL: dict[str, Mutation] = {
         ("supervisor.py", "self._stored(lambda: ledger.look_again(history))", "history"),
         ("ledger.py", "if done is not None and done.id != self.id:", "if False:"),
     ),
+    "last": Mutation(
+        "with notice, or after the program's end, no save waits for the next regular one",
+        "notice",
+        {"notice": 1, "switch": 2},
+        (
+            "keeper.py",
+            "return again if self._told or self._finishing else max(again, self._next_regular)",
+            "return max(again, self._next_regular)",
+        ),
+        (
+            "keeper.py",
+            "self._rest, self._wait = (0.0, 0.0), FIRST_WAIT\n        self._wake()\n\n    def finish",
+            "self._next_regular = 0.0\n        self._wake()\n\n    def finish",
+        ),
+        (
+            "keeper.py",
+            "        self._rest, self._wait = (0.0, 0.0), FIRST_WAIT\n        self._finishing",
+            "        self._next_regular = 0.0\n        self._finishing",
+        ),
+    ),
     "D24": Mutation(
         "what an earlier attempt left in the outputs' folder is no output of this one",
         "restarts",

@@ -40,6 +40,8 @@ class Program(Mover):
         self.told = self.deaf = self.finished = False
         self.output: str | None = None
         self.resumed: Save | None = None
+        self.saved: Save | None = None
+        """The last one."""
         self.step = 0
         self.root = process.attempt_id
         self._began = self._load()
@@ -133,7 +135,7 @@ class Program(Mover):
             return
         token = f"save-{self.world.number()}"
         save = Save(token, self.process.identity, self.step, self.process.attempt_id, self.root)
-        self.process.scene.saves[token] = save
+        self.process.scene.saves[token] = self.saved = save
         body = json.dumps({"token": token}).encode()
         name = f"step-{self.step:03d}"
         part, target = os.path.join(self.directory, f".{name}.{self.pid}"), os.path.join(self.directory, name)

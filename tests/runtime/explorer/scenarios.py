@@ -33,6 +33,13 @@ ALL = (
         steps=1,
     ),
     Scenario(
+        "notice",
+        "told to stop between regular saves, perhaps while one is on its way to the store",
+        [Start(node, "--every", "1h") for node in NODES[:2]],
+        steps=1,
+        overlap=False,
+    ),
+    Scenario(
         "volume",
         "attempts on machines of their own that mount the same volume as checkpoint directory",
         [Start(node, directory="volume") for node in NODES],

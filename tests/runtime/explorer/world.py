@@ -160,6 +160,8 @@ class World:
         self.movers: list[Mover] = []
         self.processes: list[Any] = []
         self.trace: list[str] = []
+        self.decided: set[str] = set()
+        """The kinds of what was decided otherwise than by default."""
         self.violations: list[str] = []
         self.moves = 0
         self.numbers = 0
@@ -301,6 +303,7 @@ class World:
             return self._move(mover, "")
         kind, label, act = instead[picked - 1]
         self.tell(f"* {kind}: {label}")
+        self.decided.add(kind)
         return act()
 
     def _move(self, mover: Mover, variant: str) -> Actor | None:

@@ -256,7 +256,16 @@ def retry(text: str) -> dict[str, Any]:
 
 def test_a_checkpointed_step_lets_the_supervisor_count() -> None:
     strategy = retry("checkpoint: {path: /c, store: s3://b/c}, retry: {failures: 1, interruptions: 20}")
-    assert strategy == {"limit": "21", "retryPolicy": "Always", "expression": "asInt(lastRetry.exitCode) != 79"}
+    assert strategy == {"limit": "22", "retryPolicy": "Always", "expression": "asInt(lastRetry.exitCode) != 79"}
+
+
+def test_the_limit_has_room_for_a_last_look_only_where_a_supervisor_counts_and_any_node_will_do() -> None:
+    """The pod of the last attempt may go after its program has ended well: the next one finds the success marker."""
+    kept, budgets = "checkpoint: {path: /c, store: s3://b/c}", "failures: 1, interruptions: 20"
+    assert retry(f"{kept}, retry: {{{budgets}}}")["limit"] == "22"
+    assert retry(f"{kept}, retry: {{{budgets}, other_node: true}}")["limit"] == "21"
+    assert retry(f"retry: {{{budgets}}}")["limit"] == "21"
+    assert retry(f"{kept}, retry: 21")["limit"] == "21"
 
 
 def test_backoff_has_whole_seconds_and_never_a_max_duration() -> None:

@@ -170,6 +170,17 @@ def test_where_the_supervisor_counts_only_its_own_word_ends_the_step(argo: Oracl
     assert not again(argo, BOTH, last._replace(exit_code=79), counted=True)
 
 
+def test_where_the_supervisor_counts_the_limit_leaves_room_for_a_last_look(argo: Oracle) -> None:
+    """The pod of the last attempt may go after its program has ended well: the next one finds the success marker."""
+    gone = Last("Error", None, "pod deleted")
+    both = BOTH.failures + BOTH.interruptions
+    assert again(argo, BOTH, gone, retries=both, counted=True)
+    assert not again(argo, BOTH, gone, retries=both + 1, counted=True)
+    assert not again(argo, BOTH, gone, retries=both)
+    # On another node each time: one more pod would need one more node, and wait for it.
+    assert not again(argo, BOTH.model_copy(update={"other_node": True}), gone, retries=both, counted=True)
+
+
 @pytest.mark.parametrize("exit_codes", ["final_exit_codes: [124]", "retryable_exit_codes: [4]"])
 @pytest.mark.parametrize("supervised", [True, False])
 def test_a_timeout_that_the_supervisor_keeps_is_a_failure_whatever_the_steps_lists_say(

@@ -35,6 +35,13 @@ def test_nodes_are_pods_retries_loops_and_dags() -> None:
     assert nodes_of(plan_of(pipeline, Site.load("nvidia"))) == a + b + c + bye + dag
 
 
+def test_the_pod_of_a_last_look_counts_where_the_limit_has_room_for_it() -> None:
+    step = {"command": ["a"], "retry": {"failures": 2, "interruptions": 3}}
+    kept = {**step, "checkpoint": {"path": "/c", "store": "s3://b/c"}}
+    assert nodes_of(plan_of(pipeline_of({"a": kept}), Site.load("nvidia"))) == Nodes(1, 2, 6)
+    assert nodes_of(plan_of(pipeline_of({"a": step}), Site.load("nvidia"))) == Nodes(1, 2, 5)
+
+
 def test_a_small_run_is_not_mentioned() -> None:
     request = Request(pipeline_of({"a": {"command": ["a"]}}), Site.load("nvidia"), None, "p")
     assert target.compile(request)[0].findings == ()

@@ -214,7 +214,7 @@ def text() -> Iterator[Case]:
     )
     yield scene(
         "not-a-number",
-        holds("writes", "the output \"loss\" of type float is 'nan': Kubeflow has no such number"),
+        holds("writes", "the output \"loss\" of type float is 'nan': JSON has no NaN and no infinity"),
         pods(reads=0),
         state="FAILED",
     )
