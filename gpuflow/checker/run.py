@@ -65,6 +65,7 @@ from gpuflow.demands import Demand
 from gpuflow.demands.model import LaterAttempts
 from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Finding, Where, did_you_mean, fail
+from gpuflow.work import limited
 
 SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""
@@ -77,7 +78,11 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
     `runs`: how many are active at the same time; `None`: as many as the engine lets overlap. For many pipelines and one
     cluster, pass the same `PreparedCluster`: it is validated and read once.
     """
-    ready = prepared(cluster, namespace)
+    with limited():
+        return _checked(demand, prepared(cluster, namespace), namespace, runs)
+
+
+def _checked(demand: Demand, ready: PreparedCluster, namespace: str, runs: int | None) -> Report:
     nodes = len(ready.cluster.of("Node"))
     trials = Trials(lambda changed: _judged(changed, ready, runs), len(demand.steps), nodes)
     whole = with_gang_warnings(_read_and_judged(demand, ready, runs, trials), demand, ready.cluster, namespace)

@@ -17,7 +17,12 @@ NAMELESS: Final = ("DaemonSet", "Pod", "ResourceClaim", "Workload")
 """The kinds that nothing of another namespace refers to by name."""
 UNASKED: Final = ("CSIStorageCapacity", "PersistentVolumeClaim", "PodDisruptionBudget")
 """Kinds whose selectors are for nodes or volumes, or decide nothing that a check reads."""
-KEPT_LABELS: Final = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class", "kubernetes.io/metadata.name")
+KEPT_LABELS: Final = (
+    "kueue.x-k8s.io/queue-name",
+    "kueue.x-k8s.io/priority-class",
+    "kubernetes.io/metadata.name",
+    "resource.kubernetes.io/admin-access",
+)
 """How the labels begin that are read without a selector, or that every namespace has. Others of Kueue name jobs."""
 REPLACED: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 """An annotation that names another Workload; that it is there is all a check reads."""

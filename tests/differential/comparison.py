@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gpuflow import yaml_tree
 from gpuflow.errors import GpuflowError
 from tests.differential.kinds import Kind
 from tests.differential.oracle import Answer, Case, Oracle
@@ -43,9 +45,9 @@ class Tally:
 
 
 def ours(kind: Kind, case: Case) -> Answer:
-    """Our answer; a refusal to read the case is an answer too."""
+    """Our answer, with values as the reader of files gives them; a refusal to read the case is an answer too."""
     try:
-        return kind.ours(case)
+        return kind.ours(yaml_tree.parse(json.dumps(case), "case.json"))
     except (GpuflowError, ValueError, KeyError, TypeError, AttributeError, IndexError) as refusal:
         return {"raises": f"{type(refusal).__name__}: {refusal}"}
 

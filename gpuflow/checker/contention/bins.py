@@ -17,7 +17,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
-from math import gcd, inf
+from math import gcd
+from operator import mul
+
+from gpuflow.work import spend
 
 LARGEST_TABLE = 4096
 """Loads are tabulated up to so many steps of their common divisor times distinct pods; beyond, the best ratio bounds
@@ -56,67 +59,81 @@ class Question:
 def refusing(question: Question) -> tuple[str, ...] | None:
     """The resources through which all bins may refuse the pod at once, or `None` when they cannot.
 
-    Empty when there is nothing to wait for: no bin, or each refuses the pod as it is.
+    Empty when there is nothing to wait for: no bin, or each refuses the pod as it is. `TooLarge` where that is not
+    worked out.
     """
     return None if _refusing(question, exact=False) is None else _refusing(question, exact=True)
 
 
 def _refusing(question: Question, *, exact: bool) -> tuple[str, ...] | None:
     """The answer with the lightest loads worked out (`exact`), or quickly by the best ratio of amount to weight."""
-    reach = {name: question.others.cover(name, {name: 1}, exact) for name in question.asked}
-    ways: list[list[str] | None] = []
-
-    def ways_of(index: int) -> list[str] | None:
-        """The resources through which a bin can be closed; `None` for one that refuses already, without any load."""
-        if index == len(ways):
-            bin = question.bins[index]
-            closed = any(bin.free.get(name, 0) < amount for name, amount in question.asked.items())
-            names = [name for name in question.asked if reach[name].least(*_span(question, bin, name)) is not None]
-            ways.append(None if closed else names)
-        return ways[index]
-
+    columns = _Columns(question, exact)
+    if columns.lasting > question.avoided:
+        return None
     for factors, budget in _weightings(question, mixed=exact):
-        prices = {name: question.others.cover(name, factors, exact) for name in question.asked}
-        total: float = 0
-        closing: list[tuple[float, int]] = []
-        for index, each in enumerate(question.bins):
-            names = ways_of(index)
-            if names is None:
-                continue
-            costs = (prices[name].least(*_span(question, each, name)) for name in names)
-            cheapest = min((cost for cost in costs if cost is not None), default=inf)  # inf: it can never be closed
-            total += each.count * cheapest
-            if total > budget and not question.avoided:
-                return None
-            closing.append((cheapest, each.count))
-        if question.avoided and _without_costliest(closing, question.avoided) > budget:
+        cheapest = columns.cheapest(factors, beyond=budget + 1)
+        if question.avoided:
+            total = _without_costliest(list(zip(cheapest, columns.counts, strict=True)), question.avoided)
+        else:
+            total = sum(map(mul, cheapest, columns.counts))
+        if total > budget:
             return None
-    return _used(question, [ways_of(index) for index in range(len(question.bins))])
+    return columns.used()
 
 
-def _without_costliest(closing: list[tuple[float, int]], avoided: int) -> float:
+class _Columns:
+    """The bins that would take the pod as they are, resource by resource.
+
+    Thousands of bins differ in few amounts of each resource, so what a load costs is worked out once for each amount.
+    """
+
+    def __init__(self, question: Question, exact: bool) -> None:
+        self.question, self.exact = question, exact
+        asked = question.asked
+        bins = [bin for bin in question.bins if all(bin.free.get(name, 0) >= asked[name] for name in asked)]
+        self.counts = [bin.count for bin in bins]
+        self.free = {name: [bin.free.get(name, 0) for bin in bins] for name in asked}
+        self.spans = {name: {free: _span(question, free, name) for free in set(self.free[name])} for name in asked}
+        self.closable = {
+            name: {free for free, span in spans.items() if self._cover(name, {name: 1}).least(*span) is not None}
+            for name, spans in self.spans.items()
+        }
+        """The amounts of each resource that some load closes."""
+        ways = [map(self.closable[name].__contains__, self.free[name]) for name in asked]
+        self.lasting = sum(count for count, *closable in zip(self.counts, *ways, strict=True) if not any(closable))
+        """How many bins no load closes."""
+
+    def _cover(self, name: str, factors: Amounts) -> Cover:
+        return self.question.others.cover(name, factors, self.exact)
+
+    def cheapest(self, factors: Amounts, beyond: int) -> list[int]:
+        """What it costs at least to close each bin, by these weights; `beyond` where nothing does."""
+        costs = []
+        for name, spans in self.spans.items():
+            spend("places", len(spans) + len(self.counts) // 8)
+            cover = self._cover(name, factors)
+            priced = {free: beyond if (cost := cover.least(*span)) is None else cost for free, span in spans.items()}
+            costs.append([priced[free] for free in self.free[name]])
+        return list(map(min, *costs)) if len(costs) > 1 else costs[0]
+
+    def used(self) -> tuple[str, ...]:
+        """The resources through which bins can be closed."""
+        return tuple(sorted(name for name, amounts in self.closable.items() if amounts))
+
+
+def _without_costliest(closing: list[tuple[int, int]], avoided: int) -> int:
     """What it costs to close all bins but those that cost most."""
-    total: float = 0
+    total = 0
     for cost, count in sorted(closing, reverse=True):
         spared = min(avoided, count)
         avoided -= spared
-        total += cost * (count - spared) if count > spared else 0
+        total += cost * (count - spared)
     return total
 
 
-def _used(question: Question, ways: Sequence[list[str] | None]) -> tuple[str, ...] | None:
-    used: set[str] = set()
-    lasting = sum(each.count for each, names in zip(question.bins, ways, strict=True) if names == [])
-    if lasting > question.avoided:
-        return None
-    for names in ways:
-        used.update(names or ())
-    return tuple(sorted(used))
-
-
-def _span(question: Question, bin: Bin, name: str) -> tuple[int, int]:
-    """From the least load that closes the bin to the most that lies there."""
-    free, budget = bin.free.get(name, 0), question.budgets.get(name)
+def _span(question: Question, free: int, name: str) -> tuple[int, int]:
+    """From the least load that closes a bin with so much free to the most that lies there."""
+    budget = question.budgets.get(name)
     most = free + question.overshoot.get(name, 0)
     return free - question.asked[name] + 1, most if budget is None else min(most, budget)
 
@@ -138,7 +155,7 @@ class Others:
     """Each distinct pod that may be in the bins, by its amounts. A key may be added to count pods."""
 
     def __init__(self, distinct: Iterable[Amounts]) -> None:
-        self.distinct = tuple(distinct)
+        self.distinct = tuple({tuple(sorted(pod.items())): pod for pod in distinct}.values())
         self._covers: dict[tuple[str, tuple[tuple[str, int], ...], bool], Cover] = {}
 
     def cover(self, name: str, factors: Amounts, exact: bool) -> Cover:
@@ -146,6 +163,7 @@ class Others:
         key = name, tuple(factors.items()), exact
         if key not in self._covers:
             coins: dict[int, int] = {}
+            spend("places", len(self.distinct))
             for pod in self.distinct:
                 amount = pod.get(name, 0)
                 if amount > 0:
@@ -192,6 +210,7 @@ class Cover:
     def _grow(self, last: int) -> None:
         """Extend the table of the least weight for each load; -1 where none reaches it."""
         steps = [(amount // self.grain, weight) for amount, weight in self.coins.items()]
+        spend("places", (last + 1 - len(self._table)) * len(steps) // 4)
         for load in range(len(self._table), last + 1):
             before = [(self._table[load - size], weight) for size, weight in steps if size <= load]
             self._table.append(min((least + weight for least, weight in before if least >= 0), default=-1))

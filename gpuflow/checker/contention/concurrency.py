@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from gpuflow.checker.contention.peak_load import bounded_moment, heaviest_moment
 from gpuflow.demands import Demand
-from gpuflow.graph import Dag, Leaf, Loop, Tree, ancestors, descendants, peak
+from gpuflow.graph import Dag, Leaf, Loop, Tree, order, peak
 from gpuflow.graph.peak import CUT_SHORT
 
 QUESTION = "weight"
@@ -23,6 +23,8 @@ MOST_ASKED = 32
 """Up to so many steps, the steps that may run at the same time are worked out; for more, every step may."""
 MANY_STEPS = 1000
 """With more steps than that, a cap is checked against a bound that is quick to find."""
+MOST_COMPARED = 20_000
+"""With more steps than that it is not worked out which of them wait for each other."""
 MOST_PODS = 2**20
 """The largest cap that is tried."""
 
@@ -38,12 +40,34 @@ class PeakLoad(NamedTuple):
     witness: tuple[str, ...]
 
 
-class Branch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Branch:
     """A part of the graph with the names of all steps below it."""
 
     node: Tree
     steps: frozenset[str]
     inner: Mapping[str, Branch]
+
+    @cached_property
+    def key_of(self) -> Mapping[str, str]:
+        """In which of its parts a step is."""
+        return {step: key for key, each in self.inner.items() for step in each.steps}
+
+    @cached_property
+    def ordered(self) -> Mapping[str, int]:
+        """For each part of a graph those before and after it, and itself: a bit for each, in the order of the parts."""
+        assert isinstance(self.node, Dag)
+        places = {key: 1 << number for number, key in enumerate(self.inner)}
+        edges = self.node.edges
+        in_order = order(edges)
+        before, after = dict(places), dict(places)
+        for key in in_order:
+            for target in edges.get(key, ()):
+                before[target] |= before[key]
+        for key in reversed(in_order):
+            for target in edges.get(key, ()):
+                after[key] |= after[target]
+        return {key: before[key] | after[key] for key in self.inner}
 
 
 def branch_of(node: Tree) -> Branch:
@@ -148,13 +172,13 @@ class Concurrency:
 
     def concurrent_with(self, names: frozenset[str]) -> frozenset[str]:
         """The steps that may be alive together with one of these, themselves included."""
-        if len(names) > MOST_ASKED:
+        if len(names) > MOST_ASKED or len(self.pods) > MOST_COMPARED:
             return frozenset(self.pods)
         return names | frozenset(other for name in names for other in self._concurrent_with(name))
 
     def neighbors(self, names: frozenset[str]) -> frozenset[str]:
         """The steps that may be alive together with one of these; themselves only if they have several copies."""
-        if len(names) > MOST_ASKED:
+        if len(names) > MOST_ASKED or len(self.pods) > MOST_COMPARED:
             return frozenset(self.pods)
         if names not in self._neighbors:
             self._neighbors[names] = frozenset(other for name in names for other in self._concurrent_with(name))
@@ -171,11 +195,11 @@ class Concurrency:
                     if not (copies == 1 or parallel == 1):
                         yield from branch.steps  # other copies go at their own pace
                     branch = branch.inner[BODY]
-                case Dag(edges=edges):
-                    key = next(key for key, each in branch.inner.items() if name in each.steps)
-                    ordered = {key, *ancestors(edges, key), *descendants(edges, key)} if edges else {key}
-                    for other, each in branch.inner.items():
-                        if other not in ordered:
+                case Dag():
+                    key = branch.key_of[name]
+                    bits = f"{branch.ordered[key]:0{len(branch.inner)}b}"[::-1]
+                    for is_ordered, each in zip(bits, branch.inner.values(), strict=True):
+                        if is_ordered == "0":
                             yield from each.steps
                     branch = branch.inner[key]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuflow.checker.contention.bins import Amounts, Bin, Question, refusing
@@ -10,6 +10,7 @@ from gpuflow.checker.contention.competitors import Competitors
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.contention.pending import PendingRequest, PendingRequests
 from gpuflow.checker.report import Verdict
+from gpuflow.work import TOO_LARGE, TooLarge, is_half_used
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +59,27 @@ def decide(contention: Contention, concurrency: Concurrency, runs: int = 1) -> D
         ) -> tuple[str, ...] | None:
             return refusing(_question(contention, competitors, {**most, **_under(contention, most)}))
 
-        refused = refused_with(bounds)
+        try:
+            refused = refused_with(bounds)
+        except TooLarge as reason:
+            return Decision("unknown", tuple(contention.asked), str(reason))
         if refused is None:
             return Decision("always")
         if not refused:
             return Decision("may-queue")
         # What is certainly reached may be enough to be refused, whatever the bound is.
-        certain = because is None or (reached is not None and bool(refused_with(reached)))
+        certain = because is None or (reached is not None and _is_refused(refused_with, reached))
         last = Decision("may-queue", refused) if certain else Decision("unknown", refused, because)
     return last
+
+
+def _is_refused(
+    refused_with: Callable[[Mapping[str, int | None]], tuple[str, ...] | None], most: Mapping[str, int | None]
+) -> bool:
+    try:
+        return bool(refused_with(most))
+    except TooLarge:
+        return False
 
 
 def decide_with_pending(
@@ -77,9 +90,13 @@ def decide_with_pending(
     decision = decide(replace(contention, avoided=0), concurrency, runs)
     if pending is not None and decision.verdict == "always":
         with_pending = decide(replace(contention, pending=pending, avoided=0), concurrency, runs)
+        if with_pending.because == TOO_LARGE["places"]:
+            return with_pending
         decision = decision if with_pending.verdict == "always" else blocked_by(pending, with_pending, contention.asked)
     if contention.avoided and decision.verdict == "always":
         kept_off = decide(replace(contention, pending=pending), concurrency, runs)
+        if kept_off.because == TOO_LARGE["places"]:
+            return kept_off
         if kept_off.verdict != "always":
             return Decision("may-queue", kept_off.resources or tuple(contention.asked), avoided=contention.avoided)
     return decision
@@ -115,6 +132,8 @@ def _rounds(
     whole, reasons, reached = _moments(contention.competitors, keys, concurrency)
     least = _less(reached, reached, own, runs) if reached else None
     yield contention.competitors, _less(whole, whole, own, runs), "; ".join(reasons) or None, least
+    if is_half_used("moments"):
+        return  # each pod group asks for moments of its own here, and others are yet to be judged
     near = concurrency.concurrent_with(frozenset(contention.steps))
     if near.issuperset(concurrency.pods):
         return

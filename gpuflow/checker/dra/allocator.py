@@ -24,6 +24,7 @@ from gpuflow.checker.dra.pools import Pool, SliceIndex
 from gpuflow.checker.dra.taints import prevents
 from gpuflow.kubernetes.labels import Labels
 from gpuflow.quantity import Quantity
+from gpuflow.work import TOO_LARGE, TooLarge, take
 
 MOST_RESULTS: Final = 32
 """So many devices one claim may hold."""
@@ -91,7 +92,10 @@ class Allocator:
 
     def allocate(self, name: str, labels: Labels, claims: Sequence[Claim]) -> Allocation:
         """What a node gives to claims. `AllocationError`, or `Undecided` where that is not known."""
-        pools = self.index.pools(name, labels)
+        try:
+            pools = self.index.pools(name, labels)
+        except TooLarge as reason:
+            raise Undecided(str(reason)) from None
         search = _Search(self, name, labels, pools, claims)
         if search.run():
             return Allocation("allocated", tuple(map(tuple, search.results)))
@@ -156,6 +160,7 @@ class _Search:
                         f"{where}: asks for all devices, but resource pool {pool.driver}/{pool.name} is currently "
                         f"{state}"
                     )
+                self._look(sum(len(each.devices) for each in pool.slices))
                 wanted.everything += [
                     (pool, each, device)
                     for each in pool.slices
@@ -203,7 +208,7 @@ class _Search:
         """The devices of a request from this number on, then everything that follows."""
         self.steps += 1
         if self.steps > MOST_STEPS:
-            raise Undecided("the search for devices takes too many steps")
+            raise Undecided(TOO_LARGE["devices"])
         is_all = wanted.request.mode == ALL
         if is_all and not wanted.everything:
             return False
@@ -227,6 +232,7 @@ class _Search:
             for slice_index in range(first, len(pool.slices)):
                 each = pool.slices[slice_index]
                 begin = start[2] if (pool_index, slice_index) == start[:2] else 0
+                self._look(len(each.devices) - begin)
                 for device_index in range(begin, len(each.devices)):
                     device = each.devices[device_index]
                     if (
@@ -250,6 +256,7 @@ class _Search:
         found = 0
         for pool in self.pools:
             for each in pool.slices:
+                self._look(len(each.devices))
                 for device in each.devices:
                     if (
                         not self._is_in_use(claim, wanted.request, device.id)
@@ -260,6 +267,12 @@ class _Search:
                         if found >= wanted.count:
                             return True
         return False
+
+    @staticmethod
+    def _look(devices: int) -> None:
+        """Count devices that are held against a request, over all nodes and claims of a check."""
+        if not take("devices", devices):
+            raise Undecided(TOO_LARGE["devices"])
 
     @staticmethod
     def _go_on(undo: Callable[[], None], rest: Callable[[], bool]) -> bool:
@@ -296,6 +309,7 @@ class _Search:
         if (not shares or not request.has_admin_access) and self._is_in_use(claim, request, id):
             return None
         reserves = bool(device.consumes) and not (shares and (id in self.allocated.capacity or id in self.taking))
+        self._look(1 + (len(pool.counters) if reserves else 0))
         if reserves and not self.counters.reserve(pool, device):
             return None
         added: list[ConstraintState] = []

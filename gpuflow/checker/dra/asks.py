@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from gpuflow.checker.dra.extended import contested, extended_claim
-from gpuflow.checker.dra.inventory import Inventory
+from gpuflow.checker.dra.inventory import ADMIN_ACCESS, Inventory
 from gpuflow.checker.dra.nodes import read_terms
 from gpuflow.checker.dra.objects import Claim, DeviceClass, read_claim
 from gpuflow.checker.nodes.placement import NodeSelectorTerm
@@ -77,6 +77,7 @@ class _Reader:
             self.unknown.append(f"whether the scheduler knows {resource}: another class has its extendedResourceName")
         for claim in self.claims:
             self._check(claim)
+        self._check_admin_access()
         opened: tuple[str, ...] = ()
         if not self.inventory.is_known("DeviceClass"):
             asked = [name for name, amount in pod.requests().items() if amount and is_extended(name)]
@@ -122,6 +123,26 @@ class _Reader:
             self.never = f'there is no ResourceClaim "{name}"'
         else:
             self.unknown.append(f"the snapshot shows no ResourceClaim: what {name} asks for is not known")
+
+    def _check_admin_access(self) -> None:
+        """The API server takes claims with adminAccess, and those made from such a template, in namespaces with a
+        label.
+
+        Mirrors k8s.io/kubernetes/pkg/registry/resource.AuthorizedForAdmin, Kubernetes v1.36.3.
+        """
+        if not any(claim.admin_requests for claim in self.claims):
+            return
+        labels = self.inventory.namespace_labels
+        if labels is None:
+            self.unknown.append(
+                f"the snapshot does not show namespace {self.inventory.namespace}: a claim with adminAccess needs its "
+                f'label {ADMIN_ACCESS}: "true"'
+            )
+        elif labels.get(ADMIN_ACCESS) != "true":
+            self.never = (
+                f"Forbidden: admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing "
+                "namespace"
+            )
 
     def _check(self, claim: Claim) -> None:
         for request in (each for alternatives in claim.requests for each in alternatives):

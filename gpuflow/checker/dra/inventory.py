@@ -12,11 +12,15 @@ from gpuflow.checker.dra.extended import classes_by_resource
 from gpuflow.checker.dra.objects import DeviceClass, Slice, read_device_class
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.errors import Finding, GpuflowError
+from gpuflow.kubernetes.labels import Labels, read_labels
+from gpuflow.resources import read_map
 
 UNREAD: Final = "resource.k8s.io/v1beta1"
 """A version of these kinds with another shape."""
 DECIDING: Final = ("DeviceClass", "ResourceSlice", "ResourceClaim")
 """The kinds without which it is not known which devices there are, and which are free."""
+ADMIN_ACCESS: Final = "resource.kubernetes.io/admin-access"
+"""The label of namespaces in which claims may ask for adminAccess."""
 
 
 class Inventory:
@@ -49,6 +53,14 @@ class Inventory:
     def empty(self) -> Allocator:
         """As if no claim held anything."""
         return Allocator(self.slices, self.classes)
+
+    @cached_property
+    def namespace_labels(self) -> Labels | None:
+        """The labels of the namespace; `None` when it is not shown."""
+        for item in self.cluster.of("Namespace"):
+            if item.name == self.namespace:
+                return read_labels(read_map(item.body.get("metadata"), "metadata").get("labels"), "metadata.labels")
+        return None
 
     def template(self, name: str) -> Manifest | None:
         return self._named("ResourceClaimTemplate", name)

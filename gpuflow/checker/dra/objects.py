@@ -22,7 +22,8 @@ Attribute = tuple[str, bool | int | str]
 
 EXACT_COUNT: Final = "ExactCount"
 ALL: Final = "All"
-TYPES: Final = ("int", "bool", "string", "version")
+PYTHON_TYPES: Final[Mapping[str, type[bool | int | str]]] = {"int": int, "bool": bool, "string": str, "version": str}
+TYPES: Final = tuple(PYTHON_TYPES)
 
 
 class DeviceId(NamedTuple):
@@ -163,6 +164,11 @@ class Claim(NamedTuple):
     requests: tuple[tuple[Request, ...], ...]
     constraints: tuple[Constraint, ...]
 
+    @property
+    def admin_requests(self) -> frozenset[str]:
+        """The requests for administrators, who use devices beside those that hold them."""
+        return frozenset(each.full_name for some in self.requests for each in some if each.has_admin_access)
+
 
 def read_device_class(manifest: object) -> DeviceClass:
     body = read_object(manifest, "DeviceClass")
@@ -239,7 +245,12 @@ def _read_selectors(body: Body, where: str) -> tuple[str, ...]:
 def _read_attribute(value: object, where: str) -> Attribute:
     body = read_map(value, where)
     kind = next((kind for kind in TYPES if body.get(kind) is not None), "")
-    return kind, body.get(kind, "")
+    given = body.get(kind, "")
+    python = PYTHON_TYPES.get(kind, str)
+    if not isinstance(given, python) or (python is int and isinstance(given, bool)):
+        raise BadField(f"{where}.{kind}", f"{given!r} is not of type {kind}")
+    # A number from YAML remembers its spelling; CEL compares types, so only the plain value goes on from here.
+    return kind, python(given)
 
 
 def _value(name: str, attribute: Attribute) -> Any:

@@ -22,6 +22,7 @@ from gpuflow.checker.dra.turns import Budget, turns
 from gpuflow.checker.nodes.node_list import NodeInfo, NodeList
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.subjects import Node, UnboundPod
+from gpuflow.work import TooLarge
 
 ANY: Final = 1_000_000
 """More than any node ever needs."""
@@ -114,7 +115,7 @@ class DevicePlan:
         try:
             for request in requests:
                 group.surveys[_key(request)] = self._survey(request)
-        except Undecided as reason:
+        except (Undecided, TooLarge) as reason:
             group.unknown.append(str(reason))
             return
         own = [[found[index] for index in group.hosts] for found in group.surveys.values()]
@@ -258,7 +259,8 @@ class DevicePlan:
             group.unknown.append(fault)
             return
         group.adds[name] = 1
-        group.adds[TURN] = 1
+        if not _takes_nothing(group):
+            group.adds[TURN] = 1
 
     def _limit_turns(self, groups: Sequence[Group]) -> None:
         """How many pods of these groups a node surely takes, in whatever order they come and go."""
@@ -347,6 +349,18 @@ def _tokens(found: Mapping[int, Survey]) -> frozenset[Token]:
 
 def _requests(group: Group) -> list[tuple[Request, ...]]:
     return [some for claim in group.ask.claims for some in claim.requests]
+
+
+def _takes_nothing(group: Group) -> bool:
+    """Whether a group has access for administrators only, to devices of which nothing is ever used up: it finds them
+    whoever holds them, and is in nobody's way."""
+    return not group.ask.shared and all(
+        each.has_admin_access
+        and not any(match.device.consumes or match.device.allows_multiple for match in found.matches)
+        for some in _requests(group)
+        for each in some
+        for found in group.surveys[_key(each)].values()
+    )
 
 
 def _shares(group: Group) -> list[Share]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from gpuflow.checker.dra.objects import Counters, Slice
 from gpuflow.kubernetes.labels import Labels
+from gpuflow.work import spend
 
 PoolId = tuple[str, str]
 """Driver and name."""
@@ -39,6 +40,7 @@ class SliceIndex:
         self._on_node: dict[str, list[Slice]] = {}
         self._shared: list[Slice] = []
         self._pools: dict[PoolId, list[Slice]] = {}
+        self._found: dict[str, list[Pool]] = {}
         for each in self.slices:
             self._pools.setdefault((each.driver, each.pool), []).append(each)
             if not each.nodes.node_name or each.counters:
@@ -47,11 +49,19 @@ class SliceIndex:
                 self._on_node.setdefault(each.nodes.node_name, []).append(each)
 
     def pools(self, name: str, labels: Labels) -> list[Pool]:
-        """The pools of a node, in the order in which devices are tried."""
+        """The pools of a node, in the order in which devices are tried. `TooLarge` where so many nodes reach so many
+        devices that this is not worked out."""
+        if name not in self._found:
+            self._found[name] = self._find(name, labels)
+        return self._found[name]
+
+    def _find(self, name: str, labels: Labels) -> list[Pool]:
         found: dict[PoolId, list[Slice]] = {}
+        spend("devices", len(self._shared))
         for each in (*self._on_node.get(name, ()), *self._shared):
             if _is_relevant(each, name, labels):
                 _add(found, each)
+        spend("devices", sum(len(each.devices) for id in found for each in self._pools[id]))
         built = [pool for id, members in found.items() for pool in self._built(id, members)]
         return sorted(built, key=lambda pool: (_has_binding_conditions(pool), pool.driver, pool.name))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gpuflow.checker.dra.allocator import AllocationError, Allocator, selects
+from gpuflow.checker.dra.allocator import AllocationError, Allocator, Undecided, selects
 from gpuflow.checker.dra.consumable import has_room
 from gpuflow.checker.dra.counters import ConsumedCounters
 from gpuflow.checker.dra.objects import Device, DeviceId, Request
 from gpuflow.checker.dra.pools import Pool
 from gpuflow.checker.dra.taints import prevents
 from gpuflow.checker.nodes.subjects import Node
+from gpuflow.work import TOO_LARGE, take
 
 Token = DeviceId | tuple[str, str, str, str]
 """A device, or a set of counters that devices share."""
@@ -53,6 +54,8 @@ def survey(allocator: Allocator, node: Node, pools: Iterable[Pool], request: Req
             change = change or f"resource pool {pool.driver}/{pool.name} is {state}"
             continue
         for each in pool.slices:
+            if not take("devices", len(each.devices)):
+                raise Undecided(TOO_LARGE["devices"])
             for device in each.devices:
                 try:
                     chosen = selects(device_class, request, device)

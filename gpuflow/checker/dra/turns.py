@@ -19,8 +19,8 @@ class Budget:
     def __init__(self, left: int) -> None:
         self.left = left
 
-    def take(self) -> bool:
-        self.left -= 1
+    def take(self, amount: int) -> bool:
+        self.left -= amount
         return self.left >= 0
 
 
@@ -30,7 +30,8 @@ def turns(
     """The least number of these pods on a node beside which some of them finds no devices; `None`: there is none.
 
     Every way in which pods may have come and gone is tried, on a node where nobody else holds a device. Where that
-    takes too long, or cannot be told, it is one: each of them finds devices on the node as it is.
+    takes too long, or cannot be told, it is one: each of them finds devices on the node as it is. A pod with nothing
+    but access for administrators takes no device, and is in nobody's way.
     """
     seen: set[Held] = {()}
     todo: list[Held] = [()]
@@ -40,7 +41,8 @@ def turns(
         if least is not None and len(held) >= least:
             continue
         for claims in pods:
-            if not budget.take():
+            # Each way is as long as there are pods, and leads to as many others.
+            if not budget.take(1 + len(held) ** 2 // 64):
                 return 1
             try:
                 given = _given(allocator, name, labels, claims, held)
@@ -48,6 +50,8 @@ def turns(
                 return 1
             if given is None:
                 least = len(held)
+                continue
+            if not given:
                 continue
             more = tuple(sorted((*held, given)))
             # A pod may go at any time: what is then left is a way too.
@@ -61,9 +65,16 @@ def turns(
 def _given(
     allocator: Allocator, name: str, labels: Labels, claims: Sequence[Claim], held: Held
 ) -> tuple[DeviceId, ...] | None:
-    """The devices of one more pod; `None` when there are too few."""
+    """The devices that one more pod takes; `None` when there are too few."""
     state = AllocatedState()
     for devices in held:
         state.devices.update(devices)
     found = allocator.beside(state).allocate(name, labels, claims)
-    return tuple(picked.device for one in found.claims for picked in one) if found.status == "allocated" else None
+    if found.status != "allocated":
+        return None
+    return tuple(
+        picked.device
+        for claim, one in zip(claims, found.claims, strict=True)
+        for picked in one
+        if picked.request not in claim.admin_requests
+    )

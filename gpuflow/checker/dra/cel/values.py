@@ -8,13 +8,14 @@ v1.36.3.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from gpuflow.checker.dra.cel import patterns
+from gpuflow.checker.dra.cel.patterns import Pattern
 from gpuflow.checker.dra.cel.semver import Semver, normalized, parse
 from gpuflow.quantity import Quantity
+from gpuflow.work import TooLarge
 
 Value = Any
 """bool, int, str, Quantity, Semver, or a map of these by domain and name."""
@@ -94,26 +95,20 @@ def _text(function: Callable[[str, str], bool]) -> Callable[[Value, Value], bool
     return applied
 
 
-SIMPLE: Final = re.compile(
-    r"(?:[A-Za-z0-9 _/:,=@-]|\\[.\-+()\[\]?*]|\.|[|()^$]|\[\^?[A-Za-z0-9 _.-]+\]|(?<![*+?(|^])[*+?])*"
-)
-"""Patterns that mean the same to RE2 and to Python: no flags, no counts, no escapes but of signs."""
-
-
-@lru_cache(maxsize=1024)
-def pattern(text: str) -> re.Pattern[str]:
-    if not SIMPLE.fullmatch(text):
-        raise Unsupported(f"the pattern {text!r}")
+def pattern(text: str) -> Pattern:
     try:
-        return re.compile(text, re.ASCII)
-    except re.error:
+        return patterns.pattern(text)
+    except patterns.NotEvaluated:
         raise Unsupported(f"the pattern {text!r}") from None
 
 
 def _matches(text: str, expression: str) -> bool:
     if "\n" in text:
         raise Unsupported("a pattern over several lines")
-    return pattern(expression).search(text) is not None
+    try:
+        return pattern(expression).is_in(text)
+    except TooLarge as reason:
+        raise Unsupported(str(reason)) from None
 
 
 class Method(NamedTuple):

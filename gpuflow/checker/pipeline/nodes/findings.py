@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.pending import named
 from gpuflow.checker.dra.extended import CLAIM
+from gpuflow.checker.dra.inventory import ADMIN_ACCESS
 from gpuflow.checker.dra.plan import ANY, Group
 from gpuflow.checker.hints.nodes import not_now, nowhere
 from gpuflow.checker.hints.other_gpus import OtherGpus
@@ -139,9 +140,15 @@ def _deviceless(
         "GF546",
         f"{_who(pod_group)} {'finds' if pod_group.is_one else 'find'} the devices of {_claims(group)} on no node",
         where_of(demand, pod_group.steps[0]),
-        ", ".join(counted) or "compare the selectors and constraints of the claim with the ResourceSlices of the nodes",
+        ", ".join(counted) or _about_claim(refusal),
         kubernetes=refusal or fit(pod, node_verdicts.node_pools.node_list).message,
     )
+
+
+def _about_claim(refusal: str | None) -> str:
+    if refusal is not None and ADMIN_ACCESS in refusal:
+        return "leave adminAccess out of the claim, or have the namespace labeled"
+    return "compare the selectors and constraints of the claim with the ResourceSlices of the nodes"
 
 
 def _claims(group: Group) -> str:
