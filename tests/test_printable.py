@@ -26,7 +26,8 @@ NASTY = (
     "\u3164", "\ufe0f", "\ufeff", "\uffa0", "\ufffe", "\U000e0041", "\U000e0100", "\U0001fffe", "\U0010fffd",
     "::error::", "\n::stop-commands::x\n", "##[command]", "##vso[task]", "👩\u200d💻", "⚠\ufe0f", "שלום", "　", "{{",
     '"', "'", "\\", "`", "``", "|", "<img>", "[a](b)", "*", "_a_", "@team", "&amp;", "coding: utf-7 ", "vim: x:",
-    "-*-", "# ", "- ", "https://e.x", "HTTP://e.x", "www.e.x", "ftp://e.x", "mailto:a@e.co", "a@-e.co", "#1", "GH-1", "<",
+    "-*-", "# ", "- ", "https://e.x", "HTTP://e.x", "www.e.x", "ftp://e.x", "mailto:a@e.co", "a@-e.co",
+    "#1", "GH-1", "<",
 )  # fmt: skip
 NASTY_TEXT = st.lists(st.sampled_from(NASTY) | st.text(max_size=3), max_size=8).map("".join)
 READABLE = NASTY_TEXT.map(lambda text: re.sub("[\ud800-\udfff]", "", text))
