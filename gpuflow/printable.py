@@ -130,11 +130,12 @@ def json_text(data: Any, *, indent: int | None = 2, sort_keys: bool = False) -> 
     return COMMAND.sub(lambda match: match[0] if match[1] is not None else "\\u0023", text) + "\n"
 
 
-_MD_ACTIVE = re.compile(r"[\\`*\[<~$]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
+_MD_ACTIVE = re.compile(r"[\\`*\[~$]|(?<![^\W_])_|_(?![^\W_])")
 """What Markdown reads in a line of text; inside of a word `_` is only a letter."""
 _MD_BLOCK = re.compile(r"^(\d*)([-+#=>]|(?<=\d)[.)])")
 """What begins a list, a heading or a quotation."""
-_MD_MENTION = re.compile(r"(?<!\w)@(?=\w)")
+_MD_LINK = re.compile(r":(?=//)|www(?=\.)|(?:mailto|xmpp):|@|(?:#|\bGH-)(?=\d)", re.IGNORECASE)
+"""What GitHub makes a link of by itself: addresses, e-mail, people, issues. A link eats backslashes, so none may be."""
 
 
 def md_text(text: str) -> str:
@@ -162,7 +163,8 @@ def _md_spans(text: str) -> list[tuple[int, int, int, int]]:
 
 
 def _md_plain(text: str) -> str:
-    return _MD_MENTION.sub("@<!-- -->", _MD_ACTIVE.sub(r"\\\g<0>", text))
+    text = _MD_ACTIVE.sub(r"\\\g<0>", text).replace("&", "&amp;").replace("<", "&lt;")
+    return _MD_LINK.sub(r"\g<0><!-- -->", text)
 
 
 def md_code(text: str) -> str:

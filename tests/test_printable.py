@@ -26,7 +26,8 @@ NASTY = (
     "\u3164", "\ufe0f", "\ufeff", "\uffa0", "\ufffe", "\U000e0041", "\U000e0100", "\U0001fffe", "\U0010fffd",
     "::error::", "\n::stop-commands::x\n", "##[command]", "##vso[task]", "👩\u200d💻", "⚠\ufe0f", "שלום", "　", "{{",
     '"', "'", "\\", "`", "``", "|", "<img>", "[a](b)", "*", "_a_", "@team", "&amp;", "coding: utf-7 ", "vim: x:",
-    "-*-", "# ", "- ",
+    "-*-", "# ", "- ", "https://e.x", "HTTP://e.x", "www.e.x", "ftp://e.x", "mailto:a@e.co", "a@-e.co",
+    "#1", "GH-1", "<",
 )  # fmt: skip
 NASTY_TEXT = st.lists(st.sampled_from(NASTY) | st.text(max_size=3), max_size=8).map("".join)
 READABLE = NASTY_TEXT.map(lambda text: re.sub("[\ud800-\udfff]", "", text))
@@ -135,8 +136,9 @@ def test_a_workflow_command_is_one_line_and_its_property_ends_where_it_should(te
         ("set `parallel: 4` in it", "set `parallel: 4` in it"),
         ("a ` b", "a \\` b"),
         ("`a ``b` ``", "```a ``b``` \\`\\`"),
-        ("<img src=x> [a](b) *b* _i_ ~s~", "\\<img src=x> \\[a](b) \\*b\\* \\_i\\_ \\~s\\~"),
-        ("&lt; & @team me@host", "\\&lt; & @<!-- -->team me@host"),
+        ("<img src=x> [a](b) *b* _i_ ~s~", "&lt;img src=x> \\[a](b) \\*b\\* \\_i\\_ \\~s\\~"),
+        ("&lt; & @team me@host", "&amp;lt; &amp; @<!-- -->team me@<!-- -->host"),
+        ("https://e.x<h1> www.e.x #1", "https:<!-- -->//e.x&lt;h1> www<!-- -->.e.x #<!-- -->1"),
         ("# heading", "\\# heading"),
         ("- item", "\\- item"),
         ("1. item", "1\\. item"),
@@ -161,6 +163,17 @@ def test_a_cell_in_markdown_does_not_end_early(text: str) -> None:
     for cell in (printable.md_cell(text), printable.md_code_cell(text)):
         assert not re.search(r"(?<!\\)\|", cell)
         assert "\n" not in cell
+
+
+@given(NASTY_TEXT)
+@example("https://e.x<h1>")
+@example("WWW.e.x`<h1>")
+def test_nothing_outside_of_code_is_html_or_an_address(text: str) -> None:
+    """GitHub links addresses by itself, and ends such a link at a `<`: a backslash before it is part of the link."""
+    for written in (printable.md_text(text), printable.md_cell(text)):
+        plain = re.sub(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)", "", written) if "`" in text else written
+        assert "<" not in plain.replace("<!-- -->", "")
+        assert not re.search(r"://|www\.|(mailto|xmpp):(?!<!)|@(?!<!)|(#|\bGH-)\d", plain, re.IGNORECASE)
 
 
 @given(NASTY_TEXT)

@@ -20,6 +20,7 @@ from gpuflow.airflow.waiting import WaitingPod
 from gpuflow.runtime.gang_before import owner_of
 from gpuflow.runtime.gang_kinds import JOBSET, WORDS, First, GangKind, word_of
 from gpuflow.runtime.gang_object import Gang, Names, templates
+from gpuflow.runtime.gang_words import new_secret
 
 PODS_ONLY = "kubernetes_pod_operator"
 """The stock operator's label for its own pods: no JobSet, and no rank, is one of them."""
@@ -74,7 +75,7 @@ class StepGangs(WaitingPod):
         """Who the gang of this task is, with the manifest that each attempt is made from."""
         ti = context["ti"]
         item = str(ti.map_index) if ti.map_index is not None and ti.map_index >= 0 else None
-        names = Names(ti.dag_id, short_run_id(context), ti.task_id, item)
+        names = Names(ti.dag_id, short_run_id(context), ti.task_id, item, container=self._kind.container)
         return Gang(self._built(pod, leader), names, None)
 
     def _built(self, pod: Mapping[str, Any], leader: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -95,7 +96,8 @@ class StepGangs(WaitingPod):
             first = copy.deepcopy(self._adjusted(leading, ledger, changes))
             own = changes.at_run_time().words(leading["spec"], ledger.before())
             words = words if own == words else [*words, *(f"its leader: {each}" for each in own if each not in words)]
-        made = self._gang(context, pod, first).body(ledger.pods + 1, ledger.failures, ledger.interruptions)
+        gang = self._gang(context, pod, first)
+        made = gang.body(ledger.pods + 1, ledger.failures, ledger.interruptions, secret=new_secret())
         for each in words:
             self.log.info("the next %s: %s", self.what, each)
         ours = self._get_ti_pod_labels(context, include_try_number=False)

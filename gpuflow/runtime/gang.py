@@ -26,7 +26,6 @@ Exit codes: 0 when it succeeded; 79 when it failed for good, be it that a budget
 
 from __future__ import annotations
 
-import re
 import sys
 
 from gpuflow.runtime import gang_later, manifests, options, outputs, signals, stopping
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 
 _SAME = ("pipeline", "step", "run-id", "task", "item", "final-exit-codes", "retryable-exit-codes", "output", "deliver")
 _AS_EVER = ("engine", "outputs-dir", "termination-log")
-_EXPANDED = re.compile(r"\]\.(command|args)\[\d+\]$|\.env\[\d+\]\.value$")
-"""Where Kubernetes replaces `$(NAME)`."""
 TABLE = (
     Option("manifest", "text", "JSON|FILE", None, "the JobSet, without name, owner and counts"),
     Option("set", "list", "PLACE=VALUE", (), "put a value into it, as text; may be repeated"),
@@ -85,12 +82,6 @@ def parse(words: Sequence[str], environ: Mapping[str, str]) -> options.Options:
     return given
 
 
-def unexpanded(change: str) -> str:
-    """A change whose text the kubelet of the ranks gives to the program as it is: `$(…)` in it is no variable."""
-    place, equals, value = change.partition("=")
-    return f"{place}{equals}{value.replace('$', '$$')}" if _EXPANDED.search(place) else change
-
-
 def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the gang; the exit code."""
     log = options.DEFAULT_TERMINATION_LOG
@@ -103,7 +94,7 @@ def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
         log = given.termination_log
         from gpuflow.runtime.gang_attempts import Launcher
 
-        text, changes = given.manifest, [unexpanded(change) for change in given.set]
+        text, changes = given.manifest, given.set
         body = (
             manifests.from_text(text, "--manifest", changes)
             if text.lstrip().startswith("{")

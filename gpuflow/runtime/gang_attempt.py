@@ -51,6 +51,7 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
     try:
         place = words.place(options, environ)
         keys = read_keys(options.key_file)
+        proving = words.proving(keys, environ)
     except BadOption as refusal:
         from gpuflow.runtime.main import refuse
 
@@ -59,9 +60,9 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
     if place.rank:
         from gpuflow.runtime import gang_member
 
-        return gang_member.run(options, environ, place, keys)
+        return gang_member.run(options, environ, place, keys, proving)
     gang_tether.hold(environ, place)
-    attempt = KeeperAttempt(options, environ, Hub(place, keys))
+    attempt = KeeperAttempt(options, environ, Hub(place, proving))
     code = supervisor.one(attempt)
     attempt.hub.conclude(code, *attempt.word)
     return code

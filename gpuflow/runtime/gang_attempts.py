@@ -26,6 +26,7 @@ from gpuflow.runtime.gang_object import Gang
 from gpuflow.runtime.gang_tether import Held
 from gpuflow.runtime.gang_verdict import Verdict
 from gpuflow.runtime.gang_watch import Watch, answered, phase
+from gpuflow.runtime.gang_words import new_secret
 from gpuflow.runtime.history import COSTS, Counts
 from gpuflow.runtime.later_attempts import Before
 from gpuflow.runtime.manifests import Misuse
@@ -146,7 +147,8 @@ class Launcher:
 
     def create(self, attempt: int, counts: Counts, before: Before) -> dict[str, Any]:
         """The JobSet of an attempt, created now, or a moment ago by a launcher that was lost."""
-        first, body = self.gang.kind.apart(self.gang.body(attempt, counts.failures, counts.interruptions, before))
+        whole = self.gang.body(attempt, counts.failures, counts.interruptions, before, new_secret())
+        first, body = self.gang.kind.apart(whole)
         unlike = "".join(f"; {words}" for words in self.gang.differences(before))
         name = body["metadata"]["name"]
         self.alive = f"{self.folder}/{name}"
@@ -181,7 +183,8 @@ class Launcher:
             return
         notes = (gang_object.ATTEMPT, gang_object.FAILURES, gang_object.INTERRUPTIONS)
         counts = [gang_object.number(jobset, note) for note in notes]
-        first, _ = kind.apart(self.gang.body(counts[0], counts[1], counts[2], gang_object.before(jobset)))
+        secret = str((jobset["metadata"].get("annotations") or {}).get(gang_object.SECRET, ""))
+        first, _ = kind.apart(self.gang.body(counts[0], counts[1], counts[2], gang_object.before(jobset), secret))
         gang_before.give(self.api, kind.before.folder(self.namespace), kind, jobset, first)
 
     def follow(self, jobset: dict[str, Any]) -> Verdict:

@@ -36,6 +36,8 @@ _HELLO_WITHIN = 10.0
 _STRANGERS = 32
 """Connections that have not said who they are, beside one per rank."""
 _REMARKS = 20
+_FLAT = "no proof of being of this gang; the log of rank 0 says more"
+"""What a stranger is told, whatever was wrong."""
 _FAREWELL = 2.0
 _KNOWN_OUTCOMES = frozenset((*OUTCOMES, COLLATERAL))
 
@@ -82,6 +84,11 @@ class Hub(Star):
                 self._remark(f"port {self.place.port} cannot be had yet: {refusal.strerror or refusal}")
                 time.sleep(0.2)
         self._listener.setblocking(False)
+        if self.keys is None and self.place.size > 1:
+            say(
+                f"no ${words.SECRET} and no --key-file: whoever reaches port {self.place.port} and knows the name of "
+                "this gang can join it"
+            )
         self.selector.register(self._listener, selectors.EVENT_READ, None)
         self.start()
 
@@ -216,7 +223,7 @@ class Hub(Star):
                 self._write(line, b"")
         for line in list(self._strangers):
             if now - line.opened > _HELLO_WITHIN:
-                self._turn_away(line, "it did not say who it is")
+                self._turn_away(line, "it did not say who it is", told=_FLAT)
         if self._running and not self._ignores_stops and children.stop_is_pending():
             # The main thread is at work elsewhere, such as the last upload.
             self.tally.stopping(0, INTERRUPTED, "rank 0 was told to stop", told=True)
@@ -246,7 +253,7 @@ class Hub(Star):
             return
         line = Line(connection, str(peer[0]))
         if len(self._strangers) >= _STRANGERS + self.place.size:
-            self._turn_away(self._strangers[0], "too many connections that did not say who they are")
+            self._turn_away(self._strangers[0], "too many connections that did not say who they are", told=_FLAT)
         line.nonce = os.urandom(16).hex()
         self._strangers.append(line)
         self.selector.register(connection, selectors.EVENT_READ, line)
@@ -282,20 +289,23 @@ class Hub(Star):
         place, rank = self.place, words.number(message, "rank")
         name = words.text(message, "gang")
         if message["say"] != "hello" or message.get("gpuflow") != words.VERSION or rank is None:
-            self._turn_away(line, "it is no supervisor of this gang")
+            self._turn_away(line, "it is no supervisor of a gang", told=_FLAT)
         elif name != place.name:
-            self._turn_away(line, f"it is of the gang {name[:80]!r}, and this is {place.name[:80]!r}")
-        elif message.get("size") != place.size or not 0 < rank < place.size:
-            why = f"rank {rank} of {message.get('size')}, and this gang has the ranks 0 to {place.size - 1}"
-            self._turn_away(line, f"it says that it is {why[:200]}", final=True)
-        elif (words.number(message, "slots") is None) != (place.slots is None):
-            self._turn_away(line, f"rank {rank} and rank 0 do not both have --mpi", final=True)
+            self._turn_away(line, f"it is of the gang {name[:80]!r}, and this is {place.name[:80]!r}", told=_FLAT)
         elif self.keys is not None and not self.keys.verify(
             message.get("proof"), line.nonce, words.sign_of(place.name, rank)
         ):
-            self._turn_away(line, "it does not have the key of --key-file", final=True)
+            # Not for good: this may still be the address of another attempt, which has another secret.
+            self._turn_away(line, f"it lacks this gang's ${words.SECRET} or key of --key-file", told=_FLAT)
+        elif message.get("size") != place.size or not 0 < rank < place.size:
+            why = f"rank {rank} of {message.get('size')}, and this gang has the ranks 0 to {place.size - 1}"
+            told = None if self.keys is not None else "it is none of the ranks of this gang"
+            self._turn_away(line, f"it says that it is {why[:200]}", told=told, final=True)
+        elif (words.number(message, "slots") is None) != (place.slots is None):
+            self._turn_away(line, f"rank {rank} and rank 0 do not both have --mpi", final=True)
         elif rank in self.members:
-            self._turn_away(line, f"rank {rank} is here already, from {self.members[rank].peer}")
+            why = f"rank {rank} is here already"
+            self._turn_away(line, f"{why}, from {self.members[rank].peer}", told=why)
         elif self._complete or self._closed_to_new:
             self._turn_away(line, f"rank {rank} comes too late: the gang has started", final=True)
         else:
@@ -304,10 +314,11 @@ class Hub(Star):
             self.members[rank] = line
             self._write(line, words.pack("beat"))
 
-    def _turn_away(self, line: Line, why: str, *, final: bool = False) -> None:
+    def _turn_away(self, line: Line, why: str, *, told: str | None = None, final: bool = False) -> None:
+        """Say why in our log, and to the peer only as much as it may know."""
         self._remark(f"a connection from {line.peer} was turned away: {why}")
         with contextlib.suppress(Broken):
-            line.write(words.pack("no", because=why, final=final))
+            line.write(words.pack("no", because=told or why, final=final))
         self._forget(line)
 
     def _drop(self, line: Line, why: str) -> None:

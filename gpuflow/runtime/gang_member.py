@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from gpuflow.runtime.signing import Keys
 
 
-def run(options: Options, environ: Mapping[str, str], place: Place, keys: Keys | None) -> int:
-    """This rank from its hello to the gang's exit code."""
-    member = Member(options, environ, place, keys)
+def run(options: Options, environ: Mapping[str, str], place: Place, keys: Keys | None, proving: Keys | None) -> int:
+    """This rank from its hello to the gang's exit code. `keys` are the store's, `proving` is for rank 0."""
+    member = Member(options, environ, place, keys, proving)
     try:
         verdict = member.run()
     except Ended:
@@ -81,9 +81,11 @@ class MemberRunning(GangRunning):
 class Member:
     """What one member knows."""
 
-    def __init__(self, options: Options, environ: Mapping[str, str], place: Place, keys: Keys | None) -> None:
+    def __init__(
+        self, options: Options, environ: Mapping[str, str], place: Place, keys: Keys | None, proving: Keys | None
+    ) -> None:
         self.options, self.environ, self.place = options, environ, place
-        self.spoke = Spoke(place, keys)
+        self.spoke = Spoke(place, proving)
         base = identity.path(options.pipeline, options.run_id or "unnamed", options.step, options.item, options.task)
         self.ledger = Ledger(Memory(), base, None, say, keys)
         """Never written: it only says which attempt this is."""

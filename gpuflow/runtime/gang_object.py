@@ -15,6 +15,7 @@ from typing import NamedTuple
 from gpuflow.runtime import identity
 from gpuflow.runtime.gang_kinds import JOBSET, KINDS, kind_of
 from gpuflow.runtime.gang_verdict import Verdict
+from gpuflow.runtime.gang_words import SECRET as SECRET_VARIABLE
 from gpuflow.runtime.later_attempts import Before, Changes, memory
 from gpuflow.runtime.manifests import Misuse
 from gpuflow.runtime.outcomes import OUTCOMES, SUCCEEDED
@@ -30,6 +31,8 @@ GANG, RUN, STEP = "gpuflow.dev/gang", "gpuflow.dev/run", "gpuflow.dev/step"
 ATTEMPT, FAILURES, INTERRUPTIONS = "gpuflow.dev/attempt", "gpuflow.dev/failures", "gpuflow.dev/interruptions"
 OUT_OF_MEMORY, FAILED_NODES = "gpuflow.dev/out-of-memory", "gpuflow.dev/failed-nodes"
 IDENTITY, VERDICT = "gpuflow.dev/identity", "gpuflow.dev/verdict"
+SECRET = "gpuflow.dev/gang-secret"
+"""The annotation of an object whose pods are made from another one, which may have to be made anew with the same."""
 MOST = 46
 """Letters of a JobSet's name. Its pods are called `<name>-worker-0-2-abcde`, in at most 63."""
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -113,8 +116,13 @@ class Gang:
             most = min(most, 63 - len(host) - len(subdomain) if subdomain else (63 - len(host)) // 2)
         return most
 
-    def body(self, attempt: int, failures: int, interruptions: int, before: Before | None = None) -> dict[str, Any]:
-        """The object of one attempt. `before`: what else is known of those before, by which it may be different."""
+    def body(
+        self, attempt: int, failures: int, interruptions: int, before: Before | None = None, secret: str = ""
+    ) -> dict[str, Any]:
+        """The object of one attempt. `before`: what else is known of those before, by which it may be different.
+
+        `secret`: what its ranks know each other by, unless the manifest says it.
+        """
         made = copy.deepcopy(self._manifest)
         metadata = made["metadata"]
         metadata.pop("generateName", None)
@@ -122,6 +130,9 @@ class Gang:
         metadata["labels"] = {**self._step_label, **(metadata.get("labels") or {}), **self._labels}
         counts = {ATTEMPT: str(attempt), FAILURES: str(failures), INTERRUPTIONS: str(interruptions)}
         notes = {**counts, **_noted_before(before or Before()), IDENTITY: self.identity}
+        if secret and self.kind.through:
+            notes[SECRET] = secret
+        variables = {**self.environment, **({SECRET_VARIABLE: secret} if secret else {})}
         metadata["annotations"] = {**(metadata.get("annotations") or {}), **notes}
         if self._owner is not None:
             metadata["ownerReferences"] = [dict(self._owner)]
@@ -135,10 +146,12 @@ class Gang:
             inner["labels"] = {**self._step_label, **(inner.get("labels") or {}), **self._labels}
             self._keep_apart(template["spec"])
             inner["annotations"] = {**(inner.get("annotations") or {}), **counts}
-            for container in template["spec"]["containers"]:
-                if self.environment and container["name"] == self._container:
-                    told = [{"name": name, "value": value} for name, value in sorted(self.environment.items())]
-                    container["env"] = [*(container.get("env") or []), *told]
+            container = template["spec"]["containers"][self._grows(template["spec"])]
+            there = container.get("env") or []
+            known = {each.get("name") for each in there}
+            told = [{"name": name, "value": variables[name]} for name in sorted(variables) if name not in known]
+            if told:
+                container["env"] = [*there, *told]
         return made
 
     def differences(self, before: Before) -> list[str]:

@@ -5,8 +5,8 @@ Every message is an object with `say`. Rank 0 keeps, the others are members:
 | message | from | means |
 |---|---|---|
 | `welcome` | rank 0 | someone listens here; `nonce` is what a key must sign |
-| `hello` | member | rank, size and name of its gang; with `--mpi` its slots, and a `nonce` that orders must sign |
-| `no` | rank 0 | turned away, and why; `final` when asking again cannot help |
+| `hello` | member | rank, size, gang and `proof`; with `--mpi` its slots, and a `nonce` that orders must sign |
+| `no` | rank 0 | turned away, and why, where the peer is one of us; `final` when asking again cannot help |
 | `beat` | both | a sign of life; with `--mpi` also how many processes of the rank are `listening` for a stop |
 | `look` / `seen` | rank 0 / member | whether rank 0's folder in the checkpoint directory is there for the member too |
 | `begin` / `ready` | rank 0 / member | the attempt and its checkpoint / it has been restored |
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuflow.runtime.options import Options
+    from gpuflow.runtime.signing import Keys
 
     Message = dict[str, Any]
 
@@ -47,6 +48,8 @@ LONGEST = 64 << 10
 """Bytes of a line. Whoever sends more is none of us."""
 _REASON = 2000
 RANK, LEADER, NAME, TIMES = "GPUFLOW_RANK", "GPUFLOW_LEADER", "GPUFLOW_GANG", "GPUFLOW_GANG_TIMES"
+SECRET = "GPUFLOW_GANG_SECRET"
+"""What a rank has from whoever created its gang, and proves to have; another one for each attempt."""
 
 
 class Garbage(Exception):
@@ -162,6 +165,25 @@ def times(given: str | None) -> Times:
         # A lost rank must be found out before the failure that it causes is counted.
         raise BadOption(f"${TIMES}: lost must be more than twice beat, and settle at least lost")
     return made
+
+
+def new_secret() -> str:
+    """The secret of one attempt."""
+    import secrets
+
+    return secrets.token_hex(32)
+
+
+def proving(keys: Keys | None, environ: Mapping[str, str]) -> Keys | None:
+    """What the ranks prove themselves with: the gang's secret, the key of --key-file, or both where both are there."""
+    from gpuflow.runtime.signing import SHORTEST, Keys
+
+    secret = environ.get(SECRET, "").strip().encode("utf-8", "surrogateescape")
+    if not secret:
+        return keys
+    if len(secret) < SHORTEST:
+        raise BadOption(f"${SECRET} has {len(secret)} bytes, and needs at least {SHORTEST}")
+    return Keys([secret]) if keys is None else keys.with_secret(secret)
 
 
 def sign_of(name: str, rank: int) -> str:

@@ -102,7 +102,7 @@ class Relay(Star):
             spoke.nonce,
             words.order_sign(spoke.place.name, spoke.place.rank, order, command, words.text(message, "agent")),
         ):
-            return "it is not signed with the key of --key-file"
+            return "it is not signed with the key or the secret of this gang"
         return None
 
     def _no_agent(self, path: str) -> str | None:

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
+_EXPANDED = re.compile(
+    r"(^|/)(?<!/lifecycle/postStart/exec/)(?<!/lifecycle/preStop/exec/)(command|args)/\*$|/env/\*/value$"
+    r"|/volumeMounts/\*/subPathExpr$"
+)
+"""Where the kubelet replaces `$(NAME)`: in containers and in the commands of probes, and not in those of hooks."""
+_VARIABLE = re.compile(r"\$+(?=\()|\${2,}")
+"""What the kubelet reads; any other `$` is a letter to it."""
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\['([^']+)'\]|\[([^=\]]+)=([^\]]*)\]")
 
 
@@ -115,8 +122,13 @@ def said(value: Any) -> str:
 
 
 def put(document: dict[str, Any], place: str, value: str) -> None:
-    """Set a value of a manifest: text, in a place whose surroundings are there."""
+    """Set a value of a manifest: text, in a place whose surroundings are there.
+
+    A program gets it as it is: where the kubelet would replace `$(NAME)`, be it by a Secret, the `$` are doubled.
+    """
     steps = list(_steps(place))
+    if _EXPANDED.search("/".join(name or "*" for name, *_ in steps)):
+        value = _VARIABLE.sub(lambda match: 2 * match[0], value)
     name, index, _, _ = steps[-1]
     around = _reached(document, steps[:-1])
     if name and isinstance(around, dict):

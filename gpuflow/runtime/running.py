@@ -33,7 +33,10 @@ _LEFTOVERS = 1.0
 """What a command leaves behind when it ends may take this long to end by itself, such as a `tee` that still writes."""
 TOLD, LATE = "told to stop", "ran too long"
 """Why the command is told to stop, where it is no sentence."""
-_OWN = ("CHECKPOINT_DIR", "RESUME_FROM", "ATTEMPT", "INTERRUPTIONS", "OUTPUTS", "GRACE", "DEADLINE", "EVERY", "SYNC")
+_OWN = (
+    "CHECKPOINT_DIR", "RESUME_FROM", "ATTEMPT", "INTERRUPTIONS", "OUTPUTS", "GRACE", "DEADLINE", "EVERY", "SYNC",
+    "GANG_SECRET",
+)  # fmt: skip
 """Variables of another supervisor, or of an image, that this command must not take for its own."""
 
 

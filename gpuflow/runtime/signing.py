@@ -28,6 +28,10 @@ class Keys:
     def __init__(self, keys: Sequence[bytes]) -> None:
         self._keys = tuple(keys)
 
+    def with_secret(self, secret: bytes) -> Keys:
+        """Keys that nobody has who does not have the secret too."""
+        return Keys([secret + b"\n" + key for key in self._keys])
+
     def sign(self, digest: str, place: str) -> str:
         """The signature of a record with this hash at this place."""
         return _signature(self._keys[0], digest, place)

@@ -20,7 +20,7 @@ def quoted(text: str) -> str:
     return escaped(json.dumps(text, ensure_ascii=False))
 
 
-TRICK = "::error title=Security review::approved ##[group]x ##vso[task.x] a|b `c` <img src=x> [d](e) @team"
+TRICK = "::error title=Review::approved ##[group]x ##vso[task.x] a|b `c` <img src=x> [d](e) @team https://e.x<h1>"
 UNSEEN = "\u200b\u3164\U000e0041\ufe0f\u2800\xad\xa0"
 """What may stand in a file name, and nobody sees."""
 CONTROL = "\x1b[31m\r\u202e\u2066\u2028\x85\x07"
@@ -105,7 +105,9 @@ def test_a_check_says_what_strangers_wrote_as_text_only(gpuflow: Gpuflow, folder
         assert texts
         assert not [text for text in texts if HIDDEN.search(text.replace("\n", ""))]
     if format == "markdown":
-        assert "<img" not in re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)|\\<", "", answer.out)
+        text = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", answer.out)
+        assert "e.x&lt;h1>" in text
+        assert "<" not in text.replace("<!-- -->", "") and "://" not in text
         rows = [line for line in answer.out.split("\n") if line.startswith("|")]
         assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7}
 
@@ -134,7 +136,7 @@ def test_no_command_obeys_a_pipeline_or_its_name(gpuflow: Gpuflow, folder: Path,
     if "--standalone" not in words:
         assert answer.code == 0, answer.err
     if words[-1] == "json":
-        assert "Security review" in json.dumps(answer.data)
+        assert "title=Review" in json.dumps(answer.data)
 
 
 def test_a_site_is_shown_as_text_only(gpuflow: Gpuflow, folder: Path) -> None:

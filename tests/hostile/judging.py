@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import yaml
 
 from gpuflow import printable
-from gpuflow.runtime import gang, manifests
+from gpuflow.runtime import manifests
 from gpuflow.targets.argo.spelling import carried, constant
 from tests.hostile.compiling import TWINS, Case
 
@@ -306,7 +306,7 @@ def _object_of(words: list[str]) -> Any:
     """What the launcher creates, as its kubelet hands it the words."""
     (text,) = [expanded(word).partition("=")[2] for word in words if word.startswith(_OBJECT)]
     changes = [expanded(word).removeprefix(_CHANGE) for word in words if word.startswith(_CHANGE)]
-    return manifests.from_text(text, "--manifest", [gang.unexpanded(change) for change in changes])
+    return manifests.from_text(text, "--manifest", changes)
 
 
 _USED = f"$({BRACE})"

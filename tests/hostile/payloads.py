@@ -37,6 +37,7 @@ ATOMS: dict[str, tuple[str, ...]] = {
     ),
     "markdown": (
         "|", "`", "```", "<img src=x onerror=1>", "[a](javascript:1)", "![x](http://e)", "**", "\n# h", "\n| a |",
+        "https://e.x<h1>", "www.e.x<details>", "a@e.co<b>",
     ),
     "github": (
         "::error::x", "\n::set-output name=a::b", "::stop-commands::t", "##[error]x", "%0A::warning::x",

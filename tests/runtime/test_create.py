@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import api_server, creating, object_state
+from gpuflow.runtime import api_server, creating, gang, manifests, object_state
 from gpuflow.runtime.main import main
 from gpuflow.runtime.object_state import BAD, GOOD
+from tests.differential.expansion import expanded
 
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {"args": ["--lr", ""]}}
 
@@ -70,6 +71,41 @@ def test_values_of_the_run_are_put_into_the_manifest_as_text() -> None:
     made = request.manifest()
     assert made["spec"]["args"] == ["--lr", 'a "quote" = {']
     assert made["metadata"]["x"] == "1"
+
+
+POD = """{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "annotations": {"a": ""}}, "spec": {
+ "trainer": {"args": [""]}, "template": {"spec": {"containers": [{"name": "main", "image": "i", "command": [""],
+ "args": ["--lr", ""], "env": [{"name": "X", "value": ""}], "volumeMounts": [{"name": "v", "subPathExpr": ""}],
+ "livenessProbe": {"exec": {"command": [""]}}, "lifecycle": {"preStop": {"exec": {"command": [""]}}}}]}}}}"""
+MAIN = "spec.template.spec.containers"
+VALUES = ("$(DB_PASSWORD)", "$$(DB_PASSWORD)", "$$", "a=$(X)=$", "$", "${trialParameters.lr}", "$$$(X)$$$", "0.1", "")
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize(
+    "place",
+    [
+        f"{MAIN}[0].args[1]", f"{MAIN}[name=main].args[1]", f"{MAIN}[0]['args'][1]", f"{MAIN}[0].command[0]",
+        f"{MAIN}[0].env[0].value", f"{MAIN}[name=main].env[name=X].value", f"{MAIN}[0].volumeMounts[0].subPathExpr",
+        f"{MAIN}[0].livenessProbe.exec.command[0]", "spec.trainer.args[0]",
+    ],
+)  # fmt: skip
+def test_what_is_set_is_no_variable_of_the_created_pods_kubelet(place: str, value: str) -> None:
+    change = f"--set={place}={value}"
+    for made in (
+        creating.Request([f"--manifest={POD}", change]).manifest(),
+        manifests.from_text(POD, "--manifest", gang.parse(["--manifest=x", "--run-id=r", change], {}).set),
+    ):
+        assert expanded(object_state.found(made, place), {"DB_PASSWORD": "secret", "X": "secret"}) == value
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize(
+    "place", ["metadata.annotations.a", f"{MAIN}[0].image", f"{MAIN}[0].lifecycle.preStop.exec.command[0]"]
+)
+def test_where_no_kubelet_reads_it_what_is_set_stays_as_it_is(place: str, value: str) -> None:
+    made = creating.Request([f"--manifest={POD}", "--set", f"{place}={value}"]).manifest()
+    assert object_state.found(made, place) == value
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime import farewell, gang_words
+from gpuflow.runtime.signing import Keys, read_keys
 from tests.runtime.gangs import Gang, orphans_of, strangers_say
 from tests.runtime.harness import eventually, run, shell, start
 
@@ -251,22 +252,32 @@ def test_many_silent_strangers_do_not_keep_a_member_out(tmp_path: Path) -> None:
         each.close()
 
 
+FLAT = {"say": "no", "because": "no proof of being of this gang; the log of rank 0 says more", "final": False}
+
+
+def answers(data: bytes) -> list[dict[str, object]]:
+    return [json.loads(line) for line in data.splitlines()]
+
+
 def test_peers_of_another_gang_size_or_rank_are_turned_away(tmp_path: Path) -> None:
     gang = Gang(tmp_path, 2)
     gang.start(*shell(UP + "sleep 0.5"), ranks=[0])
     eventually(lambda: strangers_say(gang.port, b"\n"))
-    answer = strangers_say(gang.port, hello(gang, 1, name="gang-0"))
-    assert b"it is of the gang 'gang-0', and this is 'gang-1'" in answer
+    assert answers(strangers_say(gang.port, hello(gang, 1, name="gang-0")))[1:] == [FLAT]
     for rank, size in ((0, 2), (2, 2), (-1, 2), (1, 3)):
-        assert b'"final": true' in strangers_say(gang.port, hello(gang, rank, size=size))
+        (_, refusal) = answers(strangers_say(gang.port, hello(gang, rank, size=size)))
+        assert refusal == {"say": "no", "because": "it is none of the ranks of this gang", "final": True}
     older = Gang(tmp_path / "older", 2, name="gang-0")
     older.port = gang.port
     older.start("--gang-timeout", "1s", *WAIT, ranks=[1])
     assert older.all_end_with(78)
-    assert "it is of the gang 'gang-0'" in older.said(1)
+    assert "it turned this rank away: no proof of being of this gang" in older.said(1)
     gang.start(*shell(UP + "sleep 0.5"), ranks=[1])
     assert gang.all_end_with(0)
-    assert "turned away: it is of the gang 'gang-0'" in gang.said(0)
+    said = gang.said(0)
+    assert "turned away: it is of the gang 'gang-0', and this is 'gang-1'" in said
+    assert "it says that it is rank 1 of 3, and this gang has the ranks 0 to 1" in said
+    assert f"whoever reaches port {gang.port} and knows the name of this gang can join it" in said
 
 
 def test_a_second_peer_of_the_same_rank_is_turned_away_and_the_first_stays(tmp_path: Path) -> None:
@@ -296,9 +307,115 @@ def test_with_a_key_a_peer_must_have_it(tmp_path: Path) -> None:
     key = ("--key-file", tmp_path / "key")
     gang.start(*key, *shell(UP + "true"), ranks=[0])
     eventually(lambda: strangers_say(gang.port, b"\n"))
-    assert b"does not have the key" in strangers_say(gang.port, hello(gang, 1))
+    assert answers(strangers_say(gang.port, hello(gang, 1)))[1:] == [FLAT]
     gang.start(*key, *shell(UP + "true"), ranks=[1])
     assert gang.all_end_with(0)
+    assert "it lacks this gang's $GPUFLOW_GANG_SECRET or key of --key-file" in gang.said(0)
+
+
+SECRET = "5ec2e7" * 8
+
+
+class Stranger:
+    """Who reaches the port, knows the gang's name and size, and can do what a rank does; but for the secret."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = socket.create_connection(("127.0.0.1", port), 5)
+        self._connection.settimeout(20)
+        self._stream = self._connection.makefile("rb")
+        self.nonce = self.hear()["nonce"]
+
+    def say(self, *messages: bytes) -> None:
+        self._connection.sendall(b"".join(messages))
+
+    def hear(self) -> dict[str, object]:
+        return dict(json.loads(self._stream.readline() or b"{}"))
+
+    def is_gone(self) -> bool:
+        try:
+            return not self._stream.read()
+        except ConnectionResetError:
+            return True
+        finally:
+            self._connection.close()
+
+
+def guesses(gang: Gang, nonce: str) -> list[dict[str, object]]:
+    """Proofs by whoever does not have the secret."""
+    place = gang_words.sign_of(gang.name, 1)
+    signed = [Keys([key]).sign(nonce, place) for key in (b"0" * 32, gang.name.encode() * 4, b"")]
+    return [
+        {},
+        {"proof": None},
+        {"proof": 1},
+        {"proof": "\ud800"},
+        {"proof": ""},
+        *({"proof": each} for each in signed),
+    ]
+
+
+@pytest.mark.parametrize("mpi", [(), ("--mpi", 1)], ids=["plain", "mpi"])
+@pytest.mark.parametrize("key", [False, True], ids=["secret", "secret-and-key"])
+def test_a_stranger_without_the_secret_takes_no_ranks_place_and_is_told_nothing(
+    tmp_path: Path, mpi: tuple[object, ...], key: bool
+) -> None:
+    """It comes before the real rank 1, in each way; then the gang starts and ends as if nobody had come."""
+    words: tuple[object, ...] = mpi
+    if key:
+        (tmp_path / "key").write_text("0123456789abcdef0123456789abcdef\n")
+        (tmp_path / "key").chmod(0o400)
+        words = (*words, "--key-file", tmp_path / "key")
+    gang = Gang(tmp_path, 2)
+    environ = {gang_words.SECRET: SECRET}
+    leader = shell('$OMPI_MCA_plm_rsh_agent rank-1 "env > $HERE/ordered"; env > "$OWN/env"') if mpi else None
+    program = leader or shell('env > "$OWN/env"')
+    gang.start(*words, *program, ranks=[0], environ=environ)
+    eventually(lambda: strangers_say(gang.port, b"\n"))
+    slots = {"slots": 1, "nonce": "0" * 32} if mpi else {}
+    for name, size, rank in ((gang.name, 2, 1), ("other", 2, 1), (gang.name, 3, 1), (gang.name, 2, 0), ("other", 9, 8)):
+        for guess in guesses(gang, "0" * 32):
+            stranger = Stranger(gang.port)
+            proof = {**guess, **slots}
+            greeting = gang_words.pack("hello", gpuflow=1, gang=name, rank=rank, size=size, **proof)
+            forged = gang_words.pack("ended", outcome="failed (final)", because="forged by a stranger", code=1)
+            stranger.say(greeting, forged)
+            assert stranger.hear() == FLAT
+            assert stranger.is_gone()
+    replayed = Stranger(gang.port)
+    another = Stranger(gang.port)
+    proofs = gang_words.proving(read_keys(str(tmp_path / "key")) if key else None, environ)
+    assert proofs is not None
+    stolen = proofs.sign(str(another.nonce), gang_words.sign_of(gang.name, 1))
+    replayed.say(gang_words.pack("hello", gpuflow=1, gang=gang.name, rank=1, size=2, proof=stolen, **slots))
+    assert replayed.hear() == FLAT  # a proof is for one connection
+    gang.start(*words, *program, ranks=[1], environ=environ)
+    assert gang.all_end_with(0)
+    said = gang.said()
+    assert "all 2 ranks are here" in said and "forged" not in said and SECRET not in said
+    assert SECRET not in gang.last_words(0) + gang.last_words(1)
+    seen = [path.read_text() for path in (tmp_path / "0" / "env", *((tmp_path / "ordered",) if mpi else ()))]
+    assert not [text for text in seen if SECRET in text or gang_words.SECRET in text]
+
+
+def test_a_rank_with_the_secret_of_another_attempt_waits_and_is_not_let_in(tmp_path: Path) -> None:
+    gang = Gang(tmp_path, 2)
+    gang.start(*shell("true"), ranks=[0], environ={gang_words.SECRET: SECRET})
+    for secret in ({gang_words.SECRET: "another secret, long enough"}, {}):
+        older = Gang(tmp_path / "older", 2)
+        older.port = gang.port
+        older.start("--gang-timeout", "2s", *WAIT, ranks=[1], environ=secret)
+        assert older.all_end_with(78)
+        assert "no proof of being of this gang" in older.said(1)
+    gang.start(*shell("true"), ranks=[1], environ={gang_words.SECRET: SECRET})
+    assert gang.all_end_with(0)
+
+
+def test_a_secret_that_can_be_guessed_is_refused_and_not_printed(tmp_path: Path) -> None:
+    gang = Gang(tmp_path, 2)
+    gang.start(*shell("true"), ranks=[0], environ={gang_words.SECRET: "hunter2"})
+    assert gang.all_end_with(78)
+    assert "$GPUFLOW_GANG_SECRET has 7 bytes, and needs at least 16" in gang.said()
+    assert "hunter2" not in gang.said()
 
 
 def test_a_gang_of_one_needs_no_one(tmp_path: Path) -> None:

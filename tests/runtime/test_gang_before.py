@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpuflow.pod.gang_kinds import SPELLINGS
-from gpuflow.runtime import gang, gang_before, gang_object
+from gpuflow.runtime import gang, gang_before, gang_object, gang_words
 from gpuflow.runtime.api_server import ApiServer, Refused
 from gpuflow.runtime.gang_attempts import Launcher
 from gpuflow.runtime.gang_kinds import GROUP, WORDS, GangKind
@@ -66,8 +66,8 @@ class Table(ApiServer):
         return [each for key, each in self.objects.items() if key.split("/")[-2] == plural]
 
 
-def launcher(kind: GangKind, api: ApiServer, run: str = "r") -> Launcher:
-    manifest = SPELLINGS[kind.word].build(POD, 2, None)
+def launcher(kind: GangKind, api: ApiServer, run: str = "r", pod: dict[str, Any] = POD) -> Launcher:
+    manifest = SPELLINGS[kind.word].build(pod, 2, None if 1 in kind.sets else pod)
     words = ["--manifest={}", f"--run-id={run}", "--step=train", "--pipeline=p", f"--container={kind.container}"]
     return Launcher(gang.parse([*words, "--more-memory=2:64Gi"], {}), manifest, api, {})
 
@@ -99,7 +99,47 @@ def test_one_that_a_lost_launcher_left_is_made_anew(kind: GangKind) -> None:
     gang_before.prepare(api, kind.before.folder("ns"), {**first, "spec": {"of": "before"}}, lost.gang.is_ours)
     made = launcher(kind, api).create(1, Counts(), Before())
     (there,) = api.of(kind.before.plural)
-    assert there["spec"] == first["spec"] and owners(there) == [made["metadata"]["uid"]]
+    now, _ = kind.apart(lost.gang.body(1, 0, 0, secret=made["metadata"]["annotations"].get(gang_object.SECRET, "")))
+    assert now is not None and there["spec"] == now["spec"] and owners(there) == [made["metadata"]["uid"]]
+
+
+@pytest.mark.parametrize("kind", WORDS.values(), ids=lambda kind: kind.word)
+def test_each_attempt_has_a_secret_of_its_own_in_every_rank_and_nobody_prints_it(
+    kind: GangKind, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = copy.deepcopy(POD)
+    pod["spec"]["containers"].append({"name": "proxy", "image": "i:2", "env": [{"name": "A", "value": "b"}]})
+    given, found = launcher(kind, Table(), pod=pod), []
+    for attempt in (1, 2):
+        given.create(attempt, Counts(attempt - 1), Before())
+        body = {
+            key: each for key, each in given.api.objects.items() if each["metadata"]["name"].endswith(f"-{attempt}")
+        }
+        (made,) = (each for key, each in body.items() if key.split("/")[-2] == kind.plural)
+        if kind.through:
+            (runtime,) = (each for key, each in body.items() if key.split("/")[-2] != kind.plural)
+            made = {**made, "runtime": runtime}
+        (secret,) = {secrets_of(template) for template in kind.templates(made)}
+        found.append(secret)
+    assert len({*found}) == 2 and all(len(each) == 64 for each in found)
+    said = capsys.readouterr()
+    assert not [each for each in found if each in said.out + said.err]
+
+
+def secrets_of(template: dict[str, Any]) -> str:
+    """The secret in a rank's program, and nowhere else in the pod."""
+    (main, proxy) = template["spec"]["containers"]
+    assert proxy["env"] == [{"name": "A", "value": "b"}]
+    (secret,) = (each["value"] for each in main["env"] if each["name"] == gang_words.SECRET)
+    return str(secret)
+
+
+def test_a_secret_that_the_manifest_brings_is_kept() -> None:
+    pod, own = copy.deepcopy(POD), {"name": gang_words.SECRET, "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    pod["spec"]["containers"][0]["env"] = [own]
+    made = launcher(WORDS["jobset"], Table(), pod=pod).create(1, Counts(), Before())
+    (template,) = WORDS["jobset"].templates(made)
+    assert [each for each in template["spec"]["containers"][0]["env"] if each["name"] == gang_words.SECRET] == [own]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)

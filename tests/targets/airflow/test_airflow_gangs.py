@@ -23,7 +23,8 @@ from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import Before, changes_of
 from gpuflow.readers import Foreign, Library, Options
 from gpuflow.readers.python import Pythons, read_program
-from gpuflow.runtime.gang_kinds import WORDS, kind_of
+from gpuflow.runtime import gang_words
+from gpuflow.runtime.gang_kinds import WORDS, GangKind, kind_of
 from gpuflow.runtime.gang_object import noted
 from gpuflow.runtime.gang_verdict import Verdict
 from gpuflow.site import Site
@@ -425,8 +426,16 @@ def site_of(word: str) -> Site:
     return Site.model_validate({**SITE.model_dump(), "gangs": said(word)})
 
 
-@pytest.mark.parametrize("word", [word for word in WORDS if word != "jobset"])
-def test_a_gang_of_another_kind_is_made_and_followed_as_one(word: str, tmp_path: Path) -> None:
+def secrets_of(kind: GangKind, made: dict[str, Any]) -> str:
+    """What the ranks of one attempt prove to be of it with: the same for all."""
+    programs = [each["spec"]["containers"][0] for each in kind.templates(made)]
+    assert all(each["name"] == kind.container for each in programs)
+    (secret,) = {row["value"] for each in programs for row in each["env"] if row["name"] == gang_words.SECRET}
+    return str(secret)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_gang_of_any_kind_is_made_and_followed_as_one(word: str, tmp_path: Path) -> None:
     kind = WORDS[word]
     given = GANG if 1 in kind.sets else GANG.replace("gang: 4", "gang: {workers: 3, leader: true}")
     text = compiled(given, site=site_of(word))
@@ -438,6 +447,9 @@ def test_a_gang_of_another_kind_is_made_and_followed_as_one(word: str, tmp_path:
     assert kind_of(made) is kind and task.what == kind.name
     assert made["metadata"]["annotations"]["gpuflow.dev/attempt"] == "1"
     assert all(each["metadata"]["labels"]["task_id"] == "train" for each in kind.templates(made))
+    assert len(secrets_of(kind, made)) == 64 and secrets_of(kind, made) != secrets_of(
+        kind, jobset_of(task, books.Ledger(epoch=0))
+    )
     sets = kind.pod_sets(made)
     assert task._shape() == [sum(each.size for each in sets), sets[0].name, 30.0, kind.name]
     trigger = task._trigger(wait_for="end", pod_name="n", pod_namespace="ns")

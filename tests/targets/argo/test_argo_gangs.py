@@ -53,8 +53,7 @@ def _words(template: dict[str, Any]) -> list[str]:
 def _jobset(words: list[str]) -> dict[str, Any]:
     """What the launcher makes of its command."""
     options = launcher.parse([word for word in words[2:] if not word.startswith("--run-id")] + ["--run-id=r"], {})
-    changes = [launcher.unexpanded(change) for change in options.set]
-    return manifests.from_text(options.manifest, "--manifest", changes)
+    return manifests.from_text(options.manifest, "--manifest", options.set)
 
 
 def _template(text: str) -> dict[str, Any]:

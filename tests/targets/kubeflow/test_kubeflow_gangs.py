@@ -55,8 +55,7 @@ def _jobset(words: list[str]) -> dict[str, Any]:
     at = words.index("gang")
     own = [word for word in words[at + 1 :] if not word.startswith(("--run-id", "--deliver"))]
     given_options = launcher.parse([*own, "--run-id=r"], {})
-    changes = [launcher.unexpanded(change) for change in given_options.set]
-    return manifests.from_text(given_options.manifest, "--manifest", changes)
+    return manifests.from_text(given_options.manifest, "--manifest", given_options.set)
 
 
 def _rank(words: list[str]) -> dict[str, Any]:
