@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import sys
 import tempfile
@@ -401,6 +402,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=50, help="how many with one Airflow")
     parser.add_argument("--workers", action="store_true", help="with whole workers and a triggerer")
     words = parser.parse_args(given)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
     KEPT.mkdir(parents=True, exist_ok=True)
     file = KEPT / f"{'workers' if words.workers else 'played'}-seed-{words.seed}.jsonl"
     results = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
