@@ -37,7 +37,7 @@ PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 .PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-clouds test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills prove-artifacts prove-artifacts-engines \
         prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers \
-        prove-kubeflow prove-gangs prove-gang-faults prove-shards prove-airflow prove-airflow-older test-airflow-oldest
+        prove-kubeflow prove-gangs prove-gang-faults prove-shards prove-airflow prove-airflow-ending prove-airflow-older test-airflow-oldest
 
 help:
 	@echo "make env           gpuflow in .venvs/demo, to compile for three engines"
@@ -67,6 +67,7 @@ help:
 	@echo "make prove-spec              dates, patches of the pod and alerts on a whole Airflow and on Argo (needs Go and root)"
 	@echo "make prove-airflow           three DAGs on a real Airflow and a private cluster, one of them beside its KubernetesPodOperator original; goes on where it was stopped (needs Go and root)"
 	@echo "make test-airflow-oldest     what can differ between Airflows, on the oldest that is allowed"
+	@echo "make prove-airflow-ending    COUNT (200) random pipelines from SEED (1) on a real Airflow scheduler: exit steps and deletions only after the last end; WORKERS=--workers for whole workers; goes on where it was stopped"
 	@echo "make prove-airflow-older     standalone DAG files on AIRFLOWS (2.10 2.11 3.0 3.1), each installed, loaded and run"
 	@echo "make prove-checker-dra       COUNT (5000) random device claims from SEED (1) against the scheduler's allocator (needs Go)"
 	@echo "make prove-checker  the checker against every order of COUNT (20000) small runs from SEED (1); needs Go, goes on where it was stopped"
@@ -292,6 +293,10 @@ prove-shards: .venvs/core/.ready .venvs/argo/.ready .venvs/frameworks/.ready
 # docs/design/airflow-proof.md says what is shown.
 prove-airflow: .venvs/core/.ready .venvs/airflow/.ready
 	@.venvs/core/bin/python -m tests.airflow_proof
+
+prove-airflow-ending: COUNT ?= 200
+prove-airflow-ending: .venvs/airflow/.ready
+	@.venvs/airflow/bin/python -m tests.targets.airflow.ending --count $(COUNT) --seed $(SEED) $(WORKERS)
 
 # Standalone files on Airflows that gpuflow.airflow does not run on: docs/reference/versions.md says which were run.
 AIRFLOWS ?= 2.10 2.11 3.0 3.1

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import sys
 import tempfile
@@ -80,7 +81,7 @@ class PlayedWorkers(BaseExecutor):  # type: ignore[misc]  # Airflow is not insta
         super().__init__(*words, **named)
         plan = json.loads(os.environ[PLAN])
         self._left = [graph_of(*each) for each in plan["graphs"]]
-        self._at_once, self._results = plan["at_once"], Path(plan["results"])
+        self._at_once, self._results, self._owner = plan["at_once"], Path(plan["results"]), plan["owner"]
         self._open: dict[str, Graph] = {}
         self._seen: dict[str, Watched] = {}
         self._events: dict[str, list[tuple[str, str]]] = {}
@@ -139,10 +140,12 @@ class PlayedWorkers(BaseExecutor):  # type: ignore[misc]  # Airflow is not insta
             session.merge(TaskMap(task.dag_id, task.task_id, task.run_id, task.map_index, length, None))
 
     def sync(self) -> None:
-        """Called in every round of the scheduler."""
+        """Called in every round of the scheduler, which ends when nobody waits for its results any more."""
         from airflow.api.common.trigger_dag import trigger_dag
         from airflow.utils.types import DagRunTriggeredByType
 
+        if not Path(f"/proc/{self._owner}").exists():
+            os._exit(1)
         self._look()
         for name, graph in list(self._open.items()):
             seen, held = self._seen[name], self._held[name]
@@ -182,14 +185,14 @@ def played(graphs: Sequence[tuple[int, int, str | None]], folder: Path, at_once:
     """Run each of them once, with played workers."""
     home = _home(folder, {})
     results = folder / "results.jsonl"
-    plan = {"graphs": graphs, "at_once": at_once, "results": str(results)}
+    plan = {"graphs": graphs, "at_once": at_once, "results": str(results), "owner": os.getpid()}
     home.environment |= {
         PLAN: json.dumps(plan),
         "AIRFLOW__CORE__EXECUTOR": "tests.targets.airflow.ending.PlayedWorkers",
         "AIRFLOW__CORE__PARALLELISM": "1000",
         "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-this-test-only-for-this-test-only-for-this-test-only-here",
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
-        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.05",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": str(100 * LONGEST),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow.db?timeout={LONGEST}",
     }
@@ -399,6 +402,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=50, help="how many with one Airflow")
     parser.add_argument("--workers", action="store_true", help="with whole workers and a triggerer")
     words = parser.parse_args(given)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
     KEPT.mkdir(parents=True, exist_ok=True)
     file = KEPT / f"{'workers' if words.workers else 'played'}-seed-{words.seed}.jsonl"
     results = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []

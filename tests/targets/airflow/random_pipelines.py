@@ -11,7 +11,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 LAST = 10_000
@@ -187,8 +187,48 @@ def _due(needs: list[str], node: Node) -> str:
     return "success"
 
 
+SCENES: tuple[tuple[list[Node], dict[str, str], list[str], dict[str, list[int]], tuple[str, ...]], ...] = (
+    (
+        # A step fails beside one that still runs, and a step needs both.
+        [
+            Node("prepare", [], claim="c0"),
+            Node("quick", ["prepare"], claim="c0"),
+            Node("long", ["prepare"], claim="c0"),
+            Node("join", ["quick", "long"]),
+        ],
+        {"cleanup": "always"},
+        ["c0"],
+        {"quick": [1]},
+        ("long",),
+    ),
+    (
+        # A copy of a fan-out fails beside another.
+        [Node("one", [], items=["a", "b"]), Node("after", ["one"])],
+        {"bye": "failure", "always": "always", "cheer": "success"},
+        [],
+        {"one a": [1]},
+        ("one b",),
+    ),
+)
+"""Pipelines that went wrong once: steps, exit steps, volumes, codes that are not 0, and pods that are held."""
+
+
+def _scene(number: int, form: str) -> Graph:
+    nodes, exits, claims, codes, held = SCENES[number]
+    if form == "standalone":  # it refuses volumes, and exit steps after failures alone
+        exits, claims = {name: on for name, on in exits.items() if on != "failure"}, []
+        nodes = [replace(node, claim=None) for node in nodes]
+    found = Graph(f"g0-{number}-{form.replace('_', '-')}", form, nodes, exits, claims)
+    pods = [pod for node in nodes for each in found.pods(node).values() for pod in each]
+    found.codes = {name: [0] for name in (*pods, *exits)} | codes
+    found.held = dict.fromkeys(held, LAST)
+    return found
+
+
 def graph_of(seed: int, number: int, form: str | None = None) -> Graph:
-    """The pipeline of this number: the same for the same seed."""
+    """The pipeline of this number: the same for the same seed. Seed 0: one of `SCENES`, in a form."""
+    if seed == 0:
+        return _scene(number, form or "compiled")
     rng = random.Random(f"{seed}/{number}")
     chosen = rng.choice(FORMS)
     form = form or chosen

@@ -38,6 +38,30 @@ steps:
 exit:
   bye: {command: [bye]}
 """
+ALONE = """\
+apiVersion: gpuflow/v1
+kind: Pipeline
+name: alone
+defaults: {image: i, retry: 0}
+steps:
+  warm: {command: [warm], engines: {airflow: {setup: true}}}
+  train: {needs: warm, command: [train]}
+exit:
+  bye: {command: [bye]}
+"""
+AUDITED = """\
+apiVersion: gpuflow/v1
+kind: Pipeline
+name: audited
+defaults: {image: i, retry: 0}
+steps:
+  create: {command: [create]}
+  train: {needs: create, command: [train]}
+  audit:
+    needs: train
+    command: [audit]
+    engines: {airflow: {teardown: {setups: [create], on_failure_fail_dagrun: true}}}
+"""
 BY_HAND = """\
 from airflow.sdk import DAG, Param, task, teardown
 from gpuflow import Step
@@ -93,8 +117,9 @@ def home(server: StandIn, tmp_path_factory: pytest.TempPathFactory) -> Home:
     connection = {"kube_config_path": str(server.kubeconfig(folder)), "in_cluster": False}
     home = Home(folder, Path(sys.executable).parent, connection)
     home.migrate()
-    (folder / "cleaned.yaml").write_text(CLEANED)
-    home.compile(folder / "cleaned.yaml")
+    for name, text in (("cleaned", CLEANED), ("alone", ALONE), ("audited", AUDITED)):
+        (folder / f"{name}.yaml").write_text(text)
+        home.compile(folder / f"{name}.yaml")
     (home.dags / "by_hand.py").write_text(BY_HAND)
     return home
 
@@ -104,20 +129,27 @@ def commands(server: StandIn) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("bad", "good", "pods"),
+    ("dag", "bad", "good", "pods"),
     [
-        (("train",), False, {"create", "train", "audit", "drop", "bye"}),
-        (("drop",), True, {"create", "train", "audit", "drop", "bye"}),
-        (("create",), False, {"create", "bye"}),
+        ("cleaned", "train", False, {"create", "train", "audit", "drop", "bye"}),
+        ("cleaned", "drop", True, {"create", "train", "audit", "drop", "bye"}),
+        ("cleaned", "audit", False, {"create", "train", "audit", "drop", "bye"}),
+        ("cleaned", "create", False, {"create", "bye"}),
+        # An exit step runs although a setup failed that no teardown belongs to.
+        ("alone", "warm", False, {"warm", "bye"}),
+        ("alone", "", True, {"warm", "train", "bye"}),
+        # A teardown that may fail the run hides no failure before it.
+        ("audited", "train", False, {"create", "train", "audit"}),
+        ("audited", "audit", False, {"create", "train", "audit"}),
     ],
 )
 def test_a_teardown_runs_after_failures_and_its_own_failure_fails_no_run(
-    home: Home, server: StandIn, bad: tuple[str, ...], good: bool, pods: set[str]
+    home: Home, server: StandIn, dag: str, bad: str, good: bool, pods: set[str]
 ) -> None:
     server.made.clear()
     server.pods.clear()
-    server.stories = Ending(server, bad)
-    done = home.test("cleaned")
+    server.stories = Ending(server, (bad,))
+    done = home.test(dag)
     assert (done.returncode == 0) == good, done.stdout[-4000:]
     assert {command[0] for command in commands(server)} == pods
 
