@@ -6,6 +6,7 @@ task ends, because nothing can be written after. The next try of a task begins w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,8 +26,23 @@ OF_OUTCOMES = {
     outcomes.TIMED_OUT: TIMED_OUT,
 }
 """The causes that a pod's end tells; any other end is a failure."""
+_LAST_SENTENCES = (
+    (OUT_OF_MEMORY, "killed for memory|over its memory limit|ran out of memory"),
+    (TIMED_OUT, "it ran longer than "),
+    (INTERRUPTION, "told to stop|budget of [0-9]+ interruptions is spent|[0-9]+ interruptions so far"),
+)
+"""What the supervisor's last sentence holds when no further attempt may run; no program writes in it."""
 MOST = 2000
 """How many characters of a message are kept."""
+
+
+def of_end(outcome: str, last_words: str) -> str:
+    """The cause that the end of a pod tells. Of a supervised one that is final, the supervisor says it."""
+    if outcome == outcomes.FINAL:
+        for cause, words in _LAST_SENTENCES:
+            if re.match(rf" \(exit code {outcomes.EXIT_FINAL}\): gpuflow-run: [^\n]*({words})", last_words):
+                return cause
+    return OF_OUTCOMES.get(outcome, FAILURE)
 
 
 @contextmanager

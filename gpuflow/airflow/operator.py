@@ -309,7 +309,7 @@ class GpuPodOperator(WaitingPod):
             return self._handed_over(context, dict(end.values))
         was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
         interrupted = end.interrupted
-        self.cause = causes.INTERRUPTION if interrupted else causes.OF_OUTCOMES.get(end.outcome, causes.FAILURE)
+        self.cause = causes.INTERRUPTION if interrupted else causes.of_end(end.outcome, end.last_words)
         if interrupted:
             ledger = ledger.judging(end.told, interruptions=1)
         else:

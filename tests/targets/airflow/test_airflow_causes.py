@@ -51,6 +51,29 @@ def test_the_end_of_a_pod_is_the_cause(server: StandIn, maker: Maker, story: Any
     assert (state, said["cause"]) == ("failed", cause) and said["message"]
 
 
+@pytest.mark.parametrize(
+    ("because", "cause"),
+    [
+        ("exit code 137: a process of it was killed for memory; the budget of 1 failures is spent", "out of memory"),
+        ("it ran longer than 8 s; told to stop, the command ended with 0", "timed out"),
+        ("2 interruptions so far; the budget of 1 is spent", "interruption"),
+        ("exit code 3: it failed; the budget of 1 failures is spent", "failure"),
+    ],
+)
+def test_the_supervisor_says_why_a_step_may_not_run_again(
+    server: StandIn, maker: Maker, because: str, cause: str
+) -> None:
+    words = f'gpuflow-run: attempt 2 failed (final): {because} (exit code 79)\n{{"gpuflow": 1}}\n'
+    server.tell([running(), ended(79, "Error", words)])
+    state, (said,) = left_by(maker())
+    assert (state, said["cause"]) == ("failed", cause) and because in said["message"]
+
+
+def test_a_program_that_says_so_itself_decides_no_cause(server: StandIn, maker: Maker) -> None:
+    server.tell([running(), ended(3, "Error", "gpuflow-run: it ran longer than 8 s")])
+    assert left_by(maker())[1][0]["cause"] == "failure"
+
+
 @pytest.mark.parametrize("seconds", [2, -1])
 def test_a_wait_that_took_too_long_is_the_quotas(server: StandIn, maker: Maker, seconds: int) -> None:
     """In Kubernetes' words, also where the time was up before a busy triggerer began."""
