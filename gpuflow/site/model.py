@@ -212,13 +212,14 @@ class Runtime(Model):
     """How gpuflow's supervisor reaches a container."""
 
     delivery: Literal["image", "config-map"] = "image"
-    """image: gpuflow-run is installed in the images. config-map: it is mounted from a ConfigMap."""
+    """image: gpuflow-run is installed in the images. config-map: it is mounted from a ConfigMap, and the images need sh
+    and Python 3.8 or newer; a distroless one without a shell needs image."""
     config_map: ObjectName = "gpuflow-runtime"
     """What the ConfigMap's name begins with; a hash of its content follows."""
     mount: MountPath = "/gpuflow/bin"
     """Where it is mounted."""
     python: Str = "python3"
-    """The interpreter in the images."""
+    """The interpreter in the images, 3.8 or newer: a step ends at once with 79 under an older one."""
     state: Str | None = None
     """Where retry budgets of steps without a checkpoint are counted: s3://…, gs://…, az://… or a mounted path."""
     key: SigningKey | None = None

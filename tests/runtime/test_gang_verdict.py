@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuflow.runtime import gang_verdict
+from gpuflow.runtime.gang_kinds import JOBSET
 from gpuflow.runtime.gang_verdict import Verdict, judge
 from gpuflow.runtime.outcomes import (
     DISK_LIMIT,
@@ -201,3 +203,9 @@ def test_the_order_of_the_evidence_has_no_part(pods: list[Any], jobs: list[Any],
 def test_nothing_but_the_jobsets_own_word_is_a_success(pods: list[Any]) -> None:
     verdict = judge(jobset("Failed"), [job()], pods)
     assert verdict is not None and verdict.outcome in (INTERRUPTED, *FAILURES)
+
+
+def test_an_index_of_other_digits_is_no_rank() -> None:
+    labels = {JOBSET.rank: "²", JOBSET.role: "workers"}
+    strange = {"metadata": {"labels": labels}, "spec": {"nodeName": "n"}}
+    assert gang_verdict._node_of_rank([strange], 2, JOBSET, {"workers": 0}) is None

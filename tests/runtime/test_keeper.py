@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -638,6 +639,7 @@ def test_a_directory_that_the_program_removes_and_makes_anew_is_watched_again_an
     assert owner.owner(made.directory)["id"] == made.ledger.id
     assert made.directory.occupancy is not None
     assert made.directory.occupancy.held
+    keeper(made)._watch.close()  # type: ignore[union-attr]  # it was put there above
 
 
 def test_a_full_disk_in_the_checkpoint_directory_does_not_keep_a_checkpoint_from_the_store(
@@ -680,6 +682,187 @@ def test_without_inotify_the_files_of_another_run_are_not_taken_for_ours(
         for _, prefix in transfer.manifests(store, "p/r/s")
     ]
     assert entries == ["ours"]
+
+
+def handles_of_inotify() -> int:
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the handle of the listing itself
+            count += "inotify" in os.readlink(f"/proc/self/fd/{name}")
+    return count
+
+
+def test_a_keeper_that_has_ended_holds_no_inotify_instance(tmp_path: Path, store: Hooked) -> None:
+    """A user has 128 of them: those of attempts that ended would make later ones, and other pods, deaf."""
+    before = handles_of_inotify()
+    made = machine(tmp_path, store)
+    keeper(made).start()
+    assert handles_of_inotify() == before + 1
+    keeper(made).finish()
+    eventually(lambda: not keeper(made).busy)
+    assert handles_of_inotify() == before
+    keeper(made).finish()  # told again when all is over: nobody is woken
+    assert not keeper(made).busy
+
+
+class Few:
+    """The C library of a user whose instances of inotify are all in use, for as long as `left` is 0."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self.real, self.left = ctypes.CDLL(None, use_errno=True), 0
+
+    def inotify_init1(self, flags: int) -> int:
+        return int(self.real.inotify_init1(flags)) if self.left else -1
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.real, name)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> Few:
+    import ctypes
+
+    few, real = Few(), ctypes.CDLL
+    monkeypatch.setattr(ctypes, "CDLL", lambda *name, **more: few if more else real(*name))
+    return few
+
+
+def quick_save(folder: Path, name: str) -> None:
+    """Written and renamed in one tick of the clock: its times say nothing."""
+    part, target = folder / f".{name}", folder / name
+    part.write_text("whole")
+    os.rename(part, target)
+    while target.stat().st_ctime_ns != target.stat().st_mtime_ns:
+        target.unlink()
+        part.write_text("whole")
+        os.rename(part, target)
+
+
+def test_inotify_that_cannot_be_had_is_asked_for_again_and_renames_are_heard_then(
+    tmp_path: Path, store: Hooked, few: Few
+) -> None:
+    made = machine(tmp_path, store)
+    keeper(made)._watch = watch = Watch(made.directory.path)
+    assert not watch.hears
+    keeper(made)._turn(last=True)
+    few.left = 1
+    keeper(made)._turn(last=True)
+    assert watch.hears
+    quick_save(Path(made.directory.path), "one")
+    keeper(made)._turn(last=True)
+    assert keeper(made).kept is not None
+    watch.close()
+
+
+def test_a_quick_save_that_nobody_heard_of_is_named_and_not_lost_in_silence(
+    tmp_path: Path, store: Hooked, few: Few
+) -> None:
+    made = machine(tmp_path, store)
+    keeper(made).start()
+    assert any("fs.inotify.max_user_instances" in sentence for sentence in made.said)
+    quick_save(Path(made.directory.path), "last")
+    keeper(made).finish()
+    eventually(lambda: not keeper(made).busy)
+    assert keeper(made).kept is not None or any(
+        sentence.startswith("not kept, since without inotify nothing shows") and ": last;" in sentence
+        for sentence in made.said
+    ), made.said
+
+
+def test_without_inotify_another_name_that_was_seen_before_proves_the_rename(
+    tmp_path: Path, store: Hooked, few: Few
+) -> None:
+    made = machine(tmp_path, store)
+    keeper(made)._watch = watch = Watch(made.directory.path)
+    place = Path(made.directory.path)
+    (place / "model.tmp").write_text("half")
+    keeper(made)._turn(last=True)
+    assert keeper(made).kept is None
+    os.rename(place / "model.tmp", place / "model")
+    keeper(made)._turn(last=True)
+    assert [entry.name for entry in made.directory.finished()] == ["model"]
+    watch.close()
+
+
+def test_a_rename_while_the_directory_is_looked_at_is_kept_at_the_next_look(
+    tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the events were read and before the listing, and while it is read; then the program ends."""
+    made = machine(tmp_path, store)
+    place, real, left = Path(made.directory.path), os.scandir, ["before", "during"]
+
+    def scandir(path: str) -> object:
+        if str(path) == str(place) and left:
+            name = left.pop()
+            if name == "before":
+                quick_save(place, name)
+            listing = real(path)
+            if name == "during":
+                quick_save(place, name)
+                keeper(made).finish()
+            return listing
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    keeper(made).start()
+    eventually(lambda: not keeper(made).busy)
+    assert not left or [entry.name for entry in made.directory.finished()] == ["during"]
+    newest = made.directory.finished()[-1]
+    assert newest.stored == keeper(made).kept
+
+
+def test_a_save_while_the_one_before_is_on_its_way_is_kept_when_the_program_ends_meanwhile(
+    tmp_path: Path, store: Hooked
+) -> None:
+    """It waits for no regular turn: that may be an hour away, and the grace is shorter."""
+    made = machine(tmp_path, store, every=3600.0)
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow(key: str) -> None:
+        began.set()
+        go_on.wait(60)
+
+    store.before = slow
+    made.save("one", b"1")
+    keeper(made).start()
+    assert began.wait(60)
+    keeper(made).hurry(time.monotonic() + 600)
+    made.save("two", b"2")
+    keeper(made).finish(time.monotonic() + 600)
+    go_on.set()
+    eventually(lambda: not keeper(made).busy)
+    path = restored(tmp_path, store)
+    assert path is not None
+    assert path.name == "two"
+
+
+@pytest.mark.parametrize("way", ["removed", "renamed away"])
+def test_saves_into_a_directory_that_was_made_anew_are_heard_once_it_is_back(
+    way: str, tmp_path: Path, store: Hooked
+) -> None:
+    """Its coming back wakes the keeper: it does not sleep through saves until its next look."""
+    made = machine(tmp_path, store)
+    place = Path(made.directory.path)
+    keeper(made).start()
+    for index in range(3):
+        if way == "removed":
+            shutil.rmtree(place)
+        else:
+            os.rename(place, tmp_path / f"away-{index}")
+        eventually(lambda index=index: sum("until it is there again" in each for each in made.said) == index + 1)
+        place.mkdir()
+        eventually(lambda index=index: sum("it is watched again" in each for each in made.said) == index + 1)
+        quick_save(place, f"save-{index}")
+        eventually(lambda index=index: f"save-{index}" in entries_in(store))
+    keeper(made).finish()
+    eventually(lambda: not keeper(made).busy)
+
+
+def entries_in(store: Hooked) -> list[str]:
+    found = transfer.manifests(store, "p/r/s")
+    return [transfer.read_manifest(store, f"{prefix}/manifest.json").entry for _, prefix in found]
 
 
 # -- without a store

@@ -68,6 +68,17 @@ def test_what_a_killed_program_left_half_written_is_cleared_at_a_desk() -> None:
         assert ckpt.resume_from is not None
 
 
+def test_names_with_digits_that_are_no_numbers_are_other_peoples_files() -> None:
+    with checkpointing("c") as ckpt:
+        folder = Path(ckpt.directory.attempt_folder)
+        (folder / "x.².part").write_text("")
+        (Path("c") / ".x").write_text("")
+        os.rename(Path("c") / ".x", Path("c") / f"{saving.PREFIX}²")
+        ckpt.directory.record(f"{saving.PREFIX}²")
+        ckpt._sweep()
+        assert ckpt._next_name() == f"{saving.PREFIX}00000001"
+
+
 def test_only_the_newest_few_stay_here() -> None:
     with checkpointing("c", keep=2) as ckpt:
         for index in range(5):

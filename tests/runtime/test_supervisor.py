@@ -57,6 +57,12 @@ def test_a_command_killed_by_a_signal_ends_as_a_shell_would_say() -> None:
     assert run(*shell("kill -9 $$")).returncode == 137
 
 
+def test_a_command_that_ends_as_after_a_notice_that_nobody_gave_is_not_said_to_have_been_told() -> None:
+    done = run(*shell("exit 143"))
+    assert done.returncode == 143
+    assert "interrupted: exit code 143: so ends a program after SIGTERM, though its supervisor did not" in done.stderr
+
+
 def test_a_command_that_does_not_exist_is_final_and_named() -> None:
     done = run("--", "no-such-program-anywhere")
     assert done.returncode == 79
@@ -213,10 +219,13 @@ def test_a_last_checkpoint_saved_on_term_reaches_the_store(tmp_path: Path) -> No
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 75
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 75, said
+    if "inotify cannot be had" in said:
+        pytest.skip("other programs of this user hold all instances of inotify: a quick save cannot be heard of")
     shutil.rmtree(tmp_path / "c")
     done = run(*options, *shell('cat "$GPUFLOW_RESUME_FROM"'))
-    assert (done.returncode, done.stdout) == (0, "last words")
+    assert (done.returncode, done.stdout) == (0, "last words"), said + done.stderr
 
 
 # -- variables
