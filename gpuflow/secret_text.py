@@ -42,6 +42,18 @@ _USER_INFO: Final = re.compile(
     r"\b[a-z][a-z0-9+.-]*://[^\s/?#@:'\"]*:([^\s/?#@'\"]+)@(?!sha256:)", re.IGNORECASE | re.ASCII
 )
 
+_TOKENS: Final = re.compile(
+    r"(?<![A-Za-z0-9_])(?:gh[oprsu]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}|glpat-[\w-]{20,}|hf_[A-Za-z0-9]{30,}"
+    r"|(?:AKIA|ASIA)(?![A-Z0-9]{9}EXAMPLE)[A-Z0-9]{16}(?![A-Z0-9])|AIza[\w-]{35}|xox[abeoprs]-[A-Za-z0-9-]{10,}"
+    r"|sk-(?:ant-|proj-)?[A-Za-z0-9_-]{32,}|sk_live_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{50,})",
+    re.ASCII,
+)
+"""Tokens that their makers gave a form by which they are known: GitHub, GitLab, Hugging Face, AWS, Google, Slack, …"""
+_PRIVATE_KEY: Final = re.compile(r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----")
+_PASSWORD_OPTION: Final = re.compile(
+    r"(?<![\w-])--(?:[a-z0-9]+[-_])*(?:password|passwd|passphrase)(?:=|[ \t]+)(?![-<{$`])(['\"]?)([^\s'\"]+)\1"
+)
+
 
 def is_secret_name(name: str) -> bool:
     """Whether a variable of this name usually holds a secret itself, not its place or its size."""
@@ -62,6 +74,21 @@ def is_secret_value(text: str) -> bool:
     if _PATH.match(text) and text != text.lower():
         return True  # Base64 may begin with a slash, and is not all in lower case
     return _HARMLESS.fullmatch(text) is None
+
+
+def tokens_in(text: str) -> list[str]:
+    """The access tokens in a text that are known by their form, such as `ghp_…` and `hf_…`."""
+    return _TOKENS.findall(text)
+
+
+def secret_kind_in(text: str) -> str | None:
+    """What kind of secret a text holds, wherever it stands; None where none is known by its form."""
+    if _TOKENS.search(text):
+        return "an access token"
+    if _PRIVATE_KEY.search(text):
+        return "a private key"
+    given = (found for _, found in _PASSWORD_OPTION.findall(text) if not found.startswith(("$", "`")))
+    return "a password as an option" if any(map(is_secret_value, given)) else None
 
 
 def passwords_in(text: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import UserDict
 from typing import Any
 
-from gpuflow.secret_text import is_secret_name, is_secret_value, passwords_in
+from gpuflow.secret_text import is_secret_name, is_secret_value, passwords_in, tokens_in
 
 MASK = "***"
 
@@ -44,6 +44,8 @@ def _masked(tree: Any) -> Any:
     if isinstance(tree, str):
         for password in passwords_in(tree):
             tree = tree.replace(f":{password}@", f":{MASK}@")
+        for token in tokens_in(tree):
+            tree = tree.replace(token, MASK)
     return tree
 
 
@@ -58,6 +60,7 @@ def _secrets(tree: Any) -> Any:
             yield from _secrets(part)
     elif isinstance(tree, str):
         yield from passwords_in(tree)
+        yield from tokens_in(tree)
 
 
 def _is_secret(entry: dict[str, Any]) -> bool:

@@ -211,7 +211,7 @@ def available_amounts(words: list[str], command: str) -> dict[str, int]:
     available: dict[str, int] = {}
     for word in words:
         resource, _, number = word.rpartition("=")
-        if not resource or not number.isdigit():
+        if not resource or re.fullmatch("[0-9]{1,18}", number) is None:
             raise fail("GF903", f'--available "{word}" is not resource=number', where=Where(command))
         available[resource] = int(number)
     return available

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuflow.catalog.catalog import FormName
 from gpuflow.catalog.lookup import models_with_product
+from gpuflow.importing.plain import whole_number
 from gpuflow.site import Site
 
 FORMS: tuple[FormName, ...] = ("sxm", "pcie", "nvl")
@@ -21,8 +22,9 @@ def gpu_words(
     label = site.gpu.product_label
     product = str(selector[label]) if label in selector else None
     models = models_with_product(product) if product else ()
-    if site.gpu.resource in rest and rest[site.gpu.resource].isdigit() and int(rest[site.gpu.resource]) > 0:
-        count = int(rest.pop(site.gpu.resource))
+    count = whole_number(rest.get(site.gpu.resource))
+    if count:
+        del rest[site.gpu.resource]
         if len(models) != 1 or label is None or product is None:
             return {"gpu": count}, selector, rest
         others = {key: value for key, value in selector.items() if key != label}
@@ -32,8 +34,9 @@ def gpu_words(
         return {"gpu": {"model": model.id, "count": count, **form}}, others, rest
     for name in rest:
         match = _MIG.fullmatch(name)
-        if match and len(models) == 1 and site.mig.strategy == "mixed" and rest[name].isdigit():
+        slices = whole_number(rest[name])
+        if match and len(models) == 1 and site.mig.strategy == "mixed" and slices is not None:
             others = {key: value for key, value in selector.items() if key != label}
-            count = int(rest.pop(name))
-            return {"mig": {"profile": match[1], "model": models[0].id, "count": count}}, others, rest
+            del rest[name]
+            return {"mig": {"profile": match[1], "model": models[0].id, "count": slices}}, others, rest
     return {}, selector, rest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,12 @@ def mapping(value: Any) -> Mapping[str, Any]:
 def maps(value: Any) -> list[Mapping[str, Any]]:
     """The maps of a list."""
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def whole_number(value: Any) -> int | None:
+    """A number from 0 up that Argo and Kubernetes read too, be it as text; None for anything else."""
+    text = str(value)
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def texts(value: Any) -> list[Any]:

@@ -69,7 +69,7 @@ those of all. An interruption ends the container as ever.
 
 With `--gang` every rank exits with the gang's code: 75 when one was told to stop or lost, else what rank 0 decides, 0
 only when all commands ended with 0. Rank 0 alone counts, keeps checkpoints and collects outputs; the others restore the
-checkpoint that it restores. Peers with another `$GPUFLOW_GANG` are turned away. See `gpuflow.runtime.gang_attempt`.
+checkpoint that it restores. Peers with another `$GPUFLOW_GANG` or `$GPUFLOW_GANG_SECRET` are turned away. See `gpuflow.runtime.gang_attempt`.
 
 With `--mpi` mpirun calls `gpuflow-run mpi-agent …` in the place of ssh, and the other ranks run `gpuflow-run mpi-worker
 …`, which starts what it asks for. See `gpuflow.runtime.mpi`.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gpuflow.errors import Finding
-from gpuflow.secret_text import is_secret_name, is_secret_value, passwords_in
+from gpuflow.secret_text import is_secret_name, is_secret_value, passwords_in, secret_kind_in
 from gpuflow.spec.container import ConfigMapKey, SecretKey
 from gpuflow.spec.gang import Leader
 from gpuflow.spec.merge import variables_of
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Path = tuple[str | int, ...]
 WAY_OUT = "write {name}: {{secret: SECRET, key: KEY}}, and keep the value in that Secret of the namespace"
+PASSED = "pass it with env: {NAME: {secret: SECRET, key: KEY}}, and change what was shown"
+ADDRESS = "an address with a password"
 WITHOUT = "take user and password out of it; pass them with env: {NAME: {secret: SECRET, key: KEY}}"
 
 
@@ -26,27 +28,37 @@ def exposed_secrets(pipeline: Pipeline) -> list[Finding]:
     return list(dict.fromkeys(_of_pipeline(pipeline)))
 
 
-def password_in_address(place: str, text: Any, where: Any) -> Iterator[Finding]:
-    """A warning when an address in a text holds a password."""
-    if _has_password(text):
+def secrets_in_text(place: str, text: Any, where: Any) -> Iterator[Finding]:
+    """A warning when a text holds an address with a password, or a secret that is known by its form."""
+    kinds = set(_secrets_in(text))
+    if ADDRESS in kinds:
         message = f"{place} holds an address with a password, which everybody sees who may see the run"
         yield Finding("GF602", message, where, WITHOUT, "warning")
+    for kind in sorted(kinds - {ADDRESS}):
+        message = f"{place} holds {kind} in plain text, for everybody who may see the file or the run"
+        yield Finding("GF601", message, where, PASSED, "warning")
 
 
-def _has_password(text: Any) -> bool:
-    return any(True for part in _texts(text) for _ in passwords_in(part))
+def _secrets_in(value: Any) -> Iterator[str]:
+    """The kinds of secrets in a value. An option and its value may be two words of a command."""
+    texts = list(_texts(value))
+    if any(True for text in texts for _ in passwords_in(text)):
+        yield ADDRESS
+    if isinstance(value, list | tuple):
+        texts.append(" ".join(word if isinstance(word, str) else "$" for word in value))
+    yield from filter(None, map(secret_kind_in, texts))
 
 
 def _of_pipeline(pipeline: Pipeline) -> Iterator[Finding]:
     for name, param in pipeline.params.items():
         where = pipeline.where("params", name, "default")
-        yield from password_in_address(f'the default of parameter "{name}"', param.default, where)
+        yield from secrets_in_text(f'the default of parameter "{name}"', param.default, where)
         if is_secret_name(name) and isinstance(param.default, str) and is_secret_value(param.default):
             message = f'parameter "{name}" has a secret as its default, in plain text'
             hint = "drop the parameter; steps take it with env: {NAME: {secret: SECRET, key: KEY}}"
             yield Finding("GF601", message, where, hint, "warning")
     for index, uri in enumerate(pipeline.on_data):
-        yield from password_in_address("on_data", uri, pipeline.where("on_data", index))
+        yield from secrets_in_text("on_data", uri, pipeline.where("on_data", index))
     for section in ("steps", "exit"):
         for name in getattr(pipeline, section):
             yield from _of_step(pipeline, pipeline.effective(name), (section, name))
@@ -60,10 +72,12 @@ def _of_step(pipeline: Pipeline, step: Step, path: Path) -> Iterator[Finding]:
             yield from _environment(pipeline, f"{who}, {helper.name}", helper.env, (*path, field, index, "env"))
             for part in ("command", "args"):
                 where = pipeline.where(*path, field, index, part)
-                yield from password_in_address(f"{who}, {helper.name}: {part}", getattr(helper, part), where)
-    for field, text in (("command", step.command), ("args", step.args), ("script", step.script and step.script.run)):
-        if text and _has_password(text):  # the place is looked up only then: of many steps, that is felt
-            yield from password_in_address(f"{who}: {field}", text, pipeline.where(*path, field))
+                yield from secrets_in_text(f"{who}, {helper.name}: {part}", getattr(helper, part), where)
+    program = (("command", step.command), ("args", step.args), ("script", step.script and step.script.run))
+    for field, text in (*program, ("annotations", step.annotations)):
+        # The place is looked up only then: of many steps, that is felt.
+        if text and any(True for _ in _secrets_in(text)):
+            yield from secrets_in_text(f"{who}: {field}", text, pipeline.where(*path, field))
     if step.kubernetes is not None and step.kubernetes.merge is not None:
         variables = variables_of(step.kubernetes.merge)
         yield from _environment(pipeline, who, variables, (*path, "kubernetes", "merge"))
@@ -71,12 +85,12 @@ def _of_step(pipeline: Pipeline, step: Step, path: Path) -> Iterator[Finding]:
         yield from _of_leader(pipeline, f"{who}, the leader", step.gang.leader, (*path, "gang", "leader"))
     if step.checkpoint is not None:
         place = (*path, "checkpoint", "store")
-        yield from password_in_address(f"{who}: checkpoint.store", step.checkpoint.store, pipeline.where(*place))
+        yield from secrets_in_text(f"{who}: checkpoint.store", step.checkpoint.store, pipeline.where(*place))
     for name, output in step.outputs.items():
         where = pipeline.where(*path, "outputs", name, "uri")
-        yield from password_in_address(f"{who}: the uri of output {name}", output.uri, where)
+        yield from secrets_in_text(f"{who}: the uri of output {name}", output.uri, where)
     for mount, given in step.inputs.items():
-        yield from password_in_address(f"{who}: the input {mount}", given.uri, pipeline.where(*path, "inputs", mount))
+        yield from secrets_in_text(f"{who}: the input {mount}", given.uri, pipeline.where(*path, "inputs", mount))
     if step.pipeline is not None:
         yield from _of_pipeline(step.pipeline)
 
@@ -85,7 +99,7 @@ def _of_leader(pipeline: Pipeline, who: str, leader: Leader, path: Path) -> Iter
     yield from _environment(pipeline, who, leader.env, (*path, "env"))
     program = (("command", leader.command), ("args", leader.args), ("script", leader.script and leader.script.run))
     for field, text in program:
-        yield from password_in_address(f"{who}: {field}", text, pipeline.where(*path, field))
+        yield from secrets_in_text(f"{who}: {field}", text, pipeline.where(*path, field))
     if leader.kubernetes is not None and leader.kubernetes.merge is not None:
         yield from _environment(pipeline, who, variables_of(leader.kubernetes.merge), (*path, "kubernetes", "merge"))
 
@@ -95,9 +109,11 @@ def _environment(pipeline: Pipeline, who: str, env: dict[str, Any], path: Path) 
         if isinstance(value, SecretKey | ConfigMapKey):
             continue
         where = pipeline.where(*path, name)
-        yield from password_in_address(f"{who}: {name}", value, where)
+        by_form = secrets_in_text(f"{who}: {name}", value, where)
         if not is_secret_name(name):
+            yield from by_form
             continue
+        yield from (each for each in by_form if each.code == "GF602")
         parts = parts_of(value)
         hint = WAY_OUT.format(name=name)
         if any(isinstance(part, ParamRef) for part in parts):

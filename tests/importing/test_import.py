@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from gpuflow import yaml_tree
 from gpuflow.cli.main import main
+from gpuflow.errors import GpuflowError
 from gpuflow.spec.canonical import to_document
 from gpuflow.spec.loading import loads
 from tests.cli.commands import Gpuflow
@@ -72,6 +74,58 @@ def test_a_workflow_becomes_a_pipeline_in_the_spec_s_own_words() -> None:
     assert [name for name, step in inner.items() if step.get("needs") == ["draw"]] == ["send-0", "send-1"]
     assert steps["look"] == {"needs": ["report"], "if_skipped": "run", "approval": "Resume look?"}
     assert found["exit"]["cheer"]["on"] == "success"
+
+
+ODD_NUMBERS = ("²", "٣", "9" * 320, "9" * 5000, "1.5", "-1", "{{x}}", [], {}, "", True)
+
+
+def said_of(text: str) -> list[str]:
+    """What is said of a file, be it that it is refused; anything else is a bug."""
+    try:
+        return [finding.render() for finding in import_text(text).findings]
+    except GpuflowError as refusal:
+        return [finding.render() for finding in refusal.findings]
+
+
+@pytest.mark.parametrize("value", ODD_NUMBERS, ids=lambda value: str(value)[:6])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('limit: "2"', "limit: "), ('factor: "2"', "factor: "), ("parallelism: 4", "parallelism: ")],
+    ids=["limit", "factor", "parallelism"],
+)
+def test_what_is_no_number_where_argo_wants_one_is_said_and_never_a_crash(before: str, after: str, value: Any) -> None:
+    assert WORKFLOW.count(before) == 1
+    assert said_of(WORKFLOW.replace(before, f"{after}{json.dumps(value)}"))
+
+
+@pytest.mark.parametrize("value", ["²", "1.5"])
+def test_an_odd_number_of_gpus_is_said_and_never_a_crash(value: str) -> None:
+    assert JOB.count("nvidia.com/gpu: 2") == 1
+    assert said_of(JOB.replace("nvidia.com/gpu: 2", f'nvidia.com/gpu: "{value}"'))
+
+
+def test_a_number_of_gpus_beyond_all_reason_stays_the_amount_that_it_is() -> None:
+    (step,) = steps_of(JOB.replace("nvidia.com/gpu: 2", f'nvidia.com/gpu: "{"9" * 320}"'))["steps"].values()
+    assert "9" * 320 in json.dumps(step)
+
+
+def test_a_list_as_the_name_of_a_volume_is_no_crash() -> None:
+    """The command is the supervisor's, whose own volume is taken away."""
+    text = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: w}
+spec:
+  entrypoint: main
+  volumes: [{name: [gpuflow-outputs], emptyDir: {}}]
+  templates:
+  - name: main
+    container:
+      image: i
+      command: [gpuflow-run, --output=a, --, work]
+      volumeMounts: [{name: [gpuflow-outputs], mountPath: /gpuflow/outputs}]
+"""
+    assert steps_of(text)["steps"]["main"]["command"] == ["work"]
 
 
 def test_a_job_becomes_a_step_with_copies_a_queue_and_gpus_by_name() -> None:

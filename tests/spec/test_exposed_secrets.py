@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuflow.cli.main import main
-from gpuflow.secret_text import is_secret_name, is_secret_value, passwords_in
+from gpuflow.secret_text import is_secret_name, is_secret_value, passwords_in, secret_kind_in, tokens_in
 from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.loading import load
 
@@ -138,6 +138,80 @@ def test_texts_that_are_none(text: str) -> None:
 )
 def test_passwords_in_addresses(text: str, found: list[str]) -> None:
     assert list(passwords_in(text)) == found
+
+
+TOKENS = (
+    "ghp_" + "a1B2" * 9, "github_pat_" + "a1B2" * 9, "glpat-" + "a1B2" * 5, "hf_" + "a1B2" * 9, "AKIA" + "Q3EG" * 4,
+    "AIza" + "a1-_B" * 7, "xoxb-1234567890-abc", "sk-proj-" + "a1B2" * 9, "npm_" + "a1B2" * 9,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_tokens_are_known_by_their_form(token: str) -> None:
+    for text in (token, f"curl -H 'Authorization: Bearer {token}' x", f"TOKEN={token}"):
+        assert list(tokens_in(text)) == [token]
+        assert secret_kind_in(text) == "an access token"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIE", "a private key"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----", "a private key"),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----", "a private key"),
+        ("mysql --password hunter2 -h db", "a password as an option"),
+        ("mysql --db-password='hunter2'", "a password as an option"),
+        ("gpg --passphrase=hunter2", "a password as an option"),
+        ("-----BEGIN PUBLIC KEY-----", None),
+        ("-----BEGIN CERTIFICATE-----", None),
+        ("mysql --password $DB_PASSWORD", None),
+        ('mysql --password "$(cat /run/secrets/db)"', None),
+        ("mysql --password=${DB_PASSWORD}", None),
+        ("docker login --password-stdin", None),
+        ("x --password --host db", None),
+        ("x --password-file /etc/p", None),
+        ("x --password {{inputs.parameters.p}}", None),
+        ("x --eos-token hf_end --hf_home /x", None),
+        ("AKIAIOSFODNN7EXAMPLE", None),
+        ("sk-learn-contrib and task_hf_model", None),
+        ("the hash 0123456789abcdef0123456789abcdef01234567", None),
+    ],
+)
+def test_secrets_known_by_their_form_and_nothing_else(text: str, kind: str | None) -> None:
+    assert secret_kind_in(text) == kind
+
+
+def test_a_secret_by_its_form_is_said_wherever_it_stands_and_never_repeated(tmp_path: Path) -> None:
+    token = TOKENS[0]
+    (tmp_path / "p.yaml").write_text(
+        f"""\
+apiVersion: gpuflow/v1
+kind: Pipeline
+name: shown
+params: {{who: {{type: string, default: {token}}}, word: {{type: string, default: w}}}}
+defaults: {{image: i}}
+steps:
+  words: {{command: [db, --password, {SECRET}]}}
+  given: {{command: [db, --password, {{param: word}}, train]}}
+  noted: {{command: [a], annotations: {{docs: "https://me:{SECRET}@example.com", t: {token}}}}}
+  plain: {{command: [a], env: {{X: {token}, HF_TOKEN: {token}}}}}
+  key: {{script: "echo '-----BEGIN PRIVATE KEY-----'"}}
+"""
+    )
+    findings = exposed_secrets(load(tmp_path / "p.yaml"))
+    assert sorted((each.code, each.message.partition(" in plain text")[0]) for each in findings) == [
+        ("GF601", 'step "key": script holds a private key'),
+        ("GF601", 'step "noted": annotations holds an access token'),
+        ("GF601", 'step "plain": HF_TOKEN is written'),
+        ("GF601", 'step "plain": X holds an access token'),
+        ("GF601", 'step "words": command holds a password as an option'),
+        ("GF601", 'the default of parameter "who" holds an access token'),
+        (
+            "GF602",
+            'step "noted": annotations holds an address with a password, which everybody sees who may see the run',
+        ),
+    ]
+    assert not [each for each in findings if token in each.render() or SECRET in each.render()]
 
 
 def test_every_place_is_named_and_no_message_repeats_the_secret(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def without_supervisor(
             hint = "import the rest, and write checkpoint, retry or the uri of an artifact in the step"
             listing.cannot(f"{RUNNER} --{name}", "it is not read back", place.of(main, "command"), hint)
     mounts = [each for each in maps(main.get("volumeMounts")) if each.get("mountPath") != OUTPUTS]
-    scratch = {each.get("name") for each in maps(main.get("volumeMounts")) if each.get("mountPath") == OUTPUTS}
+    scratch = [each.get("name") for each in maps(main.get("volumeMounts")) if each.get("mountPath") == OUTPUTS]
     rest = {key: value for key, value in main.items() if key != "volumeMounts"}
     volumes = [each for each in maps(spec.get("volumes")) if each.get("name") not in scratch]
     pod = {**spec, "volumes": volumes} if volumes else {key: value for key, value in spec.items() if key != "volumes"}

@@ -36,9 +36,6 @@ def command_words(main: dict[str, Any], outputs: Handover) -> list[str]:
 
 
 def _delivering(command: list[str], outputs: Handover) -> list[str]:
-    """The supervisor's command, told where KFP's launcher looks for each output."""
-    words = outputs.words()
-    if not words:
-        return command
-    at = next(index for index, word in enumerate(command) if word.startswith("--engine="))
-    return [*command[:at], *words, *command[at:]]
+    """The supervisor's command, told where KFP's launcher looks for each output; without a supervisor, as it is."""
+    at = next((index for index, word in enumerate(command) if word.startswith("--engine=")), 0)
+    return [*command[:at], *outputs.words(), *command[at:]] if at else command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from typing import Any
 
@@ -59,16 +60,21 @@ def _made(image: str, env: list[dict[str, str]], resources: dict[str, dict[str, 
     return spec
 
 
+def _double(amount: str) -> float:
+    """An amount as a float, and the largest one of an amount that is larger."""
+    return min(Quantity(amount).nano, int(sys.float_info.max)) / NANO
+
+
 def _resources(resources: dict[str, dict[str, str]]) -> Any:
     """Amounts twice: as text, which the driver reads, and as the older floats, which other readers of the IR know."""
     spec = _Resources()
     for side in ("request", "limit"):
         amounts = resources.get(f"{side}s", {})
         if "cpu" in amounts:
-            setattr(spec, f"cpu_{side}", Quantity(amounts["cpu"]).nano / NANO)
+            setattr(spec, f"cpu_{side}", _double(amounts["cpu"]))
             setattr(spec, f"resource_cpu_{side}", amounts["cpu"])
         if "memory" in amounts:
-            setattr(spec, f"memory_{side}", Quantity(amounts["memory"]).nano / NANO / _GIGA)
+            setattr(spec, f"memory_{side}", _double(amounts["memory"]) / _GIGA)
             setattr(spec, f"resource_memory_{side}", amounts["memory"])
     devices = [(name, count) for name, count in resources.get("limits", {}).items() if "/" in name]
     for name, count in devices[:1]:  # the GPU comes first, and KFP knows one kind

@@ -44,6 +44,16 @@ def test_a_supervisor_never_takes_longer_than_the_pod_lives_where_its_grace_is_l
     assert "--grace" not in compiled(step("outputs: {a: int}, termination_grace: 5m"), lossy=True)
 
 
+def test_braces_in_the_command_of_a_step_that_writes_xcom_are_no_crash() -> None:
+    braces = 'name: p\nsteps:\n  work: {image: "i:1", command: ["{{x}}"], outputs: {a: int}, outputs_from: xcom}\n'
+    assert "GF301" in refusal(braces)
+
+
+@pytest.mark.parametrize("field", ["memory", "cpu"])
+def test_an_amount_beyond_every_float_is_written_as_it_is(field: str) -> None:
+    assert f'"{"9" * 320}"' in compiled(step(f'{field}: "{"9" * 320}"')).replace("'", '"')
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
