@@ -122,9 +122,8 @@ def irregular(draw: Draw, count: int, window: int = 400, needs: int = 3, sizes: 
         )
         cpu, memory = draw.choice(shapes)
         gpu = f", gpu: a100-80gb x {draw.choice((1, 2, 4, 8))}" if draw.random() < 0.4 else ""
-        lines.append(
-            f"  s{index}: {{command: [x], cpu: {cpu}, memory: {memory}Gi{gpu}, needs: [{', '.join(f's{b}' for b in before)}]}}\n"
-        )
+        needed = ", ".join(f"s{each}" for each in before)
+        lines.append(f"  s{index}: {{command: [x], cpu: {cpu}, memory: {memory}Gi{gpu}, needs: [{needed}]}}\n")
     return "".join(lines)
 
 
@@ -132,7 +131,8 @@ def graph_case(draw: Draw) -> Case:
     count = draw.choice((300, 1000, 2000, 3000, 10_000))
     kind = draw.choice(("irregular", "dense", "near", "any", "sizes"))
     given: dict[str, tuple[int, int, int]] = {
-        "irregular": (400, 3, 20), "dense": (1000, 20, 20), "near": (5, 3, 20), "any": (10**6, 3, 5), "sizes": (400, 3, 2000),
+        "irregular": (400, 3, 20), "dense": (1000, 20, 20), "near": (5, 3, 20), "any": (10**6, 3, 5),
+        "sizes": (400, 3, 2000),
     }  # fmt: skip
     window, needs, sizes = given[kind]
     if kind == "dense":
