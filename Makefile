@@ -36,8 +36,8 @@ PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-clouds test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills prove-artifacts prove-artifacts-engines \
-        prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers \
-        prove-kubeflow prove-gangs prove-gang-faults prove-shards prove-airflow prove-airflow-ending prove-airflow-older test-airflow-oldest
+        prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers prove-kubeflow prove-gangs \
+        prove-gang-faults prove-shards prove-airflow prove-airflow-ending prove-airflow-older test-airflow-oldest prove-bounds
 
 help:
 	@echo "make env           gpuflow in .venvs/demo, to compile for three engines"
@@ -70,6 +70,7 @@ help:
 	@echo "make prove-airflow-ending    COUNT (200) random pipelines from SEED (1) on a real Airflow scheduler: exit steps and deletions only after the last end; WORKERS=--workers for whole workers; goes on where it was stopped"
 	@echo "make prove-airflow-older     standalone DAG files on AIRFLOWS (2.10 2.11 3.0 3.1), each installed, loaded and run"
 	@echo "make prove-checker-dra       COUNT (5000) random device claims from SEED (1) against the scheduler's allocator (needs Go)"
+	@echo "make prove-bounds            COUNT (1000) checks from SEED (1) that are made to take long, each within 20 CPU seconds and 1 GiB; goes on where it was stopped"
 	@echo "make prove-checker  the checker against every order of COUNT (20000) small runs from SEED (1); needs Go, goes on where it was stopped"
 	@echo "make prove-advice  COUNT (2000) lines of the checker's advice, each applied to its pipeline and judged again"
 	@echo "make cluster-up    start a private Kubernetes (needs Go and root); cluster-down stops it"
@@ -217,6 +218,11 @@ prove-trust-store: .venvs/core/.ready
 prove-checker-dra: COUNT ?= 5000
 prove-checker-dra: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.differential.dra_proof --count $(COUNT) --seed $(SEED)
+
+# Checks that are made to keep a checker busy: each ends within 20 CPU seconds and 1 GiB.
+prove-bounds: COUNT ?= 1000
+prove-bounds: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.checker.adversarial --count $(COUNT) --seed $(SEED)
 
 # Verdicts on whole runs against the engines' own code in every order; docs/design/simulator.md says what is true.
 prove-checker: COUNT ?= 20000

@@ -15,8 +15,8 @@ from contextvars import ContextVar
 from typing import Final
 
 MOST: Final[Mapping[str, int]] = {
-    "moments": 6_000_000,  # arcs of graphs, to find the worst moments of steps that depend on each other
-    "places": 3_000_000,  # loads of nodes and flavors, to find how pods can be in each other's way
+    "moments": 4_000_000,  # arcs of graphs, to find the worst moments of steps that depend on each other
+    "places": 2_000_000,  # loads of nodes and flavors, to find how pods can be in each other's way
     "devices": 2_000_000,  # devices that claims are held against
     "patterns": 4_000_000,  # characters times states of regular expressions
     "flavors": 2_000_000,  # flavors that workloads of a queue are held against
@@ -42,8 +42,9 @@ class TooLarge(Exception):
 class Allowance:
     """What is left of each part."""
 
-    def __init__(self, share: int = 1) -> None:
-        """`share`: 2 for a half of the whole, and so on."""
+    def __init__(self, advice: Allowance | None = None, share: int = 1) -> None:
+        """`advice`: what may be used up for advice on the same check. `share`: 2 for a half of the whole, and so on."""
+        self.advice = advice
         self.most = {part: most // share for part, most in MOST.items()}
         self.left = dict(self.most)
         self.kept: dict[object, object] = {}
@@ -56,11 +57,22 @@ _current: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 @contextmanager
 def limited(allowance: Allowance | None = None) -> Iterator[None]:
     """What is worked out inside has one allowance: a new one, or what is left of this one."""
-    token = _current.set(Allowance() if allowance is None else allowance)
+    token = _current.set(Allowance(Allowance(share=3)) if allowance is None else allowance)
     try:
         yield
     finally:
         _current.reset(token)
+
+
+@contextmanager
+def limited_advice() -> Iterator[None]:
+    """What is worked out inside takes from the part that a check has for advice, so that verdicts never lack it."""
+    check = _current.get()
+    if check is None:
+        yield
+        return
+    with limited(check if check.advice is None else check.advice):
+        yield
 
 
 def take(part: str, amount: int = 1) -> bool:

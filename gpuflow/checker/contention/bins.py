@@ -90,6 +90,7 @@ class _Columns:
     def __init__(self, question: Question, exact: bool) -> None:
         self.question, self.exact = question, exact
         asked = question.asked
+        spend("places", len(question.bins) * len(asked) // 4)
         bins = [bin for bin in question.bins if all(bin.free.get(name, 0) >= asked[name] for name in asked)]
         self.counts = [bin.count for bin in bins]
         self.free = {name: [bin.free.get(name, 0) for bin in bins] for name in asked}
@@ -180,6 +181,7 @@ class Cover:
         self.coins = coins
         self.largest = largest
         self.grain = gcd(*coins) if coins else 1
+        self.beyond = (max(coins.values(), default=0) + 1) * (largest + 1)
         self._table = [0]
         self._answers: dict[tuple[int, int], int | None] = {}
 
@@ -198,8 +200,8 @@ class Cover:
             return -(-first * self.grain * weight // amount)
         if (first, last) not in self._answers:
             self._grow(last)
-            reached = [weight for weight in self._table[first : last + 1] if weight >= 0]
-            self._answers[first, last] = min(reached, default=None)
+            least = min(self._table[first : last + 1])
+            self._answers[first, last] = None if least >= self.beyond else least
         return self._answers[first, last]
 
     @cached_property
@@ -208,9 +210,11 @@ class Cover:
         return min(self.coins.items(), key=lambda coin: Fraction(coin[1], coin[0]))
 
     def _grow(self, last: int) -> None:
-        """Extend the table of the least weight for each load; -1 where none reaches it."""
+        """Extend the table of the least weight for each load; `beyond` or more where none reaches it."""
         steps = [(amount // self.grain, weight) for amount, weight in self.coins.items()]
-        spend("places", (last + 1 - len(self._table)) * len(steps) // 4)
-        for load in range(len(self._table), last + 1):
-            before = [(self._table[load - size], weight) for size, weight in steps if size <= load]
-            self._table.append(min((least + weight for least, weight in before if least >= 0), default=-1))
+        table = self._table
+        spend("places", max(last + 1 - len(self._table), 0) * len(steps) // 4)
+        for load in range(len(table), last + 1):
+            table.append(
+                min([table[load - size] + weight for size, weight in steps if size <= load], default=self.beyond)
+            )

@@ -11,7 +11,7 @@ from gpuflow.checker.report import Verdict
 from gpuflow.demands import Demand
 from gpuflow.demands.model import Pod
 from gpuflow.graph import Dag, Leaf, Loop, Tree
-from gpuflow.work import Allowance, limited
+from gpuflow.work import limited_advice
 
 MANY_STEPS: Final = 500
 """With more steps than that one judgment takes long, and few are made."""
@@ -30,7 +30,6 @@ class Trials:
 
     def __init__(self, judge: Callable[[Demand], Outcome], steps: int, nodes: int) -> None:
         self._judge = judge
-        self._allowance = Allowance(share=2)
         self.left = FEW if max(steps, nodes) > MANY_STEPS else MANY
 
     def verdict(self, demand: Demand | None) -> Verdict | None:
@@ -51,7 +50,7 @@ class Trials:
         if demand is None or not self.left:
             return None
         self.left -= 1
-        with limited(self._allowance):
+        with limited_advice():
             return self._judge(demand)
 
 

@@ -28,6 +28,7 @@ from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import Verdict
+from gpuflow.work import limited_advice
 
 PODS: Final = "pods"
 
@@ -94,6 +95,7 @@ class NodeVerdicts:
         self._repelling = [request for request in self.requests if request.pod.affinity.apart]
         self._competitors: dict[NodePool, Competitors] = {}
         self._ceilings: dict[NodePool, dict[str, int]] = {}
+        self._tables: dict[tuple[NodePool, tuple[str, ...]], list[Bin]] = {}
         self.verdicts = [self._decide(request) for request in self.requests]
 
     def _request(self, pod_group: PodGroup, assignment: FlavorAssignment) -> PoolRequest:
@@ -141,10 +143,11 @@ class NodeVerdicts:
         if self.runs != 1 or any(each.decision is None for each in verdicts):
             return None
         requests = [each.request for each in verdicts]
-        return largest_cap(
-            self.concurrency,
-            lambda concurrency: all(self.among(request, concurrency).verdict == "always" for request in requests),
-        )
+        with limited_advice():
+            return largest_cap(
+                self.concurrency,
+                lambda concurrency: all(self.among(request, concurrency).verdict == "always" for request in requests),
+            )
 
     def competitors(self, request: PoolRequest) -> Competitors:
         """All pods that may be on a node of the request's pool, itself included."""
@@ -214,10 +217,12 @@ class NodeVerdicts:
         return None if value is None else value * self.runs, witness
 
     def _bins(self, request: PoolRequest, only: frozenset[int] | None = None) -> list[Bin]:
-        names = in_order(request.pod.requests)
+        names = tuple(in_order(request.pod.requests))
         hosts = self.node_pools.open_hosts(request.pod)
         if only is not None:
             hosts = [index for index in hosts if index in only]
+        if hosts is request.pool.now and (request.pool, names) in self._tables:
+            return self._tables[request.pool, names]
         if hosts is request.pool.now:
             rows = ((row.free, row.slots, row.nodes) for row in request.pool.table("now", names).rows)
         else:
@@ -226,7 +231,10 @@ class NodeVerdicts:
                 (tuple(free[index].free.get(name, 0) for name in names), free[index].slots) for index in hosts
             )
             rows = ((amounts, slots, nodes) for (amounts, slots), nodes in alike.items())
-        return [Bin({**dict(zip(names, amounts, strict=True)), PODS: slots}, nodes) for amounts, slots, nodes in rows]
+        bins = [Bin({**dict(zip(names, amounts, strict=True)), PODS: slots}, nodes) for amounts, slots, nodes in rows]
+        if hosts is request.pool.now:
+            self._tables[request.pool, names] = bins
+        return bins
 
     def _unknown(self, request: PoolRequest) -> Iterator[str]:
         pod, node_list = request.pod, self.node_pools.node_list

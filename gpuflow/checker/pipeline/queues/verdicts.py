@@ -33,6 +33,7 @@ from gpuflow.checker.pipeline.queues.requests import (
 from gpuflow.checker.pipeline.queues.setup import Inactive, Setup
 from gpuflow.checker.report import Verdict, worst
 from gpuflow.errors import did_you_mean
+from gpuflow.work import limited_advice
 
 SEEN_IN_QUEUES: Final = (
     "Stopped",
@@ -104,9 +105,10 @@ class QueueVerdicts:
         if self.runs != 1 or any(each.decision is None or each.ahead for each in own):
             return None
         requests = [each.request for each in own if each.verdict != "always"]
-        return largest_cap(
-            self.concurrency, lambda concurrency: all(self._is_always(request, concurrency) for request in requests)
-        )
+        with limited_advice():
+            return largest_cap(
+                self.concurrency, lambda concurrency: all(self._is_always(request, concurrency) for request in requests)
+            )
 
     def competitors(self, request: QueueRequest, flavors: tuple[str, ...]) -> Competitors:
         """All that may be charged for these flavors in the cohort tree of the request's ClusterQueue."""
