@@ -15,6 +15,7 @@ import argparse
 import collections
 import contextlib
 import json
+import multiprocessing
 import os
 import random
 import shlex
@@ -55,6 +56,9 @@ IN_DIRECTORY = (
 IN_INPUT = ("in", "in/.gpuflow-input", "in/.gpuflow-input/files", "in/.gpuflow-input/files/f", "in/.gpuflow-input/lock",
             "in/f", "in/deep", "in/.gpuflow-input/files/deep", "in/zz")  # fmt: skip
 
+OFTEN = ("probe", "leak", "files", "checkpoints", "CK", "ID8", "lock", "artifacts", "zz")
+"""Where something planted could do most harm, or none at all."""
+
 
 class Case:
     """One case in a folder of its own."""
@@ -68,12 +72,13 @@ class Case:
             "directory": [f"c/.gpuflow/state/{each}" for each in IN_BOOK] + [f"c/{each}" for each in IN_DIRECTORY],
             "input": list(IN_INPUT),
         }
-        self.place = chance.choice(places["store" if self.mode == "key" else self.mode])
+        among = places["store" if self.mode == "key" else self.mode]
+        self.place = chance.choice([each for each in among if each.endswith(OFTEN)] if chance.random() < 0.5 else among)
         self.kind, self.absolute = chance.choice(KINDS), chance.random() < 0.6
-        if chance.random() < 0.5:
-            self.kind = chance.choice(("file", "folder"))
+        if chance.random() < 0.6:
+            self.kind = "file" if self.place.endswith("leak") else chance.choice(("file", "folder", "folder"))
         self.aim = chance.choice(("data", "key")) if self.mode == "key" else "data"
-        self.before = chance.random() < 0.6
+        self.before = chance.random() < 0.6 or "CK" in self.place or "ID" in self.place
         """Whether an attempt came before, which failed."""
         self.moment = "start" if self.mode == "input" else chance.choice(("start", "start", "run", "save"))
         self.sound = number % 25 == 24
@@ -271,10 +276,16 @@ def attempt(number: int, seed: int, *, keep: bool = False) -> tuple[Case, str, l
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def judged(wanted: tuple[int, int]) -> tuple[str, str, list[str]]:
+    case, how, faults = attempt(*wanted)
+    return str(case), how, faults
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.runtime.planted", description=__doc__)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     parser.add_argument("--only", type=int, help="this one case, with everything that is said")
     parser.add_argument("--afresh", action="store_true", help="do not go on where it was stopped")
     wanted = parser.parse_args()
@@ -288,15 +299,18 @@ def main() -> int:
         state = json.loads(progress.read_text())
     progress.parent.mkdir(exist_ok=True)
     tally: collections.Counter[str] = collections.Counter(state["tally"])
-    for number in range(state["cases"], wanted.count):
-        case, how, faults = attempt(number, wanted.seed)
-        tally[how] += 1
-        for fault in faults:
-            tally[fault.partition(":")[0].partition(" (")[0]] += 1
-            state["faults"].append(f"{case}: {fault}")
-            print(f"{case}: {fault}", file=sys.stderr, flush=True)
-        state.update(cases=number + 1, tally=tally)
-        progress.write_text(json.dumps(state))
+    numbers = range(state["cases"], wanted.count)
+    with multiprocessing.Pool(wanted.jobs) as pool:
+        for number, (case, how, faults) in enumerate(
+            pool.imap(judged, ((n, wanted.seed) for n in numbers)), numbers.start
+        ):
+            tally[how] += 1
+            for fault in faults:
+                tally[fault.partition(":")[0].partition(" (")[0]] += 1
+                state["faults"].append(f"{case}: {fault}")
+                print(f"{case}: {fault}", file=sys.stderr, flush=True)
+            state.update(cases=number + 1, tally=tally)
+            progress.write_text(json.dumps(state))
     sums = ", ".join(f"{tally[what]} {what}" for what in sorted(tally) if what.startswith("exit code"))
     print(
         f"{state['cases']} cases (seed {wanted.seed}): {tally['a file outside was touched']} touched files outside, "
