@@ -102,6 +102,8 @@ class Inputs:
 
     def _make_folder(self, each: Input) -> None:
         """Of a fan-in: the numbers stand in it, and nothing else."""
+        if os.path.islink(each.path):
+            raise BadOption(f"the input {each.path} cannot be placed: it is a link; remove it, or use another path")
         try:
             os.makedirs(each.path, exist_ok=True)
             names = set(os.listdir(each.path))

@@ -83,6 +83,16 @@ def test_staging_of_an_input_that_is_a_link_is_refused_and_removes_nothing(tmp_p
     assert untouched(outside)
 
 
+def test_a_link_as_the_folder_of_a_fan_in_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "in").symlink_to(tmp_path / "empty")
+    done = run("--run-id=r", f'--input={tmp_path}/in=["{tmp_path}/made"]', *shell("echo ran"))
+    assert (done.returncode, done.stdout) == (78, "")
+    assert f"the input {tmp_path}/in cannot be placed: it is a link" in done.stderr
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
 def test_a_pipe_as_the_lock_of_an_input_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "f").write_text("input")
