@@ -6,6 +6,7 @@ run, the second never has that lock, and is alive all the same when the third ta
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -32,6 +33,8 @@ class Alive:
             if same_file(self._handle, shared, path):
                 return True
             self.leave()
+            with contextlib.suppress(FileNotFoundError):
+                shared.make(folder)
             try:
                 self._handle = _locked(shared, path)
             except OSError as refusal:

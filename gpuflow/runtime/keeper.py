@@ -382,7 +382,7 @@ class Keeper:
             self._wait = FIRST_WAIT
         except transfer.Refused as refusal:
             self._refused[entry.name] = entry.key
-            self._complain(f"{entry.name} is no checkpoint to resume from: {refusal}")
+            self._complain(f"{entry.name} is not forced to disk: {refusal}")
         except transfer.Abandoned:
             self._next_upload = 0.0
         except (transfer.Vanished, OSError) as refusal:
