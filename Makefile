@@ -37,7 +37,7 @@ PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 .PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-clouds test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills prove-artifacts prove-artifacts-engines \
         prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers prove-kubeflow prove-gangs \
-        prove-gang-faults prove-shards prove-airflow prove-airflow-ending prove-airflow-older test-airflow-oldest prove-bounds
+        prove-gang-faults prove-shards prove-airflow prove-airflow-ending prove-airflow-older test-airflow-oldest prove-bounds prove-links
 
 help:
 	@echo "make env           gpuflow in .venvs/demo, to compile for three engines"
@@ -58,6 +58,7 @@ help:
 	@echo "make prove-artifacts-engines one pipeline that passes files on, on a real Argo, Airflow and KFP: the same bytes? (needs Go, root, KFP's source)"
 	@echo "make prove-trust   hostile text in every field, for every target and format: COUNT (20000) from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust-store       COUNT (5600) changed objects of a store from SEED (1); goes on where it was stopped"
+	@echo "make prove-links             COUNT (500) planted links and special files from SEED (1) in stores, inputs and checkpoint directories; goes on where it was stopped"
 	@echo "make prove-retries           retry budgets on a real cluster, each row and COUNT (200) random faults from SEED (1), on ENGINE (argo, airflow; both)"
 	@echo "make prove-readers           the corpus and COUNT (100) random workflows from SEED (1) on a real Argo controller, against what the reader says; goes on where it was stopped (needs Go and root)"
 	@echo "make prove-kubeflow          examples, constructs, COUNT (0) more interruptions from SEED (1) on a real Kubeflow Pipelines; goes on where it was stopped (needs Go, root, KFP's source)"
@@ -213,6 +214,10 @@ prove-supervisor: .venvs/core/.ready
 prove-trust-store: COUNT ?= 5600
 prove-trust-store: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.hostile --count $(COUNT) --seed $(SEED)
+
+prove-links: COUNT ?= 500
+prove-links: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.runtime.planted --count $(COUNT) --seed $(SEED)
 
 # Claims for devices against the allocator of the scheduler; docs/design/dra.md says what is shown.
 prove-checker-dra: COUNT ?= 5000

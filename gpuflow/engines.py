@@ -71,8 +71,6 @@ class EngineFacts:
     """Whether a pod of its own looks after a gang; else the engine itself does."""
     requests_disk: bool = True
     """Whether its pods can ask for the node's disk (`ephemeral-storage`)."""
-    mounts_host_paths: bool = True
-    """Whether its pods can mount folders of their node."""
     supervisor: str = NO_ENGINE
     """How the supervisor hands outputs over: a word that `gpuflow-run --engine` knows. none: as files."""
 

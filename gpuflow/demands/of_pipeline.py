@@ -115,7 +115,7 @@ def _step(
     planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None, facts: EngineFacts, restarts: Restarts
 ) -> StepDemand:
     gang, retry = planned.step.gang, planned.step.retry
-    engine = PodEngine(restarts=restarts, mounts_host_paths=facts.mounts_host_paths, requests_disk=facts.requests_disk)
+    engine = PodEngine(restarts=restarts, requests_disk=facts.requests_disk)
     bare = pod_for(planned.pipeline, planned.own_name, site, None, engine)
     first = leader_pod(planned.pipeline, planned.own_name, site, None, engine)
 

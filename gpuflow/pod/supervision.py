@@ -37,8 +37,6 @@ RUN_ID, TASK = "GPUFLOW_RUN_RUN_ID", "GPUFLOW_RUN_TASK"
 """The variables that the supervisor reads --run-id and --task from, where its command does not name them."""
 KEY = "/gpuflow/key"
 """Where the key that signs the state is mounted."""
-CACHE = "/gpuflow/cache"
-"""Where the node's cache of inputs is mounted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +56,6 @@ class Engine:
     inputs to find an earlier result would find none."""
     task: str | None = None
     """The field of the pod that holds the engine's own name of the task, where only that keeps copies apart."""
-    mounts_host_paths: bool = True
-    """Whether its pods can mount folders of their node."""
     requests_disk: bool = True
     """Whether its pods can ask for the node's disk."""
     leads: bool = False
@@ -193,10 +189,6 @@ def supervised(
             mounts.append(volumes.scratch(OUTPUTS))
     if fetches(step):
         options |= input_options(step, spelling)
-        cache = site.runtime.cache
-        if cache is not None and (cache.host_path is None or engine.mounts_host_paths):
-            options |= {"cache": CACHE, "cache-size": str(cache.size)}
-            mounts.append(volumes.cache(CACHE, cache.host_path, cache.claim))
     if fetches(step) or needs_root(step):
         options["artifacts"] = None if site.runtime.artifacts is None else spelled(site.runtime.artifacts, spelling)
     if site.runtime.delivery == "config-map":

@@ -48,14 +48,6 @@ class Volumes:
         source = {"secret": {"secretName": secret, "items": [{"key": key, "path": key}], "defaultMode": 0o440}}
         return {"name": self._add(f"key-{secret}", source), "mountPath": path, "readOnly": True}
 
-    def cache(self, path: str, host_path: str | None, claim: str | None) -> dict[str, Any]:
-        """A mount of the place where nodes keep what was fetched, made where it is missing."""
-        if claim is not None:
-            source: dict[str, Any] = {"persistentVolumeClaim": {"claimName": claim}}
-            return {"name": self._add(f"claim-{claim}", source), "mountPath": path}
-        source = {"hostPath": {"path": host_path, "type": "DirectoryOrCreate"}}
-        return {"name": self._add(f"host-{host_path}", source), "mountPath": path}
-
     def _add(self, wish: str, source: dict[str, Any]) -> str:
         known = self._wishes.get(wish)
         if known is not None and self._sources[known] == source:

@@ -10,8 +10,9 @@ import os
 import stat
 
 from gpuflow.runtime import landing, naming, records
-from gpuflow.runtime.directory import discard
+from gpuflow.runtime.files import Shared, discard, open_same
 from gpuflow.runtime.records import File, Kept, Manifest
+from gpuflow.runtime.secret_files import why_secret
 from gpuflow.runtime.store import CHUNK, StorageError, Store
 
 TYPE_CHECKING = False
@@ -45,6 +46,8 @@ class Artifact:
         self.source, self.progress, self.told = source, progress, told
         self.kind = "directory" if os.path.isdir(source) else "file"
         self._put: dict[str, File] = {}
+        self._seen: dict[str, tuple[int, int]] = {}
+        """Which file was found: another one that has taken its name since is not read."""
         self.settled = 0
         """How many files were found in the store after the last error."""
 
@@ -57,6 +60,7 @@ class Artifact:
         total = count = 0
         for relative, _, status in entries_of(self.source):
             entries.append((relative, status.st_mode))
+            self._seen[relative] = (status.st_dev, status.st_ino)
             if stat.S_ISREG(status.st_mode):
                 total, count = total + status.st_size, count + 1
         if self.told is not None:
@@ -121,7 +125,7 @@ class Artifact:
 
     def _item(self, relative: str) -> tuple[str, Iterable[bytes], int]:
         path = self._path(relative)
-        return self._key(relative), _Reader(self, relative, path), os.path.getsize(path)
+        return self._key(relative), _Reader(self, relative, path, self._seen[relative]), os.path.getsize(path)
 
     def passed(self, count: int) -> None:
         """So many bytes are on their way."""
@@ -146,8 +150,8 @@ class _Reader:
 
     is_limited = False
 
-    def __init__(self, artifact: Artifact, relative: str, path: str) -> None:
-        self._artifact, self._relative, self.path = artifact, relative, path
+    def __init__(self, artifact: Artifact, relative: str, path: str, seen: tuple[int, int]) -> None:
+        self._artifact, self._relative, self.path, self.seen = artifact, relative, path, seen
         self.sha256 = ""
         self._moved = 0
 
@@ -167,11 +171,12 @@ class _Reader:
 
         hashed, size = hashlib.sha256(), 0
         try:
-            source = open(self.path, "rb", buffering=0)  # noqa: SIM115  # closed by the with below
+            handle = open_same(self.path, self.seen)
         except PermissionError:
             raise NotKept(f"{self.path} may not be read") from None
-        with source as file:
-            handle = file.fileno()
+        except FileNotFoundError:
+            raise StorageError(f"{self.path} was changed while it was read") from None
+        try:
             before = os.fstat(handle)
             while True:
                 # No more is made room for than there is.
@@ -183,6 +188,8 @@ class _Reader:
                 size += len(data)
                 yield data
             after = os.fstat(handle)
+        finally:
+            os.close(handle)
         if size != after.st_size or before.st_mtime_ns != after.st_mtime_ns:
             raise StorageError(f"{self.path} was changed while it was read")
         mode = stat.S_IMODE(after.st_mode) & 0o777
@@ -191,35 +198,52 @@ class _Reader:
 
 
 def entries_of(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
-    """What there is to keep, parents first. A link inside stays a link; one to a file elsewhere is that file."""
+    """What there is to keep, parents first. A link inside stays a link; one to a file elsewhere is that file.
+
+    NotKept for what must not be: keys, tokens, Secrets.
+    """
     if not os.path.isdir(source):
         status = _stat(source)
         if not stat.S_ISREG(status.st_mode):
             raise NotKept(f"{source} is no file")
+        _see_that_it_is_no_secret(source, status)
         yield _checked(os.path.basename(source)), source, status
         return
     whole = os.path.realpath(source)
-    for folder, folders, names in os.walk(source, onerror=_raise):
-        folders.sort()
-        for name in sorted([*folders, *names]):
-            path = os.path.join(folder, name)
-            relative = _checked(os.path.relpath(path, source).replace(os.sep, "/"))
-            status = os.lstat(path)
-            if relative == naming.STAGED:
-                raise NotKept(f"no input can be called {relative}: gpuflow-run has a folder of that name; rename it")
-            if stat.S_ISLNK(status.st_mode):
-                target = os.path.realpath(path)
-                inside = f"{target}{os.sep}".startswith(whole + os.sep)
-                plain = inside and os.path.exists(target) and not naming.leads_out(relative, os.readlink(path))
-                if plain or (inside and os.path.isdir(target)):
-                    pass  # it stays a link
-                elif not os.path.isdir(target):
-                    status = _stat(path)
-                else:
-                    raise NotKept(f"{path} is a link to a folder outside of the output: {target}")
-            if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
-                raise NotKept(f"{path} is no file, folder or link")
-            yield relative, path, status
+    for relative, status in _walk(source):
+        path = os.path.join(source, _checked(relative))
+        if relative == naming.STAGED:
+            raise NotKept(f"no input can be called {relative}: gpuflow-run has a folder of that name; rename it")
+        if stat.S_ISLNK(status.st_mode):
+            target = os.path.realpath(path)
+            inside = f"{target}{os.sep}".startswith(whole + os.sep)
+            plain = inside and os.path.exists(target) and not naming.leads_out(relative, os.readlink(path))
+            if plain or (inside and os.path.isdir(target)):
+                pass  # it stays a link
+            elif not os.path.isdir(target):
+                status = _stat(path)
+            else:
+                raise NotKept(f"{path} is a link to a folder outside of the output: {target}")
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+            raise NotKept(f"{path} is no file, folder or link")
+        if stat.S_ISREG(status.st_mode):
+            _see_that_it_is_no_secret(path, status, f"{whole}/{relative}")
+        yield relative, path, status
+
+
+def _walk(source: str) -> Iterator[tuple[str, os.stat_result]]:
+    try:
+        yield from Shared(source).walk()
+    except OSError as refusal:
+        raise NotKept(f"it cannot be read: {refusal}") from None
+
+
+def _see_that_it_is_no_secret(path: str, status: os.stat_result, known: str | None = None) -> None:
+    """NotKept for a file that must stay here; `known` is its path where that has no links."""
+    real = known if known is not None and not os.path.islink(path) else os.path.realpath(path)
+    why = why_secret(real, status)
+    if why is not None:
+        raise NotKept(f"{path} must not be kept: {why}" + (f" ({real})" if real != path else ""))
 
 
 def measured(source: str) -> list[File]:
@@ -277,7 +301,8 @@ def bring(store: Store, prefix: str, output: Kept, path: str, progress: Callable
             store,
             prefix,
             output.files or [],
-            part,
+            Shared(os.path.dirname(path) or "."),
+            os.path.basename(part),
             lambda file: f"files/{file.path}",
             progress,
             single=output.type == "file",
@@ -324,7 +349,3 @@ def _stat(path: str) -> os.stat_result:
         return os.stat(path)
     except OSError:
         raise NotKept(f"{path} is a link to nothing") from None
-
-
-def _raise(refusal: OSError) -> None:
-    raise NotKept(f"it cannot be read: {refusal}")

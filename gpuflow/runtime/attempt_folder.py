@@ -18,7 +18,7 @@ import contextlib
 import os
 import time
 
-from gpuflow.runtime import files
+from gpuflow.runtime.files import Shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def place(hidden: str, base: str, attempt_id: str) -> str:
 
 
 class AttemptFolder:
-    """One attempt's folder. Reading never fails: what is not there, or not whole, was not said."""
+    """One attempt's folder, in a shared one or by itself. Reading never fails: what is not whole was not said."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, shared: Shared | None = None) -> None:
+        self.path, self._shared = path, shared or Shared(path)
         self.stop = os.path.join(path, "stop")
         self.interval = os.path.join(path, "interval")
         self.heartbeat = os.path.join(path, "heartbeat")
@@ -53,26 +53,26 @@ class AttemptFolder:
         self.stopped = os.path.join(path, "stopped")
 
     def prepare(self) -> None:
-        os.makedirs(self.listeners, exist_ok=True)
+        self._shared.make(self.listeners)
 
     # -- the supervisor's word
 
     def write_stop(self, deadline: float) -> None:
         """Tell the program to stop; its deadline is a moment of `time.monotonic()`."""
-        _write(self.stop, f"{deadline:.3f}\n")
+        self._write(self.stop, f"{deadline:.3f}\n")
 
     def read_stop(self) -> float | None:
         """The program's deadline once it is told to stop, else None. A notice that says no time leaves none."""
-        if not os.path.exists(self.stop):
+        if not self._shared.has(self.stop):
             return None
-        deadline = _number(self.stop)
+        deadline = self._number(self.stop)
         return 0.0 if deadline is None else deadline
 
     def write_interval(self, seconds: float) -> None:
-        _write(self.interval, f"{seconds:.3f}\n")
+        self._write(self.interval, f"{seconds:.3f}\n")
 
     def read_interval(self) -> float | None:
-        return _number(self.interval)
+        return self._number(self.interval)
 
     # -- signs of life
 
@@ -80,52 +80,64 @@ class AttemptFolder:
         """A sign of life. Not by a clock that can be set: a probe compares it with its own `time.monotonic()`."""
         with contextlib.suppress(OSError):
             # In place and always as long as before: a reader never finds it empty.
-            handle = files.open_regular(self.heartbeat, os.O_WRONLY | os.O_CREAT)
+            handle = self._shared.open(self.heartbeat, os.O_WRONLY | os.O_CREAT)
             try:
                 os.write(handle, f"{time.monotonic():017.3f}\n".encode("ascii"))
             finally:
                 os.close(handle)
 
     def last_beat(self) -> float | None:
-        return _number(self.heartbeat)
+        return self._number(self.heartbeat)
 
     # -- the program's word
 
     def listen(self, pid: int | None = None) -> None:
         """Say that this process hears SIGTERM and will leave in good order; its workers need no signal then."""
         pid = os.getpid() if pid is None else pid
-        os.makedirs(self.listeners, exist_ok=True)
-        _write(os.path.join(self.listeners, str(pid)), f"{process_began(pid)}\n")
+        self._shared.make(self.listeners)
+        self._write(os.path.join(self.listeners, str(pid)), f"{process_began(pid)}\n")
 
     def unlisten(self, pid: int | None = None) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(os.path.join(self.listeners, str(os.getpid() if pid is None else pid)))
+            self._shared.unlink(os.path.join(self.listeners, str(os.getpid() if pid is None else pid)))
 
     def listening(self) -> set[int]:
         """The processes that listen and live: a number used again by another process is not one of them."""
         try:
-            names = os.listdir(self.listeners)
+            names = self._shared.names(self.listeners)
         except OSError:
             return set()
         found = set()
         for name in names:
-            began = _number(os.path.join(self.listeners, name)) if name.isascii() and name.isdigit() else None
+            began = self._number(os.path.join(self.listeners, name)) if name.isascii() and name.isdigit() else None
             if began is not None and began == process_began(int(name)):
                 found.add(int(name))
         return found
 
     def say_stopped(self) -> None:
         """Say that the program is leaving early because it was told to."""
-        _write(self.stopped, f"{os.getpid()}\n")
+        self._write(self.stopped, f"{os.getpid()}\n")
 
     def said_stopped(self) -> bool:
-        return os.path.exists(self.stopped)
+        return self._shared.has(self.stopped)
+
+    def _number(self, path: str) -> float | None:
+        try:
+            return float(self._shared.read(path, 64).decode("ascii"))
+        except (OSError, ValueError):
+            return None
+
+    def _write(self, path: str, text: str) -> None:
+        """Whole or not at all."""
+        self._shared.write(path, text.encode("ascii"))
 
 
 def of_program(environ: Mapping[str, str], hidden: str) -> AttemptFolder:
     """The program's attempt folder: the one it was told, or one at its desk in `<checkpoint directory>/.gpuflow`."""
     stop = environ.get(VARIABLE)
-    return AttemptFolder(os.path.dirname(stop) if stop else os.path.join(hidden, DESK))
+    path = os.path.dirname(stop) if stop else os.path.join(hidden, DESK)
+    own = os.path.abspath(path).startswith(f"{hidden}/")
+    return AttemptFolder(os.path.abspath(path), Shared(os.path.dirname(hidden)) if own else None)
 
 
 def process_began(pid: int) -> int | None:
@@ -138,15 +150,3 @@ def process_began(pid: int) -> int | None:
     # A main thread that has ended while others go on looks dead and is not.
     dead = len(fields) < 20 or (fields[0] in "ZX" and int(fields[17]) < 2)
     return None if dead else int(fields[19])
-
-
-def _number(path: str) -> float | None:
-    try:
-        return float(files.read(path, 64).decode("ascii"))
-    except (OSError, ValueError):
-        return None
-
-
-def _write(path: str, text: str) -> None:
-    """Whole or not at all."""
-    files.write(path, text.encode("ascii"))

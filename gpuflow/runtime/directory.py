@@ -19,16 +19,18 @@ import json
 import os
 import stat
 
-from gpuflow.runtime import files, fingerprint
+from gpuflow.runtime import fingerprint
 from gpuflow.runtime.attempt_folder import DESK, AttemptFolder
+from gpuflow.runtime.files import Shared, discard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from gpuflow.runtime.owner import Occupancy
 
+__all__ = ["HIDDEN", "MARKER", "Directory", "Entry", "discard", "dump", "load"]
 HIDDEN = ".gpuflow"
 MARKER = ".gpuflow-complete"
 
@@ -56,8 +58,12 @@ class Entry:
 class Directory:
     """A checkpoint directory as one attempt of one identity sees it. Until `enter` it is the desk's."""
 
-    def __init__(self, path: str, marker: str = MARKER) -> None:
-        self.path, self.marker = os.path.abspath(path), marker
+    def __init__(self, path: str, marker: str = MARKER, own: str = "") -> None:
+        """`own`: a folder in it that is this identity's."""
+        self.shared, self.marker = Shared(os.path.abspath(path), own), marker
+        self.path = self.shared.root
+        self.follow: Sequence[str] = ()
+        """Folders outside that links in a checkpoint may lead to."""
         self.hidden = os.path.join(self.path, HIDDEN)
         self.occupancy: Occupancy | None = None
         self.remarks: list[str] = []
@@ -86,11 +92,11 @@ class Directory:
         self.identity, self.attempt = identity, attempt
         self.own_folder = os.path.join(self.hidden, identity)
         self.attempt_folder = os.path.join(self.own_folder, attempt) if attempt else self.own_folder
-        self.folder = AttemptFolder(self.attempt_folder)
+        self.folder = AttemptFolder(self.attempt_folder, self.shared)
         self._records = os.path.join(self.own_folder, "finished")
 
     def prepare(self) -> None:
-        os.makedirs(self._records, exist_ok=True)
+        self.shared.make(self._records)
         self.folder.prepare()
 
     def temporary(self, name: str) -> str:
@@ -125,20 +131,20 @@ class Directory:
             return
         old = self._known(name)
         if old is None or not fingerprint.same(old.get("key"), key):
-            old = {"key": key, "order": self._next_order(), "entries": _entries(os.path.join(self.path, name))}
+            old = {"key": key, "order": self._next_order(), "entries": self._entries(name)}
         elif fresh:
             kept = {fact: value for fact, value in old.items() if fact not in ("stored", "total", "settled", "foreign")}
-            old = {**kept, "order": self._next_order(), "entries": _entries(os.path.join(self.path, name))}
+            old = {**kept, "order": self._next_order(), "entries": self._entries(name)}
         elif not facts:
             return
         self._write(name, {**old, **facts})
 
     def flaw(self, entry: Entry) -> str | None:
         """Why it is no whole checkpoint: a program may have been killed while it removed it."""
-        count = _entries(entry.path)
+        count = self._entries(entry.name)
         if entry.entries and count < entry.entries:
             return f"files of {entry.name} were removed after it was finished"
-        return f"{entry.name} is an empty folder" if not count and os.path.isdir(entry.path) else None
+        return f"{entry.name} is an empty folder" if not count and self.shared.is_folder(entry.name) else None
 
     def look(self, renamed: Iterable[str] = (), *, deaf: bool = False) -> None:
         """Find newly finished entries: those renamed, marked, or seen under another name by the look before.
@@ -198,31 +204,30 @@ class Directory:
     def adopt_version_1(self) -> None:
         """Records as gpuflow 0.1 wrote them, of this same run: without a store they are all there is to resume from."""
         old = os.path.join(self.hidden, "finished")
-        for file in sorted(os.listdir(old)) if os.path.isdir(old) else []:
-            record = load(os.path.join(old, file)) or {}
+        for file in self.shared.names(old) if self.shared.is_folder(old) else []:
+            record = load(self.shared, os.path.join(old, file)) or {}
             key = self.key(file[:-5]) or {}
             facts = ("inode", "marked") if "marked" in key else ("inode", "changed", "size")
             if key and record.get("key") == [key[fact] for fact in facts] and isinstance(record.get("order"), int):
                 self._write(file[:-5], {**record, "key": key})
-        discard(old)
+        self.shared.discard(old)
 
     def place(self, temporary: str, name: str, **facts: Any) -> str:
         """Move a restored checkpoint to its name; what stood there makes way."""
         target = os.path.join(self.path, name)
-        if os.path.lexists(target):
+        if self.shared.has(name):
             aside = self.temporary(f"replaced-{os.urandom(4).hex()}")
-            os.rename(target, aside)
-            discard(aside)
-        os.rename(temporary, target)
+            self.shared.rename(name, aside)
+            self.shared.discard(aside)
+        self.shared.rename(temporary, name)
         self.record(name, **facts)
         return target
 
     def set_aside(self, name: str) -> bool:
         """Give an entry of someone else's a dotted name, if there is one: it is not ours to remove."""
-        path = os.path.join(self.path, name)
-        if not os.path.lexists(path):
+        if not self.shared.has(name):
             return False
-        os.rename(path, os.path.join(self.path, f".{name}.set-aside-{os.urandom(4).hex()}"))
+        self.shared.rename(name, f".{name}.set-aside-{os.urandom(4).hex()}")
         return True
 
     def key(self, name: str) -> dict[str, int] | None:
@@ -231,7 +236,7 @@ class Directory:
 
     def _recorded(self) -> list[str]:
         try:
-            written = [name[:-5] for name in os.listdir(self._records) if name.endswith(".json")]
+            written = [name[:-5] for name in self.shared.names(self._records) if name.endswith(".json")]
         except OSError:
             written = []
         return sorted({*written, *self._unwritten})
@@ -240,12 +245,12 @@ class Directory:
         return os.path.join(self._records, f"{name}.json")
 
     def _known(self, name: str) -> dict[str, Any] | None:
-        record = self._unwritten.get(name) or load(self._record_path(name)) or {}
+        record = self._unwritten.get(name) or load(self.shared, self._record_path(name)) or {}
         return record if _is_whole(record) else None
 
     def _write(self, name: str, record: dict[str, Any]) -> None:
         try:
-            dump(self._record_path(name), record)
+            dump(self.shared, self._record_path(name), record)
             self._unwritten.pop(name, None)
         except OSError as refusal:
             self._unwritten[name] = record
@@ -254,10 +259,19 @@ class Directory:
 
     def _forget(self, name: str) -> None:
         self._unwritten.pop(name, None)
-        _unlink(self._record_path(name))
+        with contextlib.suppress(OSError):
+            self.shared.unlink(self._record_path(name))
 
     def _next_order(self) -> int:
         return 1 + max(((self._known(name) or {}).get("order", 0) for name in self._recorded()), default=0)
+
+    def _entries(self, name: str) -> int:
+        """How many files and folders an entry has; of what cannot be listed, those that could."""
+        count = 0
+        with contextlib.suppress(OSError):
+            for _ in self.shared.walk(name):
+                count += 1
+        return count
 
     def _remark_change(self, name: str, record: dict[str, Any], key: dict[str, int]) -> None:
         renamed = record["key"].get("marked") == 0 and key.get("marked") == 0
@@ -270,7 +284,7 @@ class Directory:
             self.remarks.append(sentence)
 
     def _marked(self, name: str) -> bool:
-        return os.path.lexists(os.path.join(self.path, name, self.marker))
+        return self.shared.has(f"{name}/{self.marker}")
 
     def _had_another_name(self, item: os.DirEntry[str], there: set[str]) -> bool:
         """Whether the look before saw it under a dotted name, or under one that is gone: then it was renamed."""
@@ -319,34 +333,15 @@ def _is_whole(record: dict[str, Any]) -> bool:
     )
 
 
-def _entries(path: str) -> int:
-    return sum(len(folders) + len(files) for _, folders, files in os.walk(path))
-
-
-def discard(path: str) -> None:
-    """Remove a file or a tree, whatever is left of it."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        import shutil
-
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        _unlink(path)
-
-
-def dump(path: str, value: dict[str, Any]) -> None:
+def dump(shared: Shared, path: str, value: dict[str, Any]) -> None:
     """Write a small file whole or not at all; nothing stays behind when that fails."""
-    files.write(path, json.dumps(value, sort_keys=True).encode("ascii"))
+    shared.write(path, json.dumps(value, sort_keys=True).encode("ascii"))
 
 
-def load(path: str) -> dict[str, Any] | None:
+def load(shared: Shared, path: str) -> dict[str, Any] | None:
     """A small file, or None when it is not there or not whole."""
     try:
-        value = json.loads(files.read(path).decode("utf-8"))
+        value = json.loads(shared.read(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _unlink(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)

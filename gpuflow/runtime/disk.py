@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+
+from gpuflow.runtime import files
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EFBIG, errno.EROFS)
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
@@ -18,8 +21,11 @@ def probe(folder: str) -> None:
     """Raise what the disk says to one more megabyte in this folder, if it refuses it."""
     path = os.path.join(folder, f".probe-{os.getpid()}-{os.urandom(3).hex()}")
     try:
-        with open(path, "wb") as file:
-            file.write(b"\0" * (1 << 20))
+        handle = files.create(path)
+        try:
+            files.write_all(handle, b"\0" * (1 << 20))
+        finally:
+            os.close(handle)
     finally:
         if os.path.lexists(path):
             os.unlink(path)
@@ -30,17 +36,18 @@ def sync(path: str) -> None:
     if not os.path.isdir(path):
         sync_one(path)
         return
-    for folder, _, names in os.walk(path, onerror=_raise):
-        for name in names:
-            inside = os.path.join(folder, name)
-            if not os.path.islink(inside):
-                sync_one(inside)
-        sync_one(folder)
+    shared = files.Shared(path)
+    for relative, status in shared.walk():
+        # A pipe that somebody put there has nothing on disk, and would be waited for.
+        if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+            with shared.above(relative) as (folder, name):
+                sync_one(name, folder)
+    sync_one(path)
 
 
-def sync_one(path: str) -> None:
+def sync_one(path: str, folder: int | None = None) -> None:
     """One file or folder. A file system that cannot sync is taken as it is; one that fails is an error."""
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if folder is None else os.O_NOFOLLOW), dir_fd=folder)
     try:
         os.fsync(handle)
     except OSError as error:
@@ -48,7 +55,3 @@ def sync_one(path: str) -> None:
             raise
     finally:
         os.close(handle)
-
-
-def _raise(error: OSError) -> None:
-    raise error

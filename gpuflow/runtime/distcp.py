@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import posixpath
 
+from gpuflow.runtime.files import open_regular
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,7 +45,7 @@ def names(path: str) -> set[str]:
 
     found: set[str] = set()
     rest = b""
-    with open(path, "rb") as file:
+    with open(open_regular(path), "rb") as file:
         while piece := file.read(_PIECE):
             window = rest + piece
             found.update(name.decode("ascii") for name in re.findall(_NAME, window))

@@ -2,6 +2,10 @@
 
 A link, a pipe or a device in the place of a file is refused and never waited for. A new file is made under a name that
 nobody can guess, and only where there is none.
+
+`Shared` is a folder that others may write to as well: a store, a checkpoint directory, the place of an input. What lies
+below it is reached by handles, one folder after the other and never through a link, so that whoever plants one, or
+swaps a folder for one between two of our steps, decides neither where we write, nor what we remove, nor what we read.
 """
 
 from __future__ import annotations
@@ -13,24 +17,36 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 MOST = 1 << 20
 """What a small file may hold: more was not written by us."""
+DEEPEST = 500
+"""Folders within folders; more were made to be in the way."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+"""To go on from a folder it need not be readable, as for a path."""
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NO_FILE = (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.ENODEV, errno.EISDIR)
+"""A link; a pipe nobody reads, a socket, a device without its driver; a folder that is opened to be written."""
 
 
 class NotAFile(OSError):
     """A link, a pipe, a folder or something too large stands where a small file should be."""
 
 
-def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
-    """A handle on a regular file; NotAFile for anything else, which is not waited for."""
+class NotAFolder(NotADirectoryError):
+    """A link, or something else, stands where a folder should be."""
+
+    is_link = False
+
+
+def open_regular(path: str, flags: int = os.O_RDONLY, folder: int | None = None) -> int:
+    """A handle on a regular file, of a path or of a name in an open folder; NotAFile for anything else."""
     try:
-        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666, dir_fd=folder)
     except OSError as refusal:
-        # A link; a pipe nobody reads, a socket, a device without its driver; a folder that is opened to be written.
-        if refusal.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.ENODEV, errno.EISDIR):
+        if refusal.errno in _NO_FILE:
             raise NotAFile(refusal.errno, "it is no regular file", path) from None
         raise
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -39,9 +55,22 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
     return handle
 
 
+def open_same(path: str, seen: Sequence[int]) -> int:
+    """A handle on the very file that was seen at a path, by device and number; FileNotFoundError for another one."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or [status.st_dev, status.st_ino] != list(seen[:2]):
+        os.close(handle)
+        raise FileNotFoundError(errno.ENOENT, "what was there is gone, and something else has its name", path)
+    return handle
+
+
 def read(path: str, most: int = MOST) -> bytes:
     """All of a small regular file."""
-    handle = open_regular(path)
+    return _read(open_regular(path), path, most)
+
+
+def _read(handle: int, path: str, most: int) -> bytes:
     try:
         found: list[bytes] = []
         count = 0
@@ -56,25 +85,225 @@ def read(path: str, most: int = MOST) -> bytes:
     raise NotAFile(errno.EFBIG, f"it is larger than {most} bytes", path)
 
 
-def create(path: str) -> int:
+def create(path: str, folder: int | None = None) -> int:
     """A handle on a new file, which was not there before in any form."""
-    return os.open(path, _NEW, 0o666)
+    return os.open(path, _NEW, 0o666, dir_fd=folder)
 
 
 def write(path: str, data: bytes) -> None:
     """Whole or not at all; nothing stays behind when that fails."""
-    part = os.path.join(os.path.dirname(path), f".{os.urandom(8).hex()}.part")
-    handle = create(part)
-    try:
+    Shared(os.path.dirname(path) or ".").write(os.path.basename(path), data)
+
+
+def discard(path: str) -> None:
+    """Remove a file, a link or a tree, whatever is left of it."""
+    path = os.path.normpath(path)
+    Shared(os.path.dirname(path) or ".").discard(os.path.basename(path))
+
+
+class Shared:
+    """A folder that others may write to. The path that leads to it was given to us, and may be a link itself.
+
+    With `inside` it is a folder within that one, to which no link leads. What lies below is named by its path from
+    there, or by a whole path that begins like the folder's own.
+    """
+
+    def __init__(self, given: str, inside: str = "") -> None:
+        self._given, self._inside = given, [part for part in inside.split("/") if part]
+        self.root = os.path.join(given, *self._inside)
+
+    def path(self, inside: str) -> str:
+        """Where something lies, to be said to people and to programs."""
+        return os.path.join(self.root, *self._parts(inside))
+
+    def _parts(self, inside: str) -> list[str]:
+        if os.path.isabs(inside):
+            inside = os.path.relpath(inside, self.root)
+        parts = [part for part in inside.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            raise NotAFolder(errno.EINVAL, f"it does not lie in {self.root}", inside)
+        return parts
+
+    @contextlib.contextmanager
+    def folder(self, inside: str = "", *, make: bool = False, flags: int = _STEP) -> Iterator[int]:
+        """A handle on a folder, made where it is missing if that is wanted; NotAFolder where a link stands."""
+        handle = self._root(make=make)
         try:
-            write_all(handle, data)
+            at = self._given
+            for part in (*self._inside, *self._parts(inside)):
+                at = os.path.join(at, part)
+                inner = _entered(handle, part, at, make=make)
+                os.close(handle)
+                handle = inner
+            if flags != _STEP:
+                inner = os.open(".", flags, dir_fd=handle)
+                os.close(handle)
+                handle = inner
+            yield handle
         finally:
             os.close(handle)
-        os.replace(part, path)
-    except BaseException:
+
+    def _root(self, *, make: bool) -> int:
+        try:
+            return os.open(self._given, _STEP)
+        except FileNotFoundError:
+            if not make:
+                raise
+            os.makedirs(self._given, exist_ok=True)
+            return os.open(self._given, _STEP)
+
+    @contextlib.contextmanager
+    def above(self, inside: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """A handle on the folder that something lies in, and its name there."""
+        *folders, name = self._parts(inside)
+        with self.folder("/".join(folders), make=make) as handle:
+            yield handle, name
+
+    def make(self, inside: str = "") -> None:
+        """The folder, and those above it."""
+        with self.folder(inside, make=True):
+            pass
+
+    def status(self, inside: str) -> os.stat_result:
+        """What stands there, which is not followed."""
+        if not self._parts(inside):
+            with self.folder() as handle:
+                return os.fstat(handle)
+        with self.above(inside) as (folder, name):
+            return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+    def has(self, inside: str) -> bool:
+        """Whether anything stands there, reached through no link."""
+        try:
+            self.status(inside)
+            return True
+        except OSError:
+            return False
+
+    def is_folder(self, inside: str) -> bool:
+        """Whether it is a folder itself, and not a link to one."""
+        try:
+            return stat.S_ISDIR(self.status(inside).st_mode)
+        except OSError:
+            return False
+
+    def readlink(self, inside: str) -> str:
+        with self.above(inside) as (folder, name):
+            return os.readlink(name, dir_fd=folder)
+
+    def open(self, inside: str, flags: int = os.O_RDONLY, *, make: bool = False) -> int:
+        """A handle on a regular file; NotAFile or NotAFolder for anything else, which is not waited for."""
+        with self.above(inside, make=make) as (folder, name):
+            try:
+                return open_regular(name, flags, folder)
+            except NotAFile as refusal:
+                raise NotAFile(refusal.errno, refusal.strerror, self.path(inside)) from None
+
+    def read(self, inside: str, most: int = MOST) -> bytes:
+        """All of a small regular file."""
+        return _read(self.open(inside), self.path(inside), most)
+
+    def write(self, inside: str, data: bytes) -> None:
+        """A small file, whole or not at all; nothing stays behind when that fails."""
+        part = f".{os.urandom(8).hex()}.part"
+        with self.above(inside) as (folder, name):
+            handle = create(part, folder)
+            try:
+                try:
+                    write_all(handle, data)
+                finally:
+                    os.close(handle)
+                os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(part, dir_fd=folder)
+                raise
+
+    def names(self, inside: str = "") -> list[str]:
+        """What a folder holds, sorted."""
+        with self.folder(inside, flags=_LIST) as handle:
+            return sorted(os.listdir(handle))
+
+    def walk(self, inside: str = "") -> Iterator[tuple[str, os.stat_result]]:
+        """All that a folder holds, with its path from there; parents first, sorted, links as what they are.
+
+        A folder that is gone meanwhile, or is none any more, is passed over; one that cannot be read is an error.
+        """
+        left = [""]
+        while left:
+            above = left.pop()
+            if above.count("/") > DEEPEST:
+                raise OSError(errno.ELOOP, "folders are nested too deep", self.path(inside))
+            try:
+                found = self._scan(os.path.join(inside, above) if above else inside)
+            except (FileNotFoundError, NotADirectoryError):
+                if not above:
+                    raise
+                continue
+            folders = []
+            for name, status in found:
+                relative = f"{above}/{name}" if above else name
+                yield relative, status
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(relative)
+            left.extend(reversed(folders))
+
+    def _scan(self, inside: str) -> list[tuple[str, os.stat_result]]:
+        with self.folder(inside, flags=_LIST) as handle, os.scandir(handle) as listing:
+            found = []
+            for item in listing:
+                with contextlib.suppress(FileNotFoundError):
+                    found.append((item.name, item.stat(follow_symlinks=False)))
+        return sorted(found, key=lambda entry: entry[0])
+
+    def rename(self, old: str, new: str) -> None:
+        """Move something to another name below here; neither is followed."""
+        with self.above(old) as (source, name), self.above(new) as (target, other):
+            os.rename(name, other, src_dir_fd=source, dst_dir_fd=target)
+
+    def unlink(self, inside: str) -> None:
+        """Remove a file or a link."""
+        with self.above(inside) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+
+    def discard(self, inside: str) -> None:
+        """Remove a file, a link or a tree, whatever is left of it."""
+        with contextlib.suppress(OSError, RecursionError), self.above(inside) as (folder, name):
+            _remove(folder, name)
+
+
+def _entered(folder: int, name: str, path: str, *, make: bool) -> int:
+    try:
+        try:
+            return os.open(name, _STEP | os.O_NOFOLLOW, dir_fd=folder)
+        except FileNotFoundError:
+            if not make:
+                raise
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=folder)
+            return os.open(name, _STEP | os.O_NOFOLLOW, dir_fd=folder)
+    except OSError as refusal:
+        if refusal.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
+            raise
+        planted = NotAFolder(errno.ENOTDIR, "it is no folder, or a link to one, and gpuflow-run did not make it", path)
         with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
+            planted.is_link = stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+        raise planted from None
+
+
+def _remove(folder: int, name: str) -> None:
+    """A file, a link or a tree in an open folder. What cannot be removed does not keep the rest."""
+    if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=folder)
+        return
+    inner = os.open(name, _LIST, dir_fd=folder)
+    try:
+        for each in os.listdir(inner):
+            with contextlib.suppress(OSError):
+                _remove(inner, each)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=folder)
 
 
 def write_all(handle: int, data: bytes | memoryview) -> None:

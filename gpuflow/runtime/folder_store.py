@@ -1,4 +1,7 @@
-"""A store that is a directory: files that appear whole, by rename, and are made by one caller only, by hard link."""
+"""A store that is a directory: files that appear whole, by rename, and are made by one caller only, by hard link.
+
+Others may write to it too. Below its top no link is followed, to read, to write or to remove (`files.Shared`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ import re
 import stat
 
 from gpuflow.runtime import files
+from gpuflow.runtime.files import NotAFolder, Shared
+from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import LARGE, Corrupt
 from gpuflow.runtime.store import CHUNK, StorageError, Store, is_no_manifest
@@ -33,52 +38,44 @@ class Folder(Store):
 
     streams = 4
 
-    def __init__(self, root: str, *, lasting: bool = True) -> None:
-        self.root, self.lasting = os.path.abspath(root), lasting
+    def __init__(self, root: str, *, inside: str = "", lasting: bool = True) -> None:
+        """`inside`: a folder of ours in that one, which others may have replaced as well."""
+        self._shared, self.lasting = Shared(os.path.abspath(root), inside), lasting
+        self.root = self._shared.root
 
     def read(self, key: str) -> bytes:
-        try:
-            return files.read(self._path(key), LARGE)
-        except (FileNotFoundError, NotADirectoryError):
-            raise FileNotFoundError(key) from None
-        except files.NotAFile as refusal:
-            if os.path.isdir(self._path(key)):
-                # No object can be written over a folder: that must be known before the command runs.
-                raise StorageError(f"{self._path(key)} is a folder, where a file should be; remove it") from None
-            raise Corrupt(f"{key}: {refusal.strerror}") from None
-        except OSError as refusal:
-            raise StorageError(str(refusal)) from refusal
+        with self._asked(key):
+            try:
+                return self._shared.read(key, LARGE)
+            except files.NotAFile as refusal:
+                if self._shared.is_folder(key):
+                    # No object can be written over a folder: that must be known before the command runs.
+                    raise StorageError(f"{self.url(key)} is a folder, where a file should be; remove it") from None
+                raise Corrupt(f"{key}: {refusal.strerror}") from None
 
     def write(self, key: str, data: bytes) -> None:
         self.put(key, [data], len(data))
 
     def create(self, key: str, data: bytes) -> bool:
-        path = self._path(key)
-        try:
-            part = self._part(path, [data])
+        with _told(), self._shared.above(key, make=True) as (folder, name):
+            part = self._part(folder, [data])
             try:
-                os.link(part, path)
+                os.link(part, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
                 return False
             except OSError as refusal:
                 if refusal.errno not in _NO_LINKS:
                     raise
-                return self._create_without_links(path, data)
+                return self._create_without_links(folder, name, data)
             finally:
-                _remove(part)
-            self._sync(path)
+                _remove(folder, part)
+            self._sync(folder)
             return True
-        except OSError as refusal:
-            raise StorageError(str(refusal)) from refusal
 
     def put(self, key: str, chunks: Iterable[bytes], size: int) -> None:
-        path = self._path(key)
-        try:
-            part = self._part(path, chunks)
-            _replace(part, path)
-            self._sync(path)
-        except OSError as refusal:
-            raise StorageError(str(refusal)) from refusal
+        with _told(), self._shared.above(key, make=True) as (folder, name):
+            _replace(folder, self._part(folder, chunks), name)
+            self._sync(folder)
 
     def probe(self, key: str) -> bool:
         # What is removed at once need not be forced to disk.
@@ -90,42 +87,39 @@ class Folder(Store):
 
     def _unprobe(self, key: str) -> None:
         # The folders above stay: others may be about to write there.
-        path = self._path(key)
         with contextlib.suppress(OSError):
-            os.unlink(path)
-            os.rmdir(os.path.dirname(path))
+            self._shared.unlink(key)
+            self._rmdir(key.rpartition("/")[0])
 
     def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
         """One flush at the end instead of one for each file."""
         written: list[str] = []
 
         def put(item: tuple[str, Iterable[bytes], int]) -> None:
-            path = self._path(item[0])
-            try:
-                _replace(self._part(path, item[1], lasting=False), path)
-            except OSError as refusal:
-                raise StorageError(str(refusal)) from refusal
-            written.append(path)
+            with _told(), self._shared.above(item[0], make=True) as (folder, name):
+                _replace(folder, self._part(folder, item[1], lasting=False), name)
+            written.append(item[0])
 
         in_parallel(put, items, self.streams)
         if self.lasting and written:
-            try:
-                _flush(self.root, written)
-            except OSError as refusal:
-                raise StorageError(str(refusal)) from refusal
+            with _told():
+                self._flush(written)
 
     def clear_uploads(self, prefix: str) -> None:
-        for path in self._walk(prefix):
-            if _IS_PART.fullmatch(os.path.basename(path)):
+        for key, _ in self._walk(prefix):
+            if _IS_PART.fullmatch(key.rpartition("/")[2]):
                 with contextlib.suppress(OSError):
-                    os.unlink(path)
+                    self._shared.unlink(key)
 
     def url(self, key: str) -> str:
-        return self._path(key)
+        return self._shared.path(key)
 
     def chunks(self, key: str) -> Iterator[bytes]:
-        try:
-            handle = files.open_regular(self._path(key))
+        with self._asked(key):
+            try:
+                handle = self._shared.open(key)
+            except files.NotAFile as refusal:
+                raise Corrupt(f"{key}: {refusal.strerror}") from None
             try:
                 while True:
                     data = os.read(handle, CHUNK)
@@ -134,18 +128,12 @@ class Folder(Store):
                     yield data
             finally:
                 os.close(handle)
-        except FileNotFoundError:
-            raise
-        except files.NotAFile as refusal:
-            raise Corrupt(f"{key}: {refusal.strerror}") from None
-        except OSError as refusal:
-            raise StorageError(str(refusal)) from refusal
 
     def clone(self, key: str, handle: int) -> bool:
         import fcntl
 
         try:
-            source = files.open_regular(self._path(key))
+            source = self._shared.open(key)
             try:
                 fcntl.ioctl(handle, _FICLONE, source)
                 return True
@@ -155,65 +143,58 @@ class Folder(Store):
             return False
 
     def size(self, key: str) -> int:
-        try:
-            status = os.stat(self._path(key))
-        except (FileNotFoundError, NotADirectoryError):
-            raise FileNotFoundError(key) from None
-        except OSError as refusal:
-            raise StorageError(str(refusal)) from refusal
+        with self._asked(key):
+            status = self._shared.status(key)
         if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(key)
         return status.st_size
 
     def names(self, prefix: str) -> list[tuple[str, int]]:
-        found = []
-        for path in self._walk(prefix):
-            if _IS_PART.fullmatch(os.path.basename(path)):
-                continue
-            try:
-                found.append((os.path.relpath(path, self.root).replace(os.sep, "/"), os.lstat(path).st_size))
-            except FileNotFoundError:
-                continue
-            except OSError as refusal:
-                raise StorageError(str(refusal)) from refusal
-        return sorted(found)
+        found = ((key, status.st_size) for key, status in self._walk(prefix))
+        return sorted(entry for entry in found if not _IS_PART.fullmatch(entry[0].rpartition("/")[2]))
 
-    def _walk(self, prefix: str) -> Iterator[str]:
-        """Every file below a prefix. A folder that cannot be read is an error: nothing seen is not nothing there."""
-
-        def fail(refusal: OSError) -> None:
-            if not isinstance(refusal, (FileNotFoundError, NotADirectoryError)):
-                raise StorageError(f"the listing failed: {refusal}") from refusal
-
+    def _walk(self, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+        """Everything below a prefix but folders. One that cannot be read is an error: nothing seen is not nothing."""
         try:
-            for folder, folders, names in os.walk(self._path(prefix), onerror=fail):
-                folders.sort()
-                for name in names:
-                    yield os.path.join(folder, name)
-        except RecursionError:
-            raise StorageError(f"the listing failed: folders in {self._path(prefix)} are nested too deep") from None
+            for relative, status in self._shared.walk(prefix):
+                if not stat.S_ISDIR(status.st_mode):
+                    yield f"{prefix}/{relative}" if prefix else relative, status
+        except NotAFolder as refusal:
+            if refusal.is_link:
+                raise _planted(refusal) from None
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as refusal:
+            raise StorageError(f"the listing failed: {refusal}") from refusal
 
     def delete(self, keys: Iterable[str]) -> None:
         folders = set()
         for key in sorted(keys, key=is_no_manifest):
-            path = self._path(key)
-            try:
-                _remove(path)
-            except OSError as refusal:
-                raise StorageError(str(refusal)) from refusal
-            folders.add(os.path.dirname(path))
+            with _told(), contextlib.suppress(FileNotFoundError):
+                self._shared.unlink(key)
+            folders.add(key.rpartition("/")[0])
         for folder in sorted(folders, key=len, reverse=True):
             self._drop_empty(folder)
 
-    def _path(self, key: str) -> str:
-        return os.path.join(self.root, *[part for part in key.split("/") if part])
-
-    def _part(self, path: str, chunks: Iterable[bytes], *, lasting: bool = True) -> str:
-        """The bytes beside their place, on disk for good; nothing stays behind when that fails."""
-        part = os.path.join(os.path.dirname(path), f"{_PART}{os.getpid()}-{os.urandom(8).hex()}")
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+    @contextlib.contextmanager
+    def _asked(self, key: str) -> Iterator[None]:
+        """What a key that leads nowhere is called, and what a disk that fails."""
         try:
-            handle = files.create(part)
+            yield
+        except NotAFolder as refusal:
+            if refusal.is_link:
+                raise _planted(refusal) from None
+            raise FileNotFoundError(key) from None
+        except (FileNotFoundError, NotADirectoryError):
+            raise FileNotFoundError(key) from None
+        except OSError as refusal:
+            raise StorageError(str(refusal)) from refusal
+
+    def _part(self, folder: int, chunks: Iterable[bytes], *, lasting: bool = True) -> str:
+        """The bytes beside their place, on disk for good: their name. Nothing stays behind when that fails."""
+        part = f"{_PART}{os.getpid()}-{os.urandom(8).hex()}"
+        try:
+            handle = files.create(part, folder)
             try:
                 for data in chunks:
                     files.write_sparse(handle, data)
@@ -223,63 +204,84 @@ class Folder(Store):
             finally:
                 os.close(handle)
         except BaseException:
-            _remove(part)
+            _remove(folder, part)
             raise
         return part
 
-    def _sync(self, path: str) -> None:
+    def _sync(self, folder: int) -> None:
         if self.lasting:
-            _sync_directory(os.path.dirname(path))
+            _sync_directory(folder)
 
-    def _create_without_links(self, path: str, data: bytes) -> bool:
+    def _create_without_links(self, folder: int, name: str, data: bytes) -> bool:
         """Where there are no hard links (SMB, some FUSE). A kill in the middle leaves a half-written object."""
         self.sure = False
         try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            handle = files.create(name, folder)
         except FileExistsError:
             return False
         try:
             try:
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(handle, view) :]
+                files.write_all(handle, data)
                 os.fsync(handle)
             finally:
                 os.close(handle)
         except OSError:
-            _remove(path)
+            _remove(folder, name)
             raise
         return True
 
-    def _drop_empty(self, folder: str) -> None:
-        while len(folder) > len(self.root):
+    def _flush(self, written: list[str]) -> None:
+        """All files of a file system to disk at once where the system can; else one after the other."""
+        if len(written) > 4 and _sync_file_system(self.root):
+            return
+        for key in written:
+            handle = self._shared.open(key)
             try:
-                os.rmdir(folder)
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        for folder in {key.rpartition("/")[0] for key in written}:
+            with self._shared.folder(folder) as handle:
+                _sync_directory(handle)
+
+    def _rmdir(self, folder: str) -> None:
+        with self._shared.above(folder) as (above, name):
+            os.rmdir(name, dir_fd=above)
+
+    def _drop_empty(self, folder: str) -> None:
+        while folder:
+            try:
+                self._rmdir(folder)
             except OSError:
                 return
-            folder = os.path.dirname(folder)
+            folder = folder.rpartition("/")[0]
 
 
-def _replace(part: str, path: str) -> None:
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What it is called that something cannot be written or removed. Another try does not help against a link."""
     try:
-        os.replace(part, path)
+        yield
+    except NotAFolder as refusal:
+        raise _planted(refusal) from None
+    except OSError as refusal:
+        raise StorageError(str(refusal)) from refusal
+
+
+def _planted(refusal: NotAFolder) -> BadOption:
+    what = "a link" if refusal.is_link else "no folder"
+    return BadOption(
+        f"{refusal.filename} is {what}, and gpuflow-run did not make it: nothing is read, written or removed there. "
+        "Remove it"
+    )
+
+
+def _replace(folder: int, part: str, name: str) -> None:
+    try:
+        os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
-        _remove(part)
+        _remove(folder, part)
         raise
-
-
-def _flush(root: str, written: list[str]) -> None:
-    """All files of a file system to disk at once where the system can; else one after the other."""
-    if len(written) > 4 and _sync_file_system(root):
-        return
-    for path in written:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    for folder in {os.path.dirname(path) for path in written}:
-        _sync_directory(folder)
 
 
 def _sync_file_system(path: str) -> bool:
@@ -290,7 +292,7 @@ def _sync_file_system(path: str) -> bool:
         syncfs = library.syncfs
     except (OSError, AttributeError):
         return False
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if syncfs(handle) == 0:
             return True
@@ -302,15 +304,15 @@ def _sync_file_system(path: str) -> bool:
         os.close(handle)
 
 
-def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        os.unlink(path)
+def _remove(folder: int, name: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
 
 
-def _sync_directory(path: str) -> None:
+def _sync_directory(folder: int) -> None:
     """Make a rename last. Some network file systems cannot; they keep their own promises."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
     except OSError:
         return
     try:

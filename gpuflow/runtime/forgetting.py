@@ -12,10 +12,11 @@ from gpuflow.runtime import history as histories
 from gpuflow.runtime import identity, records
 from gpuflow.runtime.book import Book, attempt_of, now
 from gpuflow.runtime.child import say
+from gpuflow.runtime.files import Shared
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.records import Claim, Corrupt, UnknownFormat
 from gpuflow.runtime.signing import read_keys
-from gpuflow.runtime.store import StorageError, open_store
+from gpuflow.runtime.store import StorageError, Store, open_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,28 +25,33 @@ if TYPE_CHECKING:
 
 def forget(options: Options) -> int:
     """`gpuflow-run forget`: the run starts from nothing next time, with full budgets."""
-    where = [place for place in (options.store, options.state) if place]
-    if not (where or options.checkpoint_dir) or not options.run_id:
+    given = [place for place in (options.store, options.state) if place]
+    if not (given or options.checkpoint_dir) or not options.run_id:
         raise BadOption("forget needs --run-id and --store, --state or --checkpoint-dir: where the run is kept")
     base = identity.path(options.pipeline, options.run_id, options.step, options.item, options.task)
-    if not where:
-        from gpuflow.runtime.attempt_folder import identity_of
-        from gpuflow.runtime.owner import book_in
-
-        own = identity_of(base) if options.own_folder else ""
-        where = [book_in(os.path.join(options.checkpoint_dir, own), base)]
     keys = read_keys(options.key_file, say)
     try:
         # Checkpoints go with the attempts that made them, also where those are kept in another place.
         kept = open_store(options.store) if options.store else None
-        for place in where:
-            book = Book(open_store(place), base, kept, say, keys)
+        for place in [open_store(place) for place in given] or [_hidden_book(options, base)]:
+            book = Book(place, base, kept, say, keys)
             book.artifacts = open_store(options.artifacts) if options.artifacts else None
             forget_run(book)
     except (StorageError, UnknownFormat) as refusal:
         raise BadOption(f"storage failed: {refusal}") from None
     print(f"gpuflow-run: forgot {base}")
     return 0
+
+
+def _hidden_book(options: Options, base: str) -> Store:
+    """The one in the checkpoint directory, where no other place is given."""
+    from gpuflow.runtime.attempt_folder import identity_of
+    from gpuflow.runtime.folder_store import Folder
+    from gpuflow.runtime.owner import book_in
+
+    own = identity_of(base) if options.own_folder else ""
+    shared = Shared(os.path.abspath(options.checkpoint_dir), own)
+    return Folder(options.checkpoint_dir, inside=os.path.join(own, book_in(shared, base)))
 
 
 def forget_run(book: Book) -> None:

@@ -10,7 +10,7 @@ import time
 
 from gpuflow.runtime import fingerprint, gang_parts, snapshot, transfer
 from gpuflow.runtime import gang_words as words
-from gpuflow.runtime.directory import Entry, discard
+from gpuflow.runtime.directory import Entry
 from gpuflow.runtime.keeper import Keeper, Pending
 from gpuflow.runtime.records import File, Manifest
 from gpuflow.runtime.store import StorageError, Store
@@ -211,7 +211,7 @@ class PartKeeper(Keeper):
             self.kept = pending.name
             if self._is_still(pending.entry):
                 self.directory.record(pending.entry.name, stored=pending.name)
-        discard(pending.copy)
+        self.directory.shared.discard(pending.copy)
         self._pending = None
 
     def _keep_part(self, message: Message, store: Store) -> None:
@@ -239,7 +239,7 @@ class PartKeeper(Keeper):
         pending = self._part(message, checkpoint)
         throttle = transfer.Throttle(self._bandwidth, self._proceed, self._moved)
         files = pending.upload.send(store, throttle)
-        if time.monotonic() - pending.taken < _SETTLED and not snapshot.lasts(pending.entry.path, pending.upload.items):
+        if time.monotonic() - pending.taken < _SETTLED and not self._lasts(pending):
             raise transfer.Vanished(pending.entry.name)
         part = Manifest(
             checkpoint=checkpoint,
@@ -259,7 +259,7 @@ class PartKeeper(Keeper):
         if self._pending is not None:
             if self._pending.name == checkpoint and (entry is None or self._pending.is_of(entry)):
                 return self._pending
-            discard(self._pending.copy)
+            self.directory.shared.discard(self._pending.copy)
             self._pending = None
         if entry is None or gang_parts.token_of(self.directory, name) != token:
             raise transfer.Vanished(name)
@@ -268,9 +268,10 @@ class PartKeeper(Keeper):
             raise transfer.Refused(flaw)
         copy = self.directory.temporary(f"upload-{checkpoint}")
         try:
-            items = snapshot.take(entry.path, copy, lambda: self._is_still(entry))
+            shared, follow = self.directory.shared, self.directory.follow
+            items = snapshot.take(entry.path, shared, copy, lambda: self._is_still(entry), follow)
         except BaseException:
-            discard(copy)
+            self.directory.shared.discard(copy)
             raise
         upload = transfer.Upload(self.ledger.key("checkpoints", checkpoint), items)
         self._pending = Pending(entry, checkpoint, copy, upload)
@@ -290,7 +291,7 @@ class PartKeeper(Keeper):
         """The program has ended, and rank 0 asks for no more parts."""
         over = last and self._said_last and (self.spoke.enough or self.spoke.verdict is not None or self._timed_out())
         if over and self._pending is not None:
-            discard(self._pending.copy)
+            self.directory.shared.discard(self._pending.copy)
         return over
 
     def _timed_out(self) -> bool:

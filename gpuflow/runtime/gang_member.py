@@ -92,7 +92,8 @@ class Member:
         self.directory: Directory | None = None
         if options.checkpoint_dir:
             own = identity_of(base) if options.own_folder else ""
-            self.directory = Directory(os.path.join(options.checkpoint_dir, own), options.marker)
+            self.directory = Directory(options.checkpoint_dir, options.marker, own)
+            self.directory.follow = options.follow
         self._shared = False
         self._alive = Alive()
         self._outputs = ""
@@ -168,7 +169,7 @@ class Member:
             discard(self._outputs)
         self._alive.leave()
         if self.directory is not None and self.ledger.id:
-            remove_if_dead(self.directory.attempt_folder)
+            remove_if_dead(self.directory.shared, self.directory.attempt_folder)
 
     def _look(self, word: Message) -> None:
         """Whether the folder of rank 0's attempt is in our checkpoint directory: then it is the same directory."""
@@ -188,7 +189,7 @@ class Member:
         if directory is None:
             return None
         directory.enter(identity_of(self.ledger.base), self.ledger.id)
-        self._alive.hold(directory.attempt_folder)
+        self._alive.hold(directory.shared, directory.attempt_folder)
         directory.prepare()
         path, name = words.text(word, "path"), words.text(word, "checkpoint")
         if not path:
@@ -222,8 +223,6 @@ class Member:
         bringing = Inputs(
             inputs, self.ledger.keys, options.storage_timeout, supervisor.open_place, say, self._proceed, lambda: None
         )
-        if options.cache is not None:
-            bringing.use_cache(options.cache, options.cache_size)
         try:
             bringing.bring()
         except (transfer.Abandoned, StorageError, BadOption):

@@ -10,12 +10,10 @@ Whoever is lost on the way leaves files without a manifest: no checkpoint. The n
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 
 from gpuflow.runtime import gang_words as words
 from gpuflow.runtime import records
-from gpuflow.runtime.files import read
 from gpuflow.runtime.records import Corrupt, File, Manifest
 from gpuflow.runtime.snapshot import Refused, Vanished
 from gpuflow.runtime.store import StorageError, Store
@@ -125,7 +123,7 @@ class Parts:
 def token_of(directory: Directory, entry: str) -> str:
     """What tells one save from another under the same name: a hash of its marker's text, empty where there is none."""
     try:
-        text = read(os.path.join(directory.path, entry, directory.marker), _TOKEN)
+        text = directory.shared.read(f"{entry}/{directory.marker}", _TOKEN)
     except (OSError, ValueError):
         return ""
     return hashlib.sha256(text).hexdigest()[:16] if text.strip() else ""

@@ -11,16 +11,15 @@ import os
 import threading
 import time
 
-from gpuflow.runtime import landing, node_cache, placing, sources
+from gpuflow.runtime import landing, placing, sources
 from gpuflow.runtime.comparing import EXACT, compare, hashed
-from gpuflow.runtime.directory import discard
+from gpuflow.runtime.files import Shared
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.placing import Place
 from gpuflow.runtime.progress import Progress
 from gpuflow.runtime.records import Corrupt, UnknownFormat
 from gpuflow.runtime.retrying import Limit, persist
-from gpuflow.runtime.store import StorageError
 from gpuflow.runtime.transfer import Abandoned
 
 TYPE_CHECKING = False
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuflow.runtime.input_options import Input
-    from gpuflow.runtime.node_cache import NodeCache
     from gpuflow.runtime.signing import Keys
     from gpuflow.runtime.sources import Source
     from gpuflow.runtime.store import Store
@@ -38,8 +36,6 @@ _TRIES = 2
 """How often bytes that do not match are read before that is believed."""
 _MANIFESTS = 8
 """Manifests that are read at a time."""
-_READABLE = 0o644
-"""In the cache, for whichever user the next pod runs as; the copy has the mode that it should have."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PLACED: dict[tuple[str, str], Source] = {}
 """What this process has placed, for attempts that follow in it: the same bytes again, though a listing may change."""
@@ -64,12 +60,8 @@ class Inputs:
         self.limit = Limit(seconds)
         self.later = False
         """Whether attempts of this run came before this one."""
-        self.cache: NodeCache | None = None
         self._lock = threading.Lock()
         self._next_beat = 0.0
-
-    def use_cache(self, folder: str, size: int) -> None:
-        self.cache = node_cache.NodeCache(folder, size, self.say, self._wait)
 
     def bring(self) -> None:
         """Place them all. BadOption or StorageError when that cannot be; Abandoned when told to stop."""
@@ -110,6 +102,8 @@ class Inputs:
 
     def _make_folder(self, each: Input) -> None:
         """Of a fan-in: the numbers stand in it, and nothing else."""
+        if os.path.islink(each.path):
+            raise BadOption(f"the input {each.path} cannot be placed: it is a link; remove it, or use another path")
         try:
             os.makedirs(each.path, exist_ok=True)
             names = set(os.listdir(each.path))
@@ -182,10 +176,11 @@ class Inputs:
             mode = source.files[0].mode
             if mode is not None and os.path.isfile(target) and os.stat(target).st_mode & 0o777 != mode & 0o777:
                 return False
-            return hashed(target, self._passed) == (source.files[0].sha256 if source.ours else source.sum)
+            shared = Shared(os.path.dirname(target))
+            return hashed(shared, target, self._passed) == (source.files[0].sha256 if source.ours else source.sum)
         if not os.path.isdir(target):
             return False  # a store keeps no empty folder
-        there = compare(target, source.files, self._passed, learn=not source.ours, modes=EXACT)
+        there = compare(Shared(target), "", source.files, self._passed, learn=not source.ours, modes=EXACT)
         if there.is_whole(source.files) and source.adds_up():
             return True
         source.forget_hashes()
@@ -197,12 +192,12 @@ class Inputs:
         source = place.source
         for attempt in range(_TRIES):
             try:
-                place.fill(lambda into, arrived: self._fetch(source, into, arrived, told), self._wait)
+                place.fill(lambda *where: self._fetch(source, told, *where), self._wait)
                 return
             except Corrupt as damage:
                 self._read_again(place.path, damage, attempt)
 
-    def _fetch(self, source: Source, into: str, arrived: set[str], told: Progress) -> None:
+    def _fetch(self, source: Source, told: Progress, shared: Shared, into: str, arrived: set[str]) -> None:
         missing = [file for file in source.files if file.sha256 is not None and file.path not in arrived]
         told.begin(source.size, source.count, source.size - sum(file.size or 0 for file in missing))
 
@@ -210,48 +205,10 @@ class Inputs:
             self._passed(count)
             told.moved(count)
 
-        def from_store(into: str, arrived: set[str], mode: int | None = None) -> None:
-            single, place = source.kind == "file", (source.store, source.prefix, source.files, into)
-            self._persist(
-                lambda: landing.bring(*place, source.key, passed, single=single, arrived=arrived, mode=mode),
-                lambda: len(arrived),
-            )
-
-        if self.cache is None or not missing or not (source.is_known or source.sum):
-            from_store(into, arrived)
-            return
-        spoiled = False
-        with self.cache.holding(source, lambda i, a: from_store(i, a, _READABLE), self._passed) as entry:
-            if entry is not None:
-                try:
-                    self._copy(source, entry, into, arrived)
-                    return
-                except (Corrupt, StorageError) as damage:
-                    self.say(f"the cache does not have {source.uri} as it was ({damage}); it is fetched again")
-                    spoiled = True
-        if spoiled:
-            self.cache.drop(source)
-        from_store(into, arrived)
-
-    def _copy(self, source: Source, entry: Store, into: str, arrived: set[str]) -> None:
-        """From the node's cache, every byte checked as from a store."""
-        single = source.kind == "file"
-        landing.bring(
-            entry,
-            "",
-            source.files,
-            into,
-            lambda file: node_cache.key_of(source, file),
-            self._passed,
-            single=single,
-            arrived=arrived,
+        place = (source.store, source.prefix, source.files, shared, into, source.key, passed)
+        self._persist(
+            lambda: landing.bring(*place, single=source.kind == "file", arrived=arrived), lambda: len(arrived)
         )
-        if not source.adds_up():
-            source.forget_hashes()
-            discard(into)
-            arrived.clear()
-            raise Corrupt(f"it does not add up to sha256:{source.sum}")
-        self.say(f"{source.uri} comes from the node's cache")
 
     # -- storage that fails for a while, and notices
 

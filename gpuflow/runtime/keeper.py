@@ -15,8 +15,10 @@ import threading
 import time
 
 from gpuflow.runtime import distcp, fingerprint, interval, pruning, snapshot, transfer
-from gpuflow.runtime.directory import Directory, Entry, discard
+from gpuflow.runtime.directory import Directory, Entry
+from gpuflow.runtime.files import open_same
 from gpuflow.runtime.ledger import Ledger, Lost
+from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.owner import BEAT, owner
 from gpuflow.runtime.records import File, Manifest, checkpoint_name
 from gpuflow.runtime.retrying import Limit
@@ -201,7 +203,7 @@ class Keeper:
             then = f"the newest one in the store is {self.kept}" if self.kept else "nothing of this attempt is there"
             self.say(f"{waiting.name} was not kept: {why}; {then}")
         if self._pending is not None:
-            discard(self._pending.copy)
+            self.directory.shared.discard(self._pending.copy)
         return True
 
     def _wake(self) -> None:
@@ -296,7 +298,7 @@ class Keeper:
         try:
             pending = self._taken(entry, store)
             self._send(pending, store)
-        except transfer.Refused as refusal:
+        except (transfer.Refused, BadOption) as refusal:
             self._refused[entry.name] = entry.key
             self._complain(f"{entry.name} cannot be kept in the store: {refusal}")
             self._drop(store)
@@ -328,7 +330,7 @@ class Keeper:
             self.publish()
             self._next_regular = began + self.every
             self._unpruned = pending.name
-            discard(pending.copy)
+            self.directory.shared.discard(pending.copy)
             self._pending = None
         if self._pending is not None:
             self._pending.seconds += time.monotonic() - began
@@ -339,17 +341,18 @@ class Keeper:
             if self._pending.is_of(entry):
                 return self._pending
             self._drop(store)
-        flaw = self.directory.flaw(entry)
+        directory = self.directory
+        flaw = directory.flaw(entry)
         if flaw is not None:
             raise transfer.Refused(flaw)
         self._number += 1
         self._tries.renew()
         name = checkpoint_name(self.ledger.number, self._number, self.ledger.id)
-        copy = self.directory.temporary(f"upload-{name}")
+        copy = directory.temporary(f"upload-{name}")
         try:
-            items = snapshot.take(entry.path, copy, lambda: self._is_still(entry))
+            items = snapshot.take(entry.path, directory.shared, copy, lambda: self._is_still(entry), directory.follow)
         except BaseException:
-            discard(copy)
+            directory.shared.discard(copy)
             raise
         self._pending = Pending(entry, name, copy, transfer.Upload(self.ledger.key("checkpoints", name), items))
         return self._pending
@@ -358,7 +361,7 @@ class Keeper:
         entry, upload = pending.entry, pending.upload
         throttle = transfer.Throttle(self._bandwidth, self._proceed, self._moved)
         files = upload.send(store, throttle)
-        if time.monotonic() - pending.taken < _SETTLED and not snapshot.lasts(entry.path, upload.items):
+        if time.monotonic() - pending.taken < _SETTLED and not self._lasts(pending):
             # The program removes it, and may have begun to before the snapshot: then that is not the whole of it.
             raise transfer.Vanished(entry.name)
         files = self._all_files(pending, files, store)
@@ -404,18 +407,19 @@ class Keeper:
         Once the program has ended only the first is done: there may be no time, and the disk is what counts.
         """
         try:
-            items = snapshot.stock(entry.path)
+            items = snapshot.stock(entry.path, self.directory.follow)
             for item in items:
                 if item.is_file:
-                    _force(item.path)
+                    _force(item)
             total = None
             if not (self._told or self._finishing):
                 total = transfer.total(items, transfer.Throttle(self._bandwidth, self._unhurried, self._moved))
             if self._is_still(entry):
                 self.directory.record(entry.name, total=total, settled=True)
             self._wait = FIRST_WAIT
-        except transfer.Refused:
+        except transfer.Refused as refusal:
             self._refused[entry.name] = entry.key
+            self._complain(f"{entry.name} is not forced to disk: {refusal}")
         except transfer.Abandoned:
             self._rest = (0.0, 0.0)
         except (transfer.Vanished, OSError) as refusal:
@@ -423,6 +427,9 @@ class Keeper:
             if self._finishing:
                 self._refused[entry.name] = entry.key
                 self._complain(f"{entry.name} could not be forced to disk: {refusal}")
+
+    def _lasts(self, pending: Pending) -> bool:
+        return snapshot.lasts(pending.entry.path, pending.upload.items, self.directory.follow)
 
     def _is_still(self, entry: Entry) -> bool:
         return fingerprint.same(self.directory.key(entry.name), entry.key)
@@ -454,7 +461,7 @@ class Keeper:
         try:
             if pruning.prune(store, self.ledger, self.options.keep, self._unpruned, self._unhurried):
                 self._unpruned = None
-        except StorageError as refusal:
+        except (StorageError, BadOption) as refusal:
             self.trouble = str(refusal)
             self._unpruned = None  # the next upload asks for it again
 
@@ -463,12 +470,12 @@ class Keeper:
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        discard(pending.copy)
+        self.directory.shared.discard(pending.copy)
         if self._told or pending.committing:
             return
         try:
             store.delete([key for key, _ in store.names(pending.upload.prefix)])
-        except StorageError as refusal:
+        except (StorageError, BadOption) as refusal:
             self.trouble = self.trouble or str(refusal)
 
     def _ask_owner(self) -> None:
@@ -476,7 +483,7 @@ class Keeper:
             self.ledger.assert_owner()
         except Lost as loss:
             self._give_up(str(loss))
-        except StorageError as refusal:
+        except (StorageError, BadOption) as refusal:
             self.trouble = str(refusal)
 
     def _give_up(self, why: str) -> None:
@@ -489,8 +496,8 @@ class Keeper:
         self.trouble = sentence
 
 
-def _force(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _force(item: snapshot.Item) -> None:
+    handle = open_same(item.path, item.facts)
     try:
         os.fsync(handle)
     finally:

@@ -11,7 +11,7 @@ import errno
 import os
 import threading
 
-from gpuflow.runtime.files import end_here, write_sparse
+from gpuflow.runtime.files import Shared, end_here, write_sparse
 from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import Corrupt
 from gpuflow.runtime.store import CHUNK
@@ -47,24 +47,22 @@ def bring(
     store: Store,
     prefix: str,
     files: Sequence[File],
+    shared: Shared,
     into: str,
     key: Callable[[File], str],
     passed: Callable[[int], None],
     *,
     single: bool,
     arrived: set[str],
-    mode: int | None = None,
 ) -> None:
-    """Every file below `into`, or the `single` one as `into`, each byte checked; links come last.
+    """Every file below `into` in a shared folder, or the `single` one as `into`, each byte checked; links come last.
 
     `arrived` are those that an earlier call has brought; `passed` hears of each piece, and may raise. A file whose hash
-    is not known (it is empty) has it afterwards. `mode` is for all files instead of their own.
+    is not known (it is empty) has it afterwards.
     """
     missing = [file for file in files if file.sha256 is not None and file.path not in arrived]
-    parent, name = os.path.split(into)
-    os.makedirs(parent or ".", exist_ok=True)
-    _see_that_it_fits(parent or ".", missing)
-    with _opened(parent or ".") as outer, contextlib.ExitStack() as rest:
+    with shared.above(into, make=True) as (outer, name), contextlib.ExitStack() as rest:
+        _see_that_it_fits(outer, os.path.dirname(shared.path(into)), missing)
         top = outer if single else rest.enter_context(_below(outer, [name], into))
         folders = rest.enter_context(Folders(top))
 
@@ -76,7 +74,7 @@ def bring(
             return folders.get(inside, file.path), last
 
         def fetch(file: File) -> None:
-            fetch_one(store, object_of(file), file, *place(file), passed, mode)
+            fetch_one(store, object_of(file), file, *place(file), passed)
             arrived.add(file.path)
 
         def order(file: File) -> Order:
@@ -99,7 +97,7 @@ def bring(
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(last, dir_fd=folder)
 
-            return Order(file, to_get(object_of(file), file, _mode(file, mode)), done, lost, moves)
+            return Order(file, to_get(object_of(file), file, mode_of(file)), done, lost, moves)
 
         for file in files:
             if file.directory:
@@ -119,9 +117,7 @@ def bring(
                 arrived.add(file.path)
 
 
-def fetch_one(
-    store: Source, key: str, file: File, folder: int, name: str, passed: Callable[[int], None], mode: int | None
-) -> None:
+def fetch_one(store: Source, key: str, file: File, folder: int, name: str, passed: Callable[[int], None]) -> None:
     size = file.size or 0
     with _named(file.path):
         handle = os.open(name, _FILE, 0o600, dir_fd=folder)
@@ -134,7 +130,7 @@ def fetch_one(
         if count != size or (file.sha256 and sha256 != file.sha256):
             raise Corrupt(f"{key} has {count} bytes that do not match its manifest")
         file.sha256 = sha256
-        os.fchmod(handle, _mode(file, mode))
+        os.fchmod(handle, mode_of(file))
     except BaseException:
         # The next try makes it anew: a file that is there already is never written to.
         with contextlib.suppress(OSError):
@@ -144,9 +140,8 @@ def fetch_one(
         os.close(handle)
 
 
-def _mode(file: File, given: int | None) -> int:
-    own = 0o644 if file.mode is None else file.mode & 0o777
-    return own if given is None else given
+def mode_of(file: File) -> int:
+    return 0o644 if file.mode is None else file.mode & 0o777
 
 
 def _passing(
@@ -183,10 +178,10 @@ def _written(pieces: Iterable[bytes | memoryview], handle: int) -> Iterator[byte
     end_here(handle)
 
 
-def _see_that_it_fits(folder: str, files: Iterable[File]) -> None:
+def _see_that_it_fits(handle: int, folder: str, files: Iterable[File]) -> None:
     needed = sum(file.size or 0 for file in files)
     try:
-        disk = os.statvfs(folder)
+        disk = os.fstatvfs(handle)
     except OSError:
         return
     free = disk.f_bavail * disk.f_frsize
@@ -225,15 +220,6 @@ class Folders:
         if last is not None:
             os.close(last[1])
         return handle
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    handle = os.open(path, _FOLDER)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

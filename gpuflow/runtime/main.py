@@ -12,6 +12,7 @@ that may be repeated are separated by newlines in their variable.
 | `--store` | directory, `s3://` `gs://` `az://` | – | where checkpoints are kept; else in the directory |
 | `--state` | directory or URL | the store | where budgets and the success marker are kept |
 | `--key-file` | file | – | keys, one per line: the first signs what is kept, what none has signed is not believed |
+| `--follow` | directory, repeated | – | links in a checkpoint to files below it are kept as those files |
 | `--every` | duration, `auto` | auto | how often a checkpoint is kept |
 | `--keep` | number | 2 | how many are kept |
 | `--grace` | duration | 30s | from SIGTERM to SIGKILL, the upload included |
@@ -32,7 +33,6 @@ that may be repeated are separated by newlines in their variable.
 | `--input` | PATH=URI or PATH=[URI, …], repeated | – | what lies at PATH before the command starts |
 | `--input-type` | PATH=file or PATH=directory, repeated | directory | what data from outside is |
 | `--input-digest` | PATH=sha256:HEX, repeated | – | what an input must add up to |
-| `--cache` `--cache-size` | directory, bytes | – | inputs that another pod of this node has fetched: 200Gi |
 | `--deliver` | NAME=PATH, repeated | – | one more place for an output's value (KFP's own path per output) |
 | `--output-kind` | NAME=KIND, repeated | – | what an output is to Kubeflow: dataset, model, metrics, html … |
 | `--hand-over` | NAME, repeated | – | an output whose files Kubeflow keeps too, for its own components |

@@ -47,6 +47,7 @@ TABLE = (
     Option("own-folder", "flag", "", False, "work in a folder of DIR that is this run's, step's and item's own"),
     Option("store", "text", "DIR|URL", None, "where checkpoints are kept: a directory, s3://, gs:// or az://"),
     Option("state", "text", "DIR|URL", None, "where budgets and the success marker are kept; the store when not given"),
+    Option("follow", "list", "DIR", (), "links in a checkpoint to files below DIR are kept as files; may be repeated"),
     Option("key-file", "text", "FILE", None, "keys that sign what is kept, one per line; unsigned is not believed"),
     Option("every", "every", "10m|auto", "auto", "how often a checkpoint is kept"),
     Option("keep", "count", "N", 2, "how many checkpoints are kept in the store"),
@@ -72,8 +73,6 @@ TABLE = (
     Option("input", "list", "PATH=URI|[URI,…]", (), "what lies at PATH before the command starts; may be repeated"),
     Option("input-type", "list", "PATH=file|directory", (), "what data from outside is [directory]; may be repeated"),
     Option("input-digest", "list", "PATH=sha256:HEX", (), "what an input must add up to; may be repeated"),
-    Option("cache", "text", "DIR", None, "the node's cache of inputs, shared by its pods"),
-    Option("cache-size", "size", "BYTES", None, "most bytes that the cache holds, like 200Gi"),
     Option("deliver", "list", "NAME=PATH", (), "one more place where an output's value is put; may be repeated"),
     Option("output-kind", "list", "NAME=KIND", (), "what an output is: dataset, model, metrics, html and so on"),
     Option("hand-over", "list", "NAME", (), "an output whose files Kubeflow keeps too, for its own components"),
@@ -142,8 +141,6 @@ def check(options: Options) -> None:
     if not (keeps or options.checkpoint_dir) and any((budgets[name] or 0) > 0 for name in outlives):
         names = " and ".join(f"--{name}" for name, most in budgets.items() if most and name in outlives)
         raise BadOption(f"{names} are counted in a store; give --store or --state")
-    if (options.cache is None) != (options.cache_size is None):
-        raise BadOption("--cache and --cache-size go together: a cache without a limit fills the node's disk")
     if options.gang is not None and options.repeat:
         raise BadOption("--repeat starts one pod's command again, and --gang needs all of them: leave one out")
     if options.sharded and options.gang is None:

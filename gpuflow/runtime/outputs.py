@@ -13,6 +13,7 @@ from gpuflow.runtime import files, processes
 from gpuflow.runtime.directory import discard
 from gpuflow.runtime.options import OUTPUT_TYPES, BadOption
 from gpuflow.runtime.records import Kept
+from gpuflow.runtime.secret_files import why_secret
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,6 +139,9 @@ def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any], e
             if not os.path.isfile(path):
                 # To open a pipe would wait for its writer, for ever.
                 raise ValueError(f"{path} is no file")
+            why = why_secret(os.path.realpath(path), os.stat(path))
+            if why is not None:
+                raise ValueError(f"{path} must not be kept: {why}")
             if os.path.getsize(path) > VALUE_MOST:
                 raise ValueError(f"{path} is larger than {VALUE_MOST} bytes; make it an output of type file")
             with open(path, encoding="utf-8", newline="") as file:

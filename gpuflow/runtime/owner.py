@@ -16,10 +16,10 @@ import os
 import stat
 import time
 
-from gpuflow.runtime import files
 from gpuflow.runtime.alive import HELD, Alive, remove_if_dead, same_file
 from gpuflow.runtime.attempt_folder import identity_of, process_began
 from gpuflow.runtime.directory import HIDDEN, dump, load
+from gpuflow.runtime.files import Shared
 from gpuflow.runtime.options import BadOption
 
 TYPE_CHECKING = False
@@ -53,10 +53,10 @@ class Occupancy:
         """Take the directory, or BadOption when another run that is alive has it."""
         self.directory.enter(identity_of(self.ledger.base), self.ledger.id)
         self._refuse_what_was_planted()
-        os.makedirs(self.directory.hidden, exist_ok=True)
-        self._alive.hold(self.directory.attempt_folder)
+        self.directory.shared.make(self.directory.hidden)
+        self._alive.hold(self.directory.shared, self.directory.attempt_folder)
         # What we have just made shows whose our files are here: on a mount that may be another than we are.
-        self.directory.uid = os.lstat(self.directory.attempt_folder).st_uid
+        self.directory.uid = self.directory.shared.status(self.directory.attempt_folder).st_uid
         before = owner(self.directory)
         try:
             if self.renew():
@@ -67,7 +67,7 @@ class Occupancy:
                 self._meet_holder()
         except BadOption:
             self.leave()
-            remove_if_dead(self.directory.attempt_folder)
+            remove_if_dead(self.directory.shared, self.directory.attempt_folder)
             raise
         self.directory.prepare()
         self.directory.occupancy = self
@@ -76,15 +76,15 @@ class Occupancy:
         """Try for the lock: the older attempt that had it may be gone, or the directory was made anew."""
         path = os.path.join(self.directory.hidden, "lock")
         if not self.weak:
-            self._alive.hold(self.directory.attempt_folder)
-        if self.held and same_file(self._handle, path):
+            self._alive.hold(self.directory.shared, self.directory.attempt_folder)
+        if self.held and same_file(self._handle, self.directory.shared, path):
             return True
         self._give_back()
         if self.weak:
             return False
         import fcntl
 
-        handle = files.open_regular(path, os.O_RDWR | os.O_CREAT)
+        handle = self.directory.shared.open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as refusal:
@@ -111,12 +111,12 @@ class Occupancy:
             mine = owner(self.directory)
             if mine.get("id") == self.ledger.id:
                 with contextlib.suppress(OSError):
-                    dump(_path(self.directory), {**mine, "beat": self._beat})
+                    dump(self.directory.shared, _path(self.directory), {**mine, "beat": self._beat})
 
     def write_again(self) -> None:
         """Say once more who works here: the directory was made anew."""
         if self.said and not owner(self.directory):
-            dump(_path(self.directory), self.said)
+            dump(self.directory.shared, _path(self.directory), self.said)
 
     def leave(self) -> None:
         self._alive.leave()
@@ -154,7 +154,7 @@ class Occupancy:
 
     def _holder(self) -> tuple[str, str, str]:
         try:
-            line = files.read(os.path.join(self.directory.hidden, "lock")).decode("utf-8", "replace")
+            line = self.directory.shared.read(os.path.join(self.directory.hidden, "lock")).decode("utf-8", "replace")
             words = line.rstrip("\n").split(" ", 2)
         except OSError:
             words = []
@@ -172,9 +172,9 @@ class Occupancy:
 
         On another machine's word for it nothing of another run is touched: a mount may keep locks to itself.
         """
-        here = before.get("boot") == boot()
+        here, shared = before.get("boot") == boot(), self.directory.shared
         try:
-            folders = sorted(os.listdir(self.directory.hidden))
+            folders = shared.names(self.directory.hidden)
         except OSError:
             return
         for name in folders:
@@ -182,30 +182,29 @@ class Occupancy:
             if not _is_id(name) or not (here or name == self.directory.identity):
                 continue
             # What another run wrote down as finished stays: without a store it is all that run can resume from.
-            for attempt in sorted(os.listdir(path)) if _is_folder(path) else []:
+            for attempt in shared.names(path) if shared.is_folder(path) else []:
                 inside = os.path.join(path, attempt)
-                if _is_id(attempt) and attempt != self.ledger.id and _is_folder(inside):
-                    remove_if_dead(inside)
+                if _is_id(attempt) and attempt != self.ledger.id and shared.is_folder(inside):
+                    remove_if_dead(shared, inside)
 
     def _refuse_what_was_planted(self) -> None:
         """BadOption for a link where our folders and files are: it would lead what we write to another place."""
         directory = self.directory
         folders = (directory.hidden, directory.own_folder, os.path.join(directory.own_folder, "finished"))
         for path in folders:
-            _refuse_unless_folder(path)
+            _refuse_unless_folder(directory.shared, path)
         for path in (_path(directory), os.path.join(directory.hidden, "lock")):
-            if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+            if directory.shared.has(path) and not stat.S_ISREG(directory.shared.status(path).st_mode):
                 raise BadOption(f"{path} is no regular file, and gpuflow-run did not make it; remove it")
 
 
-def book_in(directory: str, base: str) -> str:
-    """Where the book is when there is no other place for it; BadOption where a link would lead it elsewhere."""
-    path = os.path.join(directory, HIDDEN)
-    _refuse_unless_folder(path)
-    for part in ("state", *base.split("/"), "attempts"):
+def book_in(shared: Shared, base: str) -> str:
+    """Where the book is in a checkpoint directory when there is no other place for it; BadOption where a link is."""
+    path = ""
+    for part in (HIDDEN, "state", *base.split("/"), "attempts"):
         path = os.path.join(path, part)
-        _refuse_unless_folder(path)
-    return os.path.join(directory, HIDDEN, "state")
+        _refuse_unless_folder(shared, path)
+    return f"{HIDDEN}/state"
 
 
 def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) -> None:
@@ -226,7 +225,7 @@ def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) 
         facts["child"], facts["child_began"] = child, process_began(child)
     if directory.occupancy is not None:
         directory.occupancy.said = facts
-    dump(_path(directory), facts)
+    dump(directory.shared, _path(directory), facts)
 
 
 def owner(directory: Directory) -> dict[str, Any]:
@@ -234,13 +233,13 @@ def owner(directory: Directory) -> dict[str, Any]:
     path = _path(directory)
     if directory.uid is not None:
         try:
-            uid = os.lstat(path).st_uid
+            uid = directory.shared.status(path).st_uid
         except OSError:
             return {}
         if uid != directory.uid:
             directory.remark(f"{path} belongs to user {uid}, and this is user {directory.uid}; it is not believed")
             return {}
-    return load(path) or {}
+    return load(directory.shared, path) or {}
 
 
 def last_word(directory: Directory) -> dict[str, Any]:
@@ -249,7 +248,7 @@ def last_word(directory: Directory) -> dict[str, Any]:
     Without a store it says whether the checkpoints here are this run's. A run whose user was changed needs that, and
     who may write the file may write the checkpoints too.
     """
-    return load(_path(directory)) or {}
+    return load(directory.shared, _path(directory)) or {}
 
 
 def orphan(directory: Directory) -> int | None:
@@ -276,14 +275,11 @@ def _path(directory: Directory) -> str:
     return os.path.join(directory.hidden, "owner.json")
 
 
-def _refuse_unless_folder(path: str) -> None:
-    if os.path.lexists(path) and not _is_folder(path):
-        raise BadOption(f"{path} is no folder, or a link to one, and gpuflow-run did not make it; remove it")
-
-
-def _is_folder(path: str) -> bool:
-    """A folder itself, not a link to one."""
-    return os.path.isdir(path) and not os.path.islink(path)
+def _refuse_unless_folder(shared: Shared, path: str) -> None:
+    if shared.has(path) and not shared.is_folder(path):
+        raise BadOption(
+            f"{shared.path(path)} is no folder, or a link to one, and gpuflow-run did not make it; remove it"
+        )
 
 
 def _is_id(name: str) -> bool:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 
-from gpuflow.runtime import file_lock, naming
+from gpuflow.runtime import naming
 from gpuflow.runtime.comparing import Comparison, compare, hashed
-from gpuflow.runtime.directory import discard
+from gpuflow.runtime.files import NotAFile, Shared
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.records import Corrupt
 
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.sources import Source
 
-    Fetch = Callable[[str, set[str]], None]
+    Fetch = Callable[[Shared, str, set[str]], None]
 
 HIDDEN = naming.STAGED
+_GLANCE = 0.1
+_OFTEN = 100
+"""How often a folder may vanish under our hands before it is believed that nothing can be made there."""
 
 
 class Place:
@@ -37,6 +41,8 @@ class Place:
     def __init__(self, path: str, source: Source, passed: Callable[[int], None]) -> None:
         parent, name = os.path.split(path)
         self.path = os.path.join(os.path.realpath(parent), name)
+        self.shared = Shared(os.path.dirname(self.path))
+        """Others may write beside it, and in it."""
         self.source, self.passed = source, passed
         self.single = source.kind == "file"
         self.hidden = os.path.join(os.path.dirname(self.path), f".{name}{HIDDEN}") if self.single else ""
@@ -77,8 +83,8 @@ class Place:
         if os.path.lexists(self.path) and not os.path.isdir(self.path):
             raise self._refusal("it is no directory")
         among_others = among_others or self.own
-        files, leave = self.source.files, [HIDDEN]
-        return compare(self.path, files, self.passed, leave=leave, learn=learn, among_others=among_others)
+        name, files, leave = os.path.basename(self.path), self.source.files, [HIDDEN]
+        return compare(self.shared, name, files, self.passed, leave=leave, learn=learn, among_others=among_others)
 
     def _look_at_file(self, *, learn: bool) -> Comparison:
         (file,) = self.source.files
@@ -89,17 +95,18 @@ class Place:
             return found
         if stat.S_ISDIR(status.st_mode):
             raise self._refusal("it is a directory, and the input is one file (type: file in the pipeline)")
-        sha256 = hashed(self.path, self.passed) if status.st_size == file.size and (file.sha256 or learn) else None
+        worth_it = status.st_size == file.size and (file.sha256 or learn)
+        whole = hashed(self.shared, self.path, self.passed) if worth_it else None
         if not file.sha256 and learn:
-            file.sha256 = sha256 or ""
-        found.same.add(file.path) if sha256 and sha256 == file.sha256 else found.other.append(file.path)
+            file.sha256 = whole or ""
+        found.same.add(file.path) if whole and whole == file.sha256 else found.other.append(file.path)
         return found
 
     # -- how it comes
 
     def fill(self, fetch: Fetch, wait: Callable[[], None]) -> None:
         """Bring what is missing. `fetch` brings files below a folder, or the one file; it knows of what has arrived."""
-        os.makedirs(os.path.dirname(self.path) if self.single else self.path, exist_ok=True)
+        self.shared.make("" if self.single else self.path)
         with self._locked(wait):
             if not self.source.is_known:
                 here = self.look()
@@ -109,54 +116,90 @@ class Place:
             else:
                 here = self._without_what_was_changed(self.look())
                 arrived = here.same | self._staged()
-            fetch(os.path.join(self.staged, "file") if self.single else self.staged, arrived)
+            fetch(self.shared, os.path.join(self.staged, "file") if self.single else self.staged, arrived)
             if not self.source.adds_up():
                 found = self.source.digest()
-                discard(self.staged)
+                self.shared.discard(self.staged)
                 self.source.forget_hashes()
                 raise Corrupt(f"{self.source.uri} adds up to sha256:{found}, and should to sha256:{self.source.sum}")
             self._without_what_was_changed(self.look())
             self._move()
-            discard(self.hidden)
+            self.shared.discard(self.hidden)
 
     @contextlib.contextmanager
     def _locked(self, wait: Callable[[], None]) -> Iterator[None]:
-        if os.path.lexists(self.hidden) and (os.path.islink(self.hidden) or not os.path.isdir(self.hidden)):
-            raise self._refusal(f"{self.hidden} is no folder of ours")
-        with file_lock.held(os.path.join(self.hidden, "lock"), wait):
+        """One of many does the work, the others wait and find it done. The lock ends with its process."""
+        vanished = 0
+        for place in (self.hidden, self.staged):
+            if self.shared.has(place) and not self.shared.is_folder(place):
+                raise self._refusal(f"{place} is no folder of ours")
+        while True:
+            try:
+                handle = self._taken(os.path.join(self.hidden, "lock"))
+            except FileNotFoundError:
+                vanished += 1
+                if vanished > _OFTEN:
+                    raise
+                continue  # its folder was removed meanwhile
+            except NotAFile as refusal:
+                raise self._refusal(f"{refusal.filename} is no lock of ours, but something else") from None
+            if handle is not None:
+                break
+            wait()
+            time.sleep(_GLANCE)
+        try:
             yield
+        finally:
+            os.close(handle)
+
+    def _taken(self, path: str) -> int | None:
+        import fcntl
+
+        # To read is enough for a lock, and all that another user may.
+        handle = self.shared.open(path, os.O_RDONLY | os.O_CREAT, make=True)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever held it has removed the file: then this is not the one that the next will find.
+            if self.shared.has(path) and os.path.samestat(os.fstat(handle), self.shared.status(path)):
+                return handle
+        except BlockingIOError:
+            pass
+        except OSError:
+            return handle  # no locks on this file system: then there is no one to wait for
+        os.close(handle)
+        return None
 
     def _staged(self) -> set[str]:
         """What an attempt before has fetched and not moved. What is not whole is removed."""
         if self.single:
             (file,) = self.source.files
             path = os.path.join(self.staged, "file")
-            if os.path.isfile(path) and hashed(path, self.passed) == file.sha256:
+            if file.sha256 and hashed(self.shared, path, self.passed) == file.sha256:
                 return {file.path}
-            discard(path)
+            self.shared.discard(path)
             return set()
-        found = compare(self.staged, self.source.files, self.passed, among_others=True)
+        found = compare(self.shared, self.staged, self.source.files, self.passed, among_others=True)
         for relative in [*found.other, *found.foreign]:
-            discard(os.path.join(self.staged, *relative.split("/")))
+            self.shared.discard(os.path.join(self.staged, relative))
         return found.same
 
     def _staged_of_size(self) -> set[str]:
         """Of data from outside only the sum of all can be checked: without it, it is fetched from the beginning."""
-        if self.source.sum is None or not os.path.isdir(self.staged):
-            discard(self.staged)
+        if self.source.sum is None or not self.shared.is_folder(self.staged):
+            self.shared.discard(self.staged)
             return set()
         if self.single:
             (file,) = self.source.files
             path = os.path.join(self.staged, "file")
-            file.sha256 = hashed(path, self.passed) or ""
+            file.sha256 = hashed(self.shared, path, self.passed) or ""
             if file.sha256 == self.source.sum:
                 return {file.path}
-            discard(path)
+            self.shared.discard(path)
             file.sha256 = ""
             return set()
-        found = compare(self.staged, self.source.files, self.passed, among_others=True, learn=True)
+        found = compare(self.shared, self.staged, self.source.files, self.passed, among_others=True, learn=True)
         for relative in [*found.other, *found.foreign]:
-            discard(os.path.join(self.staged, *relative.split("/")))
+            self.shared.discard(os.path.join(self.staged, relative))
         return found.same
 
     def _without_what_was_changed(self, here: Comparison) -> Comparison:
@@ -166,12 +209,12 @@ class Place:
         if not self.own:
             self._give_up(here)
         for relative in here.other:
-            discard(self.path if self.single else os.path.join(self.path, *relative.split("/")))
+            self.shared.discard(self.path if self.single else os.path.join(self.path, relative))
         return here
 
     def _give_up(self, here: Comparison) -> None:
-        if not os.path.exists(self.staged) or not os.listdir(self.staged):
-            discard(self.hidden)
+        if not self.shared.is_folder(self.staged) or not self.shared.names(self.staged):
+            self.shared.discard(self.hidden)
         raise self._refusal(_what(here))
 
     def _refusal(self, what: str) -> BadOption:
@@ -184,20 +227,19 @@ class Place:
         """Each entry to its place, whole; folders that are there already are gone into."""
         if self.single:
             path = os.path.join(self.staged, "file")
-            if os.path.lexists(path):
-                os.rename(path, self.path)
-            return
-        _merge(self.staged, self.path)
+            if self.shared.has(path):
+                self.shared.rename(path, self.path)
+        elif self.shared.is_folder(self.staged):
+            self._merge(self.staged, self.path)
 
-
-def _merge(source: str, target: str) -> None:
-    for name in sorted(os.listdir(source)) if os.path.isdir(source) else ():
-        old, new = os.path.join(source, name), os.path.join(target, name)
-        if not os.path.lexists(new):
-            os.rename(old, new)
-        elif os.path.isdir(old) and not os.path.islink(old) and os.path.isdir(new) and not os.path.islink(new):
-            _merge(old, new)
-        # What is there already was compared, and is the same.
+    def _merge(self, source: str, target: str) -> None:
+        for name in self.shared.names(source):
+            old, new = os.path.join(source, name), os.path.join(target, name)
+            if not self.shared.has(new):
+                self.shared.rename(old, new)
+            elif self.shared.is_folder(old) and self.shared.is_folder(new):
+                self._merge(old, new)
+            # What is there already was compared, and is the same.
 
 
 def _what(here: Comparison) -> str:

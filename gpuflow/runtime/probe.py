@@ -14,6 +14,7 @@ from gpuflow.runtime import identity, units
 from gpuflow.runtime import options as table
 from gpuflow.runtime.attempt_folder import AttemptFolder, identity_of
 from gpuflow.runtime.directory import HIDDEN, load
+from gpuflow.runtime.files import Shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,14 +54,16 @@ def judge(directory: str, max_age: float | None, *, ready: bool, now: float, mom
 
     Signs of life carry their moment on the clock that nobody sets; the times of files are compared with `now`.
     """
+    directory = os.path.abspath(directory)
     hidden = os.path.join(directory, HIDDEN)
     if not os.path.exists(os.path.join(hidden, "owner.json")):
         return False, f"nothing was started in {directory} yet"
     if ready:
         return True, "started"
-    owner = load(os.path.join(hidden, "owner.json")) or {}
+    shared = Shared(directory)
+    owner = load(shared, os.path.join(HIDDEN, "owner.json")) or {}
     own = os.path.join(hidden, os.path.basename(str(owner.get("identity"))))
-    folder = AttemptFolder(os.path.join(own, os.path.basename(str(owner.get("id")))))
+    folder = AttemptFolder(os.path.join(own, os.path.basename(str(owner.get("id")))), shared)
     ages = [
         (now - _changed(os.path.join(hidden, "owner.json")), "start"),
         (now - _changed(os.path.join(own, "finished")), "checkpoint"),

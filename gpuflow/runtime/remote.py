@@ -347,7 +347,7 @@ def _order(item: tuple[str, Any, int]) -> Order:
     key, reader, size = item
     if not hasattr(reader, "took"):
         return Order(item, None, lambda _: False)
-    words = transfer_workers.to_put(key, reader.path, size, is_limited=reader.is_limited)
+    words = transfer_workers.to_put(key, reader.path, reader.seen, size, is_limited=reader.is_limited)
     return Order(item, words, lambda answer: bool(reader.took(*answer)), moves=reader.moves)
 
 

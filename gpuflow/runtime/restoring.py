@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 
 from gpuflow.runtime import snapshot, transfer
 from gpuflow.runtime.attempt_folder import process_began
-from gpuflow.runtime.directory import Directory, Entry, discard
+from gpuflow.runtime.directory import Directory, Entry
 from gpuflow.runtime.landing import NoRoom
 from gpuflow.runtime.ledger import History, Ledger
 from gpuflow.runtime.options import BadOption
@@ -60,7 +61,7 @@ def restore(
         if restored.path is None or directory.occupancy is None or directory.occupancy.held:
             return restored
         # The program of an older attempt still lives here, and removes old checkpoints as its own.
-        apart = set_apart(restored.path, directory.temporary("resume"))
+        apart = set_apart(directory, restored.path)
         if apart is not None:
             return Restored(apart, restored.name, restored.how, restored.seconds)
     return restored
@@ -82,22 +83,26 @@ def restore_named(
     return restoring.named(store, name)
 
 
-def set_apart(path: str, folder: str) -> str | None:
+def set_apart(directory: Directory, path: str) -> str | None:
     """Hard links to a checkpoint, which stay when its name goes; None when it went before. Without links, the path."""
-    import shutil
-
-    target = os.path.join(folder, os.path.basename(path))
+    shared, target = directory.shared, os.path.join(directory.temporary("resume"), os.path.basename(path))
+    shared.discard(target)
     try:
-        os.makedirs(folder, exist_ok=True)
-        discard(target)
-        if os.path.isdir(path):
-            shutil.copytree(path, target, symlinks=True, copy_function=os.link)
-        else:
-            os.link(path, target)
+        shared.make(target if shared.is_folder(path) else os.path.dirname(target))
+        for relative, _, status, link in snapshot.walk(path):
+            old, new = (os.path.join(top, relative) if relative else top for top in (path, target))
+            if stat.S_ISDIR(status.st_mode):
+                shared.make(new)
+                continue
+            with shared.above(old) as (source, name), shared.above(new) as (folder, other):
+                if link is not None:
+                    os.symlink(link, other, dir_fd=folder)
+                else:
+                    os.link(name, other, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
         return target
-    except (OSError, shutil.Error) as refusal:
-        discard(target)
-        return None if isinstance(refusal, FileNotFoundError) or "[Errno 2]" in str(refusal) else path
+    except OSError as refusal:
+        shared.discard(target)
+        return None if isinstance(refusal, (FileNotFoundError, NotADirectoryError)) else path
 
 
 class _Restoring:
@@ -180,7 +185,7 @@ class _Restoring:
 
     def _total(self, entry: Entry) -> str | None:
         try:
-            return transfer.total(snapshot.stock(entry.path), self.throttle)
+            return transfer.total(snapshot.stock(entry.path, self.directory.follow), self.throttle)
         except (OSError, transfer.Vanished, transfer.Refused):
             return None
 
@@ -192,7 +197,7 @@ class _Restoring:
                 self.ledger.damaged.add(name)
                 continue
             local = os.path.join(self.directory.path, manifest.entry)
-            if transfer.same(local, manifest.files, self.throttle):
+            if transfer.same(local, manifest.files, self.throttle, self.directory.follow):
                 self.directory.record(manifest.entry, stored=name)
                 self.ledger.resumed = name
                 return self._from(local, manifest.entry, "here, as in the store")
@@ -211,7 +216,7 @@ class _Restoring:
         if manifest is None:
             raise StorageError(f"the checkpoint {prefix} cannot be read here, and rank 0 resumes from it")
         local = os.path.join(self.directory.path, manifest.entry)
-        if transfer.same(local, manifest.files, self.throttle):
+        if transfer.same(local, manifest.files, self.throttle, self.directory.follow):
             return self._from(local, manifest.entry, "here, as in the store")
         path = self._bring(store, name, prefix, manifest)
         if path is None:
@@ -234,7 +239,7 @@ class _Restoring:
     def _bring(self, store: Store, name: str, prefix: str, manifest: Manifest) -> str | None:
         """A checkpoint from the store at its place, or None when it is not intact there."""
         temporary = self.directory.temporary(f"restore-{name}")
-        download = transfer.Download(prefix, manifest, temporary)
+        download = transfer.Download(prefix, manifest, self.directory.shared, temporary)
         try:
             for attempt in range(_TRIES):
                 try:
@@ -248,7 +253,7 @@ class _Restoring:
                 except Corrupt as damage:
                     self._tell_damage(damage, attempt)
         finally:
-            discard(temporary)
+            self.directory.shared.discard(temporary)
         return None
 
     def _refuse_unless_corrupt(self, store: Store, name: str, download: transfer.Download, refusal: Exception) -> None:

@@ -283,8 +283,8 @@ class Checkpointing:
         if self._sync:
             disk.sync(folder)
         marker = os.path.join(folder, self.directory.marker)
-        with open(marker, "w", encoding="ascii"):
-            pass
+        # By rename: a link that somebody put there makes way, and what it leads to stays as it is.
+        self.directory.shared.write(f"{os.path.basename(os.path.normpath(folder))}/{self.directory.marker}", b"")
         if self._sync:
             for path in (marker, folder, self.directory.path):
                 disk.sync_one(path)
@@ -311,18 +311,18 @@ class Checkpointing:
 
     def _write_alone(self, write: Callable[[str], object], path: str) -> None:
         temporary = self.directory.temporary(f"{os.path.basename(path)}.{os.getpid()}.part")
-        discard(temporary)
+        self.directory.shared.discard(temporary)
         try:
             write(temporary)
             if self._sync:
                 disk.sync(temporary)
             if os.path.isdir(path):
                 discard(path)
-            os.replace(temporary, path)
+            self.directory.shared.rename(temporary, path)
             if self._sync:
                 disk.sync_one(self.directory.path)
         finally:
-            discard(temporary)
+            self.directory.shared.discard(temporary)
 
     def _written(self, name: str, took: float | None, stall: float | None, told: bool) -> None:
         """A new finished checkpoint; `told` when it was begun after the notice, and is the last one."""
@@ -354,10 +354,10 @@ class Checkpointing:
 
     def _sweep(self) -> None:
         """At a desk nobody else clears what a killed program left half-written; with a supervisor, that does."""
-        for name in os.listdir(self.directory.attempt_folder):
+        for name in self.directory.shared.names(self.directory.attempt_folder):
             pid = name[: -len(".part")].rpartition(".")[2] if name.endswith(".part") else ""
             if _is_number(pid) and attempt_folder.process_began(int(pid)) is None:
-                discard(self.directory.temporary(name))
+                self.directory.shared.discard(self.directory.temporary(name))
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         # A signal comes at any point of the program: no file is touched here.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
+from gpuflow.runtime import secret_files
 from gpuflow.runtime.options import BadOption
 
 TYPE_CHECKING = False
@@ -56,6 +57,7 @@ def read_keys(path: str | None, say: Callable[[str], None] = lambda _: None) -> 
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise BadOption(f"--key-file: {path} is no file")
+            secret_files.add_key(status)
             data = os.read(handle, _LARGEST + 1)
         finally:
             os.close(handle)

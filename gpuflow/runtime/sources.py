@@ -97,7 +97,11 @@ class Stores:
         """The store, and the key of what a URI names."""
         path = local_path(uri)
         if path is not None:
-            top, key = "/", path.strip("/")
+            # What leads to an artifact was given to us, and so was other data; links in an artifact are not followed.
+            whole = os.path.normpath(os.path.join("/", path))
+            match = _ARTIFACT.fullmatch(whole)
+            top = os.path.dirname(match.group(1)) if match else "/"
+            key = os.path.relpath(whole if match else os.path.realpath(whole), top)
         else:
             scheme, _, rest = uri.partition("://")
             bucket, _, key = rest.partition("/")
@@ -192,9 +196,8 @@ def _outside(store: Store, key: str, uri: str, kind: str) -> Source:
             size = store.size(key)
         except FileNotFoundError:
             raise StorageError(f"there is no file at {uri}") from None
-        name, path = key.rpartition("/")[2], local_path(uri)
-        real = key if path is None else os.path.realpath(path).strip("/")
-        return Source(uri, store, "", kind, [Listed(name, size, key=real)], ours=False)
+        name = uri.rstrip("/").rpartition("/")[2]
+        return Source(uri, store, "", kind, [Listed(name, size, key=key)], ours=False)
     path = local_path(uri)
     files = _found(store, key, uri) if path is None else _found_here(path, uri)
     flaw = next((file.path for file in files if not naming.is_path(file.path)), None)

@@ -325,7 +325,8 @@ class Attempt:
         base = identity.path(options.pipeline, options.run_id or "unnamed", options.step, options.item, options.task)
         if options.checkpoint_dir:
             own = identity_of(base) if options.own_folder else ""
-            self.directory = Directory(os.path.join(options.checkpoint_dir, own), options.marker)
+            self.directory = Directory(options.checkpoint_dir, options.marker, own)
+            self.directory.follow = options.follow
             if own:
                 say(f"checkpoints of this item are in {self.directory.path} ($GPUFLOW_CHECKPOINT_DIR)")
         self.store = open_place(options.store) if options.store else None
@@ -335,7 +336,7 @@ class Attempt:
         elif self.store is not None:
             book = self.store
         elif self.directory is not None and options.run_id:
-            book = Folder(book_in(self.directory.path, base))
+            book = Folder(options.checkpoint_dir, inside=os.path.join(own, book_in(self.directory.shared, base)))
         else:
             book, self._lasting = self._memory if self._memory is not None else Memory(), False
         if keys is not None and self.directory is not None and self.store is None:
@@ -394,8 +395,6 @@ class Attempt:
             beat,
         )
         bringing.later = ledger.number > 1
-        if options.cache is not None:
-            bringing.use_cache(options.cache, options.cache_size)
         self._free_of_charge(ledger, bringing.bring)
 
     def _free_of_charge(self, ledger: Ledger, action: Callable[[], object]) -> None:

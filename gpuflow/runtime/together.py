@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuflow.runtime import disk, elastic
 from gpuflow.runtime.directory import discard
+from gpuflow.runtime.files import Shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ class Together:
         os.makedirs(temporary)
 
     def _finish(self, temporary: str, path: str, sync: bool) -> None:
-        with open(os.path.join(temporary, self._marker), "w", encoding="ascii") as file:
-            file.write(f"{self.token}\n")
+        folder, name = os.path.split(temporary)
+        Shared(folder).write(f"{name}/{self._marker}", f"{self.token}\n".encode("ascii"))
         if sync:
             disk.sync(temporary)
         discard(path)

@@ -12,15 +12,16 @@ import stat
 import threading
 import time
 
-from gpuflow.runtime import landing, records
+from gpuflow.runtime import landing, records, snapshot
+from gpuflow.runtime.files import Shared, open_same
 from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import Corrupt, File, Manifest
-from gpuflow.runtime.snapshot import Changed, Item, Refused, Vanished, facts, walk
+from gpuflow.runtime.snapshot import Changed, Item, Refused, Vanished, facts
 from gpuflow.runtime.store import CHUNK, StorageError, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpuflow.runtime.signing import Keys
 
@@ -112,10 +113,10 @@ class Upload:
 
 
 class Download:
-    """One checkpoint on its way here, to `into`. `fetch` may be called again after it failed."""
+    """One checkpoint on its way here, to `into` in a shared folder. `fetch` may be called again after it failed."""
 
-    def __init__(self, prefix: str, manifest: Manifest, into: str) -> None:
-        self.prefix, self.manifest, self.into = prefix, manifest, into
+    def __init__(self, prefix: str, manifest: Manifest, shared: Shared, into: str) -> None:
+        self.prefix, self.manifest, self.shared, self.into = prefix, manifest, shared, into
         self._arrived: set[str] = set()
 
     @property
@@ -130,6 +131,7 @@ class Download:
             store,
             self.prefix,
             manifest.files,
+            self.shared,
             self.into,
             manifest.key,
             throttle.pass_through,
@@ -187,25 +189,23 @@ def read_manifest(store: Store, key: str, keys: Keys | None = None) -> Manifest:
     return manifest
 
 
-def same(path: str, files: list[File], throttle: Throttle) -> bool:
+def same(path: str, files: list[File], throttle: Throttle, follow: Sequence[str] = ()) -> bool:
     """Whether what lies at `path` is, byte for byte, what a manifest names. Abandoned when told to stop meanwhile."""
     try:
-        here = {relative: (item, status) for relative, item, status in walk(path)}
+        # A file that a link led to comes back as a file; here it may still be the link.
+        here = {item.relative: item for item in snapshot.stock(path, follow)}
         if set(here) != {file.path for file in files}:
             return False
         for file in files:
-            item, status = here[file.path]
-            if file.link is not None and (not stat.S_ISLNK(status.st_mode) or os.readlink(item) != file.link):
-                return False
-            if file.directory and not stat.S_ISDIR(status.st_mode):
+            item = here[file.path]
+            if item.link != file.link or item.is_directory != bool(file.directory):
                 return False
             if file.sha256 is not None:
-                # A file that a link led to comes back as a file; here it may still be the link.
-                if not os.path.isfile(item) or os.stat(item).st_size != file.size:
+                if not item.is_file or item.size != file.size:
                     return False
-                if _hashed(item, throttle).sha256 != file.sha256:
+                if _hashed(item.path, throttle, item.facts).sha256 != file.sha256:
                     return False
-    except (OSError, Vanished):
+    except (OSError, Vanished, Refused):
         return False
     return True
 
@@ -224,8 +224,8 @@ def total(items: Iterable[Item], throttle: Throttle) -> str:
 class _Reader:
     """The pieces of a file, hashed on the way. Changed when it is not, or not to the end, what it was."""
 
-    def __init__(self, path: str, throttle: Throttle, expected: tuple[int, int, int] | None = None) -> None:
-        self.path, self.throttle, self.expected = path, throttle, expected
+    def __init__(self, path: str, throttle: Throttle, seen: tuple[int, int, int, int]) -> None:
+        self.path, self.throttle, self.seen = path, throttle, seen
         self.size, self.sha256 = 0, ""
         self._moved = 0
 
@@ -240,7 +240,7 @@ class _Reader:
 
     def took(self, size: int, sha256: str, _: int, seen: list[int]) -> bool:
         """Another process has read it; False when that was not the file that was meant."""
-        if self.expected is not None and tuple(seen) != self.expected:
+        if tuple(seen) != self.seen:
             return False
         self.size, self.sha256 = size, sha256
         self.throttle.pass_through(max(0, size - self._moved))
@@ -251,26 +251,28 @@ class _Reader:
 
         hashed, self.size = hashlib.sha256(), 0
         try:
-            with open(self.path, "rb", buffering=0) as file:
-                before = self.expected or facts(os.fstat(file.fileno()))
-                while facts(os.fstat(file.fileno())) == before:
-                    data = file.read(CHUNK)
-                    if not data:
-                        break
-                    self.throttle.pass_through(len(data))
-                    hashed.update(data)
-                    self.size += len(data)
-                    yield data
-                after = facts(os.fstat(file.fileno()))
+            handle = open_same(self.path, self.seen)
         except FileNotFoundError:
             raise Vanished(self.path) from None
-        if before != after or self.size != after[2]:
+        try:
+            while facts(os.fstat(handle)) == self.seen:
+                data = os.read(handle, CHUNK)
+                if not data:
+                    break
+                self.throttle.pass_through(len(data))
+                hashed.update(data)
+                self.size += len(data)
+                yield data
+            after = facts(os.fstat(handle))
+        finally:
+            os.close(handle)
+        if after != self.seen or self.size != after[3]:
             raise Changed(self.path)
         self.sha256 = hashed.hexdigest()
 
 
-def _hashed(path: str, throttle: Throttle, expected: tuple[int, int, int] | None = None) -> _Reader:
-    reader = _Reader(path, throttle, expected)
+def _hashed(path: str, throttle: Throttle, seen: tuple[int, int, int, int]) -> _Reader:
+    reader = _Reader(path, throttle, seen)
     for _ in reader:
         pass
     return reader

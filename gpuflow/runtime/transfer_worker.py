@@ -23,6 +23,7 @@ import sys
 import threading
 
 from gpuflow.runtime import landing
+from gpuflow.runtime.files import open_same
 from gpuflow.runtime.http_connections import FromFile
 from gpuflow.runtime.records import File
 from gpuflow.runtime.s3_direct import Credentials, Direct
@@ -87,8 +88,8 @@ class _Worker:
         with self._lock:
             os.write(1, line)
 
-    def _sent(self, passed: Callable[[int], None], key: str, path: str) -> list[Any]:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def _sent(self, passed: Callable[[int], None], key: str, path: str, seen: list[int]) -> list[Any]:
+        handle = open_same(path, seen)
         try:
             before = os.fstat(handle)
             if before.st_size > self._most:
@@ -129,10 +130,10 @@ class _Worker:
     ) -> list[Any]:
         if self._folders is None:
             return []
-        file = File(path=path, size=size, sha256=sha256)
+        file = File(path=path, size=size, sha256=sha256, mode=mode)
         inside, _, name = path.rpartition("/")
         folder = self._folders.get(inside, path)
-        landing.fetch_one(self._straight, key, file, folder, name, passed, mode)
+        landing.fetch_one(self._straight, key, file, folder, name, passed)
         return [size, file.sha256]
 
 

@@ -17,7 +17,7 @@ from gpuflow.runtime import cpus, this_program
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Sequence
     from typing import Any
 
     from gpuflow.runtime.records import File
@@ -120,12 +120,12 @@ class Order:
         """Hears how many bytes of it have moved meanwhile."""
 
 
-def to_put(key: str, path: str, size: int, *, is_limited: bool) -> list[Any] | None:
-    """The words of an order to send a file; None when more than one connection had better send it.
+def to_put(key: str, path: str, seen: Sequence[int], size: int, *, is_limited: bool) -> list[Any] | None:
+    """The words of an order to send a file, the one that was seen; None when several connections had better send it.
 
     A worker sends as fast as it can: where that `is_limited`, it is given no more than a moment's work.
     """
-    return ["put", key, path] if size <= (_MOMENT if is_limited else LONG) else None
+    return ["put", key, path, list(seen[:2])] if size <= (_MOMENT if is_limited else LONG) else None
 
 
 def to_get(key: str, file: File, mode: int) -> list[Any] | None:

@@ -22,7 +22,6 @@ from gpuflow.spec.model import (
     OneOrMore,
     QuantityField,
     Str,
-    exactly_one,
     problem,
 )
 from gpuflow.spec.names import DataKey, EnvName, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
@@ -179,22 +178,6 @@ class Bucket(Model):
     variable of the step itself goes first. Leave it empty where the pod's ServiceAccount is enough."""
 
 
-class Cache(Model):
-    """A place on each node for what steps have fetched already."""
-
-    host_path: MountPath | None = None
-    """A folder of the node. Violates the baseline Pod Security Standard; Kubeflow mounts none, and goes without."""
-    claim: ObjectName | None = None
-    """A PersistentVolumeClaim that the pods of all nodes can mount, instead of a folder of the node."""
-    size: QuantityField
-    """How much it may hold. What was not used for longest makes way."""
-
-    @model_validator(mode="after")
-    def _one_place(self) -> Cache:
-        exactly_one(self, ("host_path", "claim"), "a cache")
-        return self
-
-
 def _bucket(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9]+://[^/]+/?", text):
         raise problem("GF328", f"{text[:60]!r} is not a bucket", "write it like s3://models, without a path")
@@ -229,8 +212,11 @@ class Runtime(Model):
     buckets: dict[Annotated[Str, AfterValidator(_bucket)], Bucket] = {}
     """The buckets of this site, like s3://models, and how the supervisor gets at each. Where any is named, a step that
     uses another one is refused."""
-    cache: Cache | None = None
-    """Where nodes keep what steps have fetched, so that the next step there need not fetch it again."""
+
+    @classmethod
+    def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
+        hint = "gpuflow keeps no cache on nodes; use a claim that is filled once, Fluid, Alluxio or an image volume"
+        return ("GF113", f'unknown key "{key}"', hint) if key == "cache" else None
 
     @model_validator(mode="after")
     def _room_for_the_hash(self) -> Runtime:

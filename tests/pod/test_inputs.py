@@ -164,14 +164,6 @@ def test_more_than_the_limit_of_the_disk_is_refused() -> None:
         pod("inputs: {/in/d: {output: make.d}}, ephemeral_storage: {request: 1Gi, limit: 1Gi}")
 
 
-def test_the_cache_of_the_node_is_mounted() -> None:
-    spec = pod("inputs: {/in/d: {output: make.d}}", site(cache={"host_path": "/var/c", "size": "5Gi"}))
-    assert mounts(spec)["/gpuflow/cache"] == {"hostPath": {"path": "/var/c", "type": "DirectoryOrCreate"}}
-    assert (option(spec, "cache"), option(spec, "cache-size")) == (["/gpuflow/cache"], ["5Gi"])
-    shared = pod("inputs: {/in/d: {output: make.d}}", site(cache={"claim": "c", "size": "5Gi"}))
-    assert mounts(shared)["/gpuflow/cache"] == {"persistentVolumeClaim": {"claimName": "c"}}
-
-
 BUCKETS = {
     "s3://b": {"env": {"AWS_ACCESS_KEY_ID": {"secret": "s", "key": "id"}, "AWS_ENDPOINT_URL": "http://one"}},
     "s3://other": {"env": {"AWS_ENDPOINT_URL": "http://two"}},

@@ -1,7 +1,7 @@
 """The artifacts' kill test: steps are killed while they keep an output, and while they fetch an input.
 
-Whatever lies in the store after each kill is offered to a consumer, which is killed too, and goes on at the same path
-and with the same cache. Its program says of what it was given whether it is whole and of one attempt. In the end the
+Whatever lies in the store after each kill is offered to a consumer, which is killed too, and goes on at the same path.
+Its program says of what it was given whether it is whole and of one attempt. In the end the
 producer succeeds, and its artifact must be accepted.
 
 By hand, in rounds that can be taken up again: `make prove-artifacts KILLS=300 SEED=1`, or
@@ -57,7 +57,7 @@ class Report:
 
 
 class Round:
-    """Runs of a producer and its consumers at one store: with a key or without, with a cache or without."""
+    """Runs of a producer and its consumers at one store: with a key or without."""
 
     def __init__(self, folder: Path, store: str, seed: str) -> None:
         self.folder, self.store, self.seed = folder, store, seed
@@ -69,7 +69,6 @@ class Round:
         if self.chance.random() < 0.5:
             (folder / "key").write_text("0123456789abcdef0123456789abcdef\n")
             self.more += ["--key-file", str(folder / "key")]
-        self.cache = ["--cache", str(folder / "cache"), "--cache-size", "1Gi"] if self.chance.random() < 0.5 else []
         self.own = self.chance.random() < 0.3
         """At a URI of its own instead of the root."""
         self.runs = 0
@@ -115,7 +114,7 @@ class Round:
         path = self.folder / "in" / name
         path.mkdir(parents=True, exist_ok=True)
         words = ["--run-id", "r", "--step", "read", "--input", f"{path}={uri}", "--storage-timeout", "0.3s"]
-        words += [*self.cache, *self.more]
+        words += self.more
         return [*words, "--", sys.executable, PROGRAM, "check", str(path), str(self.verdicts)]
 
     def _folders(self) -> list[str]:

@@ -25,8 +25,9 @@ _scandir = os.scandir
 
 
 def scandir(path: Any = ".") -> Any:
-    if FOLDER and str(path).startswith(FOLDER) and random.random() < LISTINGS:
-        raise OSError(errno.EIO, "injected", str(path))
+    where = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else str(path)
+    if FOLDER and where.startswith(FOLDER) and random.random() < LISTINGS:
+        raise OSError(errno.EIO, "injected", where)
     return _scandir(path)
 
 

@@ -262,7 +262,7 @@ def test_a_file_that_may_not_be_read_is_the_outputs_fault_and_not_the_storages(
         raise PermissionError(13, "Permission denied")
 
     # The suite may run as root, who may read everything.
-    monkeypatch.setattr(artifacts, "open", refusing, raising=False)
+    monkeypatch.setattr(artifacts, "open_same", refusing)
     artifact = Artifact(ledger, Folder(str(tmp_path / "kept")), "a", str(tmp_path / "m"), lambda _: None)
     with pytest.raises(NotKept, match=r"m/secret may not be read"):
         artifact.keep()

@@ -20,6 +20,7 @@ from typing import NoReturn
 import pytest
 
 from gpuflow.runtime import artifacts, landing, transfer
+from gpuflow.runtime.files import Shared
 from gpuflow.runtime.ledger import Ledger
 from gpuflow.runtime.remote import Remote
 from gpuflow.runtime.store import StorageError, Store, open_store
@@ -187,7 +188,17 @@ def test_an_artifact_goes_there_and_comes_back(store: Store, tmp_path: Path) -> 
     manifest = transfer.read_manifest(store, f"{prefix}/manifest.json")
     assert manifest.files == kept
     back = str(tmp_path / "back")
-    landing.bring(store, prefix, manifest.files, back, manifest.key, lambda _: None, single=False, arrived=set())
+    landing.bring(
+        store,
+        prefix,
+        manifest.files,
+        Shared(os.path.dirname(back)),
+        back,
+        manifest.key,
+        lambda _: None,
+        single=False,
+        arrived=set(),
+    )
     assert artifacts.is_here(back, artifacts.kept("directory", kept, None, None))
     assert os.stat(f"{back}/deep/tool").st_mode & 0o777 == 0o755
 

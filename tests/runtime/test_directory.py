@@ -274,7 +274,7 @@ def test_a_finished_checkpoint_is_known_also_while_the_disk_is_too_full_to_write
     (tmp_path / "one").write_text("whole")
     real = os.replace
 
-    def full(source: str, target: str) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)

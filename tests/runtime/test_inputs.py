@@ -57,12 +57,10 @@ def keep(source: Path, store: Store, keys: Keys | None = None, top: str = "", ru
     return store.url(f"{prefix}/files" + (f"/{files[0].path}" if source.is_file() else ""))
 
 
-def bring(*words: str, keys: Keys | None = None, seconds: float = 0.3, cache: Path | None = None) -> list[str]:
+def bring(*words: str, keys: Keys | None = None, seconds: float = 0.3) -> list[str]:
     """Place inputs in this process; what was said."""
     said: list[str] = []
     bringing = Inputs(parse_inputs(parse(words, {})), keys, seconds, open_store, said.append, lambda: True)
-    if cache is not None:
-        bringing.use_cache(str(cache), 1 << 30)
     bringing.bring()
     return said
 
@@ -109,10 +107,6 @@ def test_what_cannot_be_meant_is_refused_before_anything_happens(words: list[str
     assert (done.returncode, done.stdout) == (78, "")
 
 
-def test_a_cache_needs_its_size() -> None:
-    assert run("--cache", "/tmp/x", *shell("echo ran")).returncode == 78
-
-
 # -- from one step to the next
 
 
@@ -143,7 +137,7 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
         file.seek(20 << 20)
         file.write(b"x")
     uri = keep(tmp_path / "made", Folder(str(tmp_path / "root")))
-    bring("--input", f"{not_linked(tmp_path / 'in')}={uri}", cache=tmp_path / "cache")
+    bring("--input", f"{not_linked(tmp_path / 'in')}={uri}")
     status = os.stat(tmp_path / "in" / "sparse")
     assert (status.st_size, status.st_blocks * 512 < 4 << 20) == (64 << 20, True)
 
@@ -154,7 +148,7 @@ def test_one_file_lies_under_the_name_that_the_step_gives(tmp_path: Path) -> Non
     assert uri.endswith("/files/model.bin")
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "other").write_text("beside it")
-    bring("--input", f"{tmp_path}/in/m={uri}", cache=tmp_path / "cache")
+    bring("--input", f"{tmp_path}/in/m={uri}")
     assert (tmp_path / "in" / "m").read_bytes() == b"m"
     assert sorted(os.listdir(tmp_path / "in")) == ["m", "other"]
 
@@ -233,7 +227,7 @@ def test_a_wrong_read_that_does_not_repeat_is_no_matter(tmp_path: Path, kept: st
                 self.spoiled += key.endswith("d/x")
                 yield data[:-1] + b"?" if key.endswith("d/x") and self.spoiled == 1 else data
 
-    store = Once("/")
+    store = Once(kept.partition("/0000")[0])
     said: list[str] = []
     words = parse(["--input", f"{tmp_path}/in={kept}"], {})
     Inputs(parse_inputs(words), None, 1, lambda _: store, said.append, lambda: True).bring()
@@ -427,10 +421,10 @@ def test_an_end_in_the_middle_is_gone_on_from(tmp_path: Path) -> None:
 
     words = parse(["--input", f"{not_linked(tmp_path / 'in')}={uri}"], {})
     with pytest.raises(KeyboardInterrupt):
-        Inputs(parse_inputs(words), None, 1, lambda _: Breaking("/"), lambda _: None, lambda: True).bring()
+        Inputs(parse_inputs(words), None, 1, Breaking, lambda _: None, lambda: True).bring()
     assert os.listdir(tmp_path / "in") == [".gpuflow-input"]
     (tmp_path / "in" / ".gpuflow-input" / "files" / "f3").write_bytes(b"half")
-    again = Breaking("/")
+    again = Breaking(uri.partition("/0000")[0])
     again.left, again.read_keys = 100, []
     Inputs(parse_inputs(words), None, 1, lambda _: again, lambda _: None, lambda: True).bring()
     assert read(tmp_path / "in") == read(tmp_path / "made")
@@ -456,7 +450,7 @@ def test_two_that_fill_one_place_take_turns(tmp_path: Path, kept: str) -> None:
 
     def work() -> None:
         words = parse_inputs(parse(["--input", f"{tmp_path}/in={kept}"], {}))
-        Inputs(words, None, 5, lambda _: Slow("/"), lambda _: None, lambda: True).bring()
+        Inputs(words, None, 5, Slow, lambda _: None, lambda: True).bring()
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -626,7 +620,7 @@ def test_a_stop_in_the_middle_of_a_file_ends_it_there(tmp_path: Path, kept: str)
 def test_what_does_not_fit_is_refused_before_it_is_fetched(
     tmp_path: Path, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(folder: str, files: object) -> None:
+    def full(*_: object) -> None:
         raise landing.NoRoom("it needs 9 bytes, and there is room for 1")
 
     monkeypatch.setattr(landing, "_see_that_it_fits", full)

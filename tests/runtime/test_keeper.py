@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,8 +145,8 @@ def test_a_directory_that_loses_its_marker_while_it_is_linked_is_not_taken(
     folder = marked(made, "last", a="save 1", b="save 1")
     real = os.link
 
-    def link(source: str, target: str) -> None:
-        real(source, target)
+    def link(source: str, target: str, **named: Any) -> None:
+        real(source, target, **named)
         if source.endswith("/a"):
             (folder / MARKER).unlink()
             (folder / "b").write_text("save 2")
@@ -209,18 +210,22 @@ def test_a_checkpoint_may_hold_files_called_manifest(tmp_path: Path, store: Hook
     assert (path / "manifest.json").read_text() == "mine"
 
 
+@pytest.mark.parametrize("where", ["here", "named"])
 def test_a_link_out_of_the_checkpoint_to_a_file_becomes_that_file_and_one_inside_stays_a_link(
-    tmp_path: Path, store: Hooked
+    tmp_path: Path, store: Hooked, where: str
 ) -> None:
     made = machine(tmp_path, store)
-    (tmp_path / "base-weights").write_text("weights")
+    base = (Path(made.directory.path) if where == "here" else tmp_path / "hub") / "blobs" / "weights"
+    base.parent.mkdir(parents=True)
+    base.write_text("weights")
+    made.directory.follow = [str(tmp_path / "hub")] if where == "named" else []
     folder = Path(made.directory.path) / "last"
     folder.mkdir()
-    (folder / "base").symlink_to(tmp_path / "base-weights")
+    (folder / "base").symlink_to(base)
     (folder / "alias").symlink_to("base")
     marked(made, "last", own="x")
     made.keep()
-    (tmp_path / "base-weights").unlink()
+    base.unlink()
     path = restored(tmp_path, store)
     assert path is not None
     assert not (path / "base").is_symlink()
@@ -228,7 +233,7 @@ def test_a_link_out_of_the_checkpoint_to_a_file_becomes_that_file_and_one_inside
     assert (path / "alias").read_text() == "weights"
 
 
-@pytest.mark.parametrize("target", ["/usr", "/nowhere/at/all", "../../.."])
+@pytest.mark.parametrize("target", ["/usr", "/nowhere/at/all", "../../..", "/etc/passwd", "../../../etc"])
 def test_a_link_to_what_cannot_be_carried_is_refused_once_with_its_name(
     tmp_path: Path, store: Hooked, target: str
 ) -> None:
@@ -648,10 +653,10 @@ def test_a_full_disk_in_the_checkpoint_directory_does_not_keep_a_checkpoint_from
     made = machine(tmp_path, store)
     real = os.replace
 
-    def full(source: str, target: str) -> None:
-        if "/finished/" in target:
+    def full(source: str, target: str, **named: Any) -> None:
+        if os.readlink(f"/proc/self/fd/{named['dst_dir_fd']}").endswith("/finished"):
             raise OSError(errno.ENOSPC, "No space left on device")
-        real(source, target)
+        real(source, target, **named)
 
     monkeypatch.setattr(os, "replace", full)
     made.save("one", b"1")

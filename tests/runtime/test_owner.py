@@ -17,6 +17,7 @@ from gpuflow.runtime import owner
 from gpuflow.runtime.alive import Alive, remove_if_dead
 from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.directory import MARKER, Directory
+from gpuflow.runtime.files import Shared
 from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.ledger import Ledger
 from gpuflow.runtime.options import BadOption
@@ -143,18 +144,18 @@ def test_of_three_attempts_the_last_removes_nothing_of_the_second_that_lives_and
 
 
 def test_an_attempt_whose_folder_is_removed_while_it_comes_makes_it_again_and_is_alive(tmp_path: Path) -> None:
-    folder = tmp_path / "attempt"
+    folder, shared = tmp_path / "attempt", Shared(str(tmp_path))
     alive = Alive()
-    assert alive.hold(str(folder))
-    remove_if_dead(str(folder))
+    assert alive.hold(shared, "attempt")
+    remove_if_dead(shared, "attempt")
     assert folder.is_dir(), "it lives"
     alive.leave()
-    remove_if_dead(str(folder))
+    remove_if_dead(shared, "attempt")
     assert not folder.exists()
-    assert alive.hold(str(folder))
+    assert alive.hold(shared, "attempt")
     (folder / "alive").unlink()  # the directory was made anew
-    assert alive.hold(str(folder))
-    remove_if_dead(str(folder))
+    assert alive.hold(shared, "attempt")
+    remove_if_dead(shared, "attempt")
     assert folder.is_dir()
 
 

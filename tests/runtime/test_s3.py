@@ -177,8 +177,7 @@ def test_an_artifact_goes_from_step_to_step_over_a_real_server(s3: str, tmp_path
     uris = [(tmp_path / "o" / f"{name}.uri").read_text() for name in ("m", "f")]
     fan_in = json.dumps([uris[0], None, uris[1]])
     words = ("--input", f"{tmp_path}/in={uris[0]}", "--input", f"{tmp_path}/all={fan_in}")
-    cached = ("--cache", tmp_path / "cache", "--cache-size", "1Gi")
-    read = run(*root, "--step", "eval", *words, *cached, *shell(f"cd {tmp_path}/in; stat -c '%a %n' *; ls -A ../all"))
+    read = run(*root, "--step", "eval", *words, *shell(f"cd {tmp_path}/in; stat -c '%a %n' *; ls -A ../all"))
     assert (read.returncode, read.stdout.split()) == (
         0,
         ["755", "e", "777", "l", "644", "none", "750", "w", "0", "2"],

@@ -122,8 +122,8 @@ def test_a_folder_that_cannot_be_listed_is_an_error_and_not_empty(
     store.write("a/b/c", b"x")
     real = os.scandir
 
-    def broken(path: str) -> object:
-        if str(path).endswith("/b"):
+    def broken(path: int) -> object:
+        if os.readlink(f"/proc/self/fd/{path}").endswith("/b"):
             raise OSError(5, "Input/output error")
         return real(path)
 
@@ -260,7 +260,9 @@ def test_what_killed_writers_left_is_cleared_below_a_prefix_only(tmp_path: Path)
 def test_manifests_are_deleted_before_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Folder(str(tmp_path))
     gone: list[str] = []
-    monkeypatch.setattr(os, "unlink", lambda path: gone.append(os.path.basename(path)))
+    for key in ("c/files/a", "c/files/b", "c/manifest.json"):
+        store.write(key, b"x")
+    monkeypatch.setattr(os, "unlink", lambda path, dir_fd: gone.append(path))
     store.delete(["c/files/a", "c/manifest.json", "c/files/b"])
     assert gone == ["manifest.json", "a", "b"]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime import bundle, cpus, landing, processes, records, transfer, transfer_workers
+from gpuflow.runtime.files import Shared
 from gpuflow.runtime.records import File
 from gpuflow.runtime.remote import Remote
 from gpuflow.runtime.s3_learning import Renewed
@@ -51,7 +52,7 @@ def tree(tmp_path: Path) -> Path:
 
 def items(top: Path) -> list[Item]:
     found = sorted(path for path in top.rglob("*") if path.is_file())
-    return [Item(str(path.relative_to(top)), str(path), path.stat()) for path in found]
+    return [Item(str(path.relative_to(top)), str(path), path.stat(), None) for path in found]
 
 
 def remote(s3: str, name: str) -> Remote:
@@ -68,7 +69,15 @@ def fetch(store: Remote, files: list[File], into: Path, arrived: set[str] | None
     kept = set() if arrived is None else arrived
     key = "files/{}".format
     landing.bring(
-        store, "it", files, str(into), lambda file: key(file.path), lambda _: None, single=False, arrived=kept
+        store,
+        "it",
+        files,
+        Shared(str(into.parent)),
+        into.name,
+        lambda file: key(file.path),
+        lambda _: None,
+        single=False,
+        arrived=kept,
     )
 
 
@@ -229,7 +238,7 @@ def test_a_worker_that_cannot_start_costs_nothing(monkeypatch: pytest.MonkeyPatc
 
     for words in (["/does/not/exist"], [sys.executable, "-c", "print('[7]')"], [sys.executable, "-c", "print('{')"]):
         monkeypatch.setattr(transfer_workers, "_command", lambda words=words: words)
-        orders = [transfer_workers.Order(number, ["put", "k", "p"], lambda _: True) for number in range(30)]
+        orders = [transfer_workers.Order(number, ["put", "k", "p", [0, 0]], lambda _: True) for number in range(30)]
         moved = transfer_workers.Workers(Known(), "", 3).move(orders)  # type: ignore[arg-type]  # all that is asked of it
         assert sorted(moved) == list(range(30))
 
@@ -246,7 +255,11 @@ def test_a_worker_from_the_one_file_works_and_ends_with_its_input(tmp_path: Path
     words = [sys.executable, "-E", "-S", str(program), "transfer-worker"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdin is not None and worker.stdout is not None
-        for line in (first, ["put", 4, "key", str(program)], ["get", 5, "key", "x", 1, "", 0o644]):
+        for line in (
+            first,
+            ["put", 4, "key", str(program), [program.stat().st_dev, program.stat().st_ino]],
+            ["get", 5, "key", "x", 1, "", 0o644],
+        ):
             worker.stdin.write(json.dumps(line).encode() + b"\n")
         worker.stdin.flush()
         assert [json.loads(worker.stdout.readline()) for _ in range(2)] == [

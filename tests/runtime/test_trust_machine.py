@@ -14,6 +14,7 @@ import pytest
 from gpuflow.runtime import files, orphans, owner, processes, records
 from gpuflow.runtime.attempt_folder import AttemptFolder, identity_of, process_began
 from gpuflow.runtime.directory import Directory, dump, load
+from gpuflow.runtime.files import Shared
 from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.ledger import Ledger
 from gpuflow.runtime.owner import Occupancy
@@ -97,7 +98,7 @@ def test_a_small_file_is_made_only_where_there_is_none(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "urandom", lambda count: b"\0" * count)
     (tmp_path / f".{'0' * 16}.part").symlink_to(tmp_path / "theirs")
     for write in (
-        lambda: dump(str(tmp_path / "owner.json"), {"a": 1}),
+        lambda: dump(Shared(str(tmp_path)), "owner.json", {"a": 1}),
         lambda: AttemptFolder(str(tmp_path)).write_interval(1.0),
         lambda: AttemptFolder(str(tmp_path)).write_stop(1.0),
     ):
@@ -122,10 +123,10 @@ def test_pipes_links_and_large_files_are_not_read(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as file:
         file.truncate(files.MOST + 1)
     for name in ("pipe", "link", "large", "."):
-        assert load(str(tmp_path / name)) is None
-    assert load(str(tmp_path / "file")) == {}
+        assert load(Shared(str(tmp_path)), name) is None
+    assert load(Shared(str(tmp_path)), "file") == {}
     (tmp_path / "deep").write_text("[" * 100_000)
-    assert load(str(tmp_path / "deep")) is None
+    assert load(Shared(str(tmp_path)), "deep") is None
     folder = AttemptFolder(str(tmp_path))
     os.mkfifo(folder.interval)
     assert folder.read_interval() is None

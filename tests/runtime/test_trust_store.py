@@ -18,6 +18,7 @@ import pytest
 
 from gpuflow.runtime import landing, naming, records, restoring, snapshot
 from gpuflow.runtime.directory import Directory
+from gpuflow.runtime.files import Shared
 from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.landing import NoRoom
 from gpuflow.runtime.ledger import History, Ledger
@@ -146,7 +147,8 @@ def test_a_link_that_is_planted_while_files_come_is_not_followed(tmp_path: Path,
 def bring(store: Folder, files: list[File], into: Path, arrived: set[str] | None = None) -> None:
     key = Manifest(checkpoint="000001-000001-a", entry="e", kind="directory", attempt=1, id="a", files=files).key
     found = arrived if arrived is not None else set()
-    landing.bring(store, "p", files, str(into), key, lambda _: None, single=False, arrived=found)
+    shared = Shared(str(into.parent))
+    landing.bring(store, "p", files, shared, into.name, key, lambda _: None, single=False, arrived=found)
 
 
 def test_two_names_that_a_file_system_takes_for_one_are_corrupt_and_not_written_over(tmp_path: Path) -> None:

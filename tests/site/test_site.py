@@ -170,3 +170,12 @@ def test_links_are_airflows_alone(tmp_path: Path) -> None:
     assert Site.load(write(tmp_path, "s.yaml", f"name: s\nengines: {{airflow: {{{links}}}}}\n")).engine("airflow").links
     path = write(tmp_path, "t.yaml", f"name: t\nengines: {{argo: {{{links}}}}}\n")
     assert [code for code, _ in refused(path)] == ["GF113"]
+
+
+def test_a_site_that_still_has_a_cache_is_told_what_to_use(tmp_path: Path) -> None:
+    path = write(tmp_path, "s.yaml", "name: s\nruntime:\n  cache: {host_path: /var/c, size: 5Gi}\n")
+    with pytest.raises(GpuflowError) as caught:
+        Site.load(path)
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.where) == ("GF113", Where(path, 5, 3))
+    assert "use a claim that is filled once" in (finding.hint or "")

@@ -23,7 +23,7 @@ from gpuflow.targets.kubeflow.capabilities import CAPABILITIES, capabilities_at
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.gangs import BY_RANKS, account_notes
 from gpuflow.targets.kubeflow.installation import unowned_volumes
-from gpuflow.targets.kubeflow.notes import cache_notes, key_notes, notes
+from gpuflow.targets.kubeflow.notes import key_notes, notes
 from gpuflow.targets.kubeflow.options import KubeflowOptions
 from gpuflow.targets.kubeflow.outcomes import unsure_ends
 from gpuflow.targets.kubeflow.own_mounts import hidden_paths, taken_mounts
@@ -62,7 +62,6 @@ class Kubeflow(Target):
     def weaker(self, request: Request) -> Iterable[Finding]:
         yield from retry_notes(request.plan, restarts_at(request.site))
         yield from unsure_ends(request.plan)
-        yield from cache_notes(request.plan)
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         yield from partial_losses(self.with_alerts(request.plan))

@@ -55,7 +55,6 @@ ENGINE = Engine(
     grace=DEFAULT_GRACE,
     restarts="unknown",
     run_id=RUN_LABEL,
-    mounts_host_paths=FACTS.mounts_host_paths,
     requests_disk=FACTS.requests_disk,
 )
 """Kubeflow as it is shipped. Its cache compares commands and inputs: the id of the run is in neither, or no step would

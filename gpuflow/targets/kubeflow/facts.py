@@ -22,7 +22,6 @@ FACTS = EngineFacts(
     runs_drivers=True,
     launcher="kfp-launcher",
     requests_disk=False,
-    mounts_host_paths=False,
     container_settings=f"for Argo's own, set {EXECUTOR} of the kubeflow namespace; kfp-launcher and the drivers say "
     "theirs, which nobody can change",
     # The supervisor writes there and then delivers to the path that KFP chose.

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from gpuflow.errors import Finding, Where
 from gpuflow.plan import Plan
-from gpuflow.pod.inputs import fetches
 from gpuflow.pod.restarts import seen_by
 from gpuflow.pod.supervision import has_records
 from gpuflow.spec.pipeline import Pipeline
@@ -56,20 +55,6 @@ def key_notes(plan: Plan) -> Iterator[Finding]:
             "may read it",
             plan.by_name[signed[0]].where(),
             f'keep nothing but "{key.key}" in that Secret',
-            "note",
-        )
-
-
-def cache_notes(plan: Plan) -> Iterator[Finding]:
-    """KFP mounts no folders of nodes: what the site has there for other engines is not used."""
-    cache = plan.site.runtime.cache
-    fetching = tuple(each.name for each in own_pods(plan) if fetches(each.step))
-    if cache is not None and cache.host_path is not None and fetching:
-        yield Finding(
-            "GF305",
-            f"{named_steps(fetching)}: KFP mounts no folders of nodes: inputs are fetched without runtime.cache",
-            plan.by_name[fetching[0]].where(),
-            "give the site a cache on a claim: runtime.cache: {claim: …, size: …}",
             "note",
         )
 

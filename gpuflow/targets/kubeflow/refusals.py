@@ -93,9 +93,7 @@ def _helpers(plan: Plan) -> Iterator[Loss]:
             continue
         name, claims = each.own_name, {run_claim_volume(claim) for claim in each.pipeline.claims}
         try:
-            pod = pod_for(
-                each.pipeline, name, plan.site, KubeflowSpelling(), Engine(FACTS.supervisor, mounts_host_paths=False)
-            )
+            pod = pod_for(each.pipeline, name, plan.site, KubeflowSpelling(), Engine(FACTS.supervisor))
         except GpuflowError:
             continue  # said by whoever makes the pod
         for message, hint, optional in helper_problems(pod, claims):
@@ -156,7 +154,7 @@ def _pods(plan: Plan) -> Iterator[Finding]:
 def _pod_findings(each: PlannedStep, site: Site) -> Iterator[Finding]:
     name, step = each.own_name, each.step
     try:
-        engine = Engine(FACTS.supervisor, FACTS.outputs_dir, restarts=restarts_at(site), mounts_host_paths=False)
+        engine = Engine(FACTS.supervisor, FACTS.outputs_dir, restarts=restarts_at(site))
         pod = task_pod(each.pipeline, name, site, KubeflowSpelling(), engine)
     except GpuflowError:
         return  # said by whoever makes the pod

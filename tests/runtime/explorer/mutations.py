@@ -44,7 +44,7 @@ ALL: dict[str, Mutation] = {
         "a listing that fails is a failure, and what was not seen is not removed",
         "folder",
         {"crash": 1, "fault": 1},
-        ("folder_store.py", "os.walk(self._path(prefix), onerror=fail)", "os.walk(self._path(prefix))"),
+        ("folder_store.py", 'raise StorageError(f"the listing failed: {refusal}") from refusal', "return"),
         ("book.py", "if newest < self.seen:", "if False:"),
         ("restoring.py", "if not found or found[-1][0] < known:", "if False:"),
         ("pruning.py", "if attempt >= ledger.number or attempt < ledger.since:", "if True:"),

@@ -200,15 +200,3 @@ def test_a_step_on_its_own_gets_the_credentials_of_the_sites_artifacts() -> None
     (variable,) = (each for each in made._made.container.env if each.name == "AWS_PROFILE")
     assert variable.value == "lab"
     assert "--input=/in/model={{$.inputs.parameters['model']}}" in made._made.container.command
-
-
-@pytest.mark.parametrize(
-    ("cache", "said"), [({"host_path": "/var/c", "size": "1Gi"}, True), ({"claim": "c", "size": "1Gi"}, False)]
-)
-def test_a_cache_that_kfp_cannot_mount_is_said_in_the_file(cache: dict[str, str], said: bool) -> None:
-    site = Site.load("nvidia")
-    site = site.model_copy(update={"runtime": Runtime.model_validate({"cache": cache})})
-    reads = "  read: {image: a, command: [a], inputs: {/in: {output: data.set}}}\n"
-    text = compiled("name: p\nsteps:\n" + DATA + reads, site=site)
-    assert ("KFP mounts no folders of nodes: inputs are fetched without runtime.cache" in text) is said
-    assert ("--cache=/gpuflow/cache" in text) is not said
