@@ -143,18 +143,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         from gpuflow.runtime import gang
 
         return gang.main(words[1:], os.environ)
+    from gpuflow.runtime import waiting
+
     try:
         if words[0] == "forget":
             from gpuflow.runtime import forgetting
 
-            return forgetting.forget(table.parse(words[1:], os.environ))
+            return waiting.leave(forgetting.forget(table.parse(words[1:], os.environ)))
         options = table.parse(words, os.environ)
         table.check(options)
     except table.BadOption as refusal:
-        return refuse(f"{refusal}", table.DEFAULT_TERMINATION_LOG)
+        return waiting.leave(refuse(f"{refusal}", table.DEFAULT_TERMINATION_LOG))
     from gpuflow.runtime import supervisor
 
-    return supervisor.run(options, os.environ)
+    return waiting.leave(supervisor.run(options, os.environ))
 
 
 def _open_standard_files() -> None:

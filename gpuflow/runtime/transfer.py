@@ -12,7 +12,7 @@ import stat
 import threading
 import time
 
-from gpuflow.runtime import landing, records
+from gpuflow.runtime import landing, records, waiting
 from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import Corrupt, File, Manifest
 from gpuflow.runtime.snapshot import Changed, Item, Refused, Vanished, facts, walk
@@ -49,6 +49,7 @@ class Throttle:
     def pass_through(self, count: int) -> None:
         self.ask()
         self.progress(count)
+        waiting.moves(count)
         most = self.bandwidth()
         if most is None:
             return
@@ -58,6 +59,7 @@ class Throttle:
         while now < free and self.bandwidth() is not None:
             self.ask()
             self.progress(0)  # waiting of our own will is no standstill
+            waiting.moves(0)
             time.sleep(min(0.2, free - now))
             now = time.monotonic()
 
