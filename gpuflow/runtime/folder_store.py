@@ -12,6 +12,7 @@ from gpuflow.runtime import files
 from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import LARGE, Corrupt
 from gpuflow.runtime.store import CHUNK, StorageError, Store, is_no_manifest
+from gpuflow.runtime.waiting import watched, written_to_disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Folder(Store):
     def __init__(self, root: str, *, lasting: bool = True) -> None:
         self.root, self.lasting = os.path.abspath(root), lasting
 
+    @watched
     def read(self, key: str) -> bytes:
         try:
             return files.read(self._path(key), LARGE)
@@ -49,9 +51,11 @@ class Folder(Store):
         except OSError as refusal:
             raise StorageError(str(refusal)) from refusal
 
+    @watched
     def write(self, key: str, data: bytes) -> None:
-        self.put(key, [data], len(data))
+        self._put(key, [data])
 
+    @watched
     def create(self, key: str, data: bytes) -> bool:
         path = self._path(key)
         try:
@@ -71,7 +75,11 @@ class Folder(Store):
         except OSError as refusal:
             raise StorageError(str(refusal)) from refusal
 
+    @written_to_disk
     def put(self, key: str, chunks: Iterable[bytes], size: int) -> None:
+        self._put(key, chunks)
+
+    def _put(self, key: str, chunks: Iterable[bytes]) -> None:
         path = self._path(key)
         try:
             part = self._part(path, chunks)
@@ -95,6 +103,7 @@ class Folder(Store):
             os.unlink(path)
             os.rmdir(os.path.dirname(path))
 
+    @written_to_disk
     def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
         """One flush at the end instead of one for each file."""
         written: list[str] = []
@@ -114,6 +123,7 @@ class Folder(Store):
             except OSError as refusal:
                 raise StorageError(str(refusal)) from refusal
 
+    @written_to_disk
     def clear_uploads(self, prefix: str) -> None:
         for path in self._walk(prefix):
             if _IS_PART.fullmatch(os.path.basename(path)):
@@ -154,6 +164,7 @@ class Folder(Store):
         except OSError:
             return False
 
+    @watched
     def size(self, key: str) -> int:
         try:
             status = os.stat(self._path(key))
@@ -165,6 +176,7 @@ class Folder(Store):
             raise FileNotFoundError(key)
         return status.st_size
 
+    @written_to_disk
     def names(self, prefix: str) -> list[tuple[str, int]]:
         found = []
         for path in self._walk(prefix):
@@ -193,6 +205,7 @@ class Folder(Store):
         except RecursionError:
             raise StorageError(f"the listing failed: folders in {self._path(prefix)} are nested too deep") from None
 
+    @written_to_disk
     def delete(self, keys: Iterable[str]) -> None:
         folders = set()
         for key in sorted(keys, key=is_no_manifest):

@@ -216,7 +216,7 @@ class Remote(Store):
                 return found
             except NotDone as refusal:
                 if refusal.silent:
-                    raise StorageError(f"no answer: {refusal}") from refusal
+                    raise StorageError(str(refusal)) from refusal
         return by_driver()
 
     @watched_stream
@@ -232,7 +232,7 @@ class Remote(Store):
             except (NotDone, OSError) as refusal:
                 # Else the driver goes on from there, or says why not.
                 if getattr(refusal, "silent", isinstance(refusal, LATE)):
-                    raise StorageError(f"{self.url(key)}: no answer: {refusal}") from refusal
+                    raise StorageError(f"{self.url(key)}: no answer in time") from refusal
         yield from self._driver_chunks(key, count, tags)
 
     def _driver_chunks(self, key: str, begin: int, tags: list[str | None]) -> Iterator[bytes]:

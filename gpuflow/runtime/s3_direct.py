@@ -245,8 +245,9 @@ class Direct:
 
 
 def _not_done(refusal: OSError) -> NotDone:
-    found = NotDone(f"{type(refusal).__name__}: {refusal}")
-    found.silent = isinstance(refusal, LATE)
+    late = isinstance(refusal, LATE)
+    found = NotDone("no answer in time" if late else f"{type(refusal).__name__}: {refusal}")
+    found.silent = late
     return found
 
 

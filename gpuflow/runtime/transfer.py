@@ -16,7 +16,7 @@ from gpuflow.runtime import landing, records, waiting
 from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import Corrupt, File, Manifest
 from gpuflow.runtime.snapshot import Changed, Item, Refused, Vanished, facts, walk
-from gpuflow.runtime.store import CHUNK, StorageError, Store
+from gpuflow.runtime.store import CHUNK, BadName, StorageError, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,6 +87,11 @@ class Upload:
     def send(self, store: Store, throttle: Throttle) -> list[File]:
         """Put every file below the prefix and see that all arrived; what the manifest says about them."""
         missing = [item for item in self.items if item.is_file and item.relative not in self._arrived]
+        try:
+            for item in missing:
+                store.see_name(self._key(item))
+        except BadName as refusal:
+            raise Refused(str(refusal)) from None
         small = [item for item in missing if item.size < LARGE]
         for at in range(0, len(small), store.batch):
             batch = [(item, _Reader(item.path, throttle, item.facts)) for item in small[at : at + store.batch]]

@@ -5,7 +5,8 @@ wanted, and whether anything moves: a driver, a name server or a mount may hang 
 up goes on in its thread, but begins no other call to a store; a process that has such threads ends without them.
 
 An answer is progress, and so are bytes: the kernel counts those of every TCP connection, whoever has opened it. Less
-than 1 KiB a second, over as long as storage may fail, is none.
+than 1 KiB a second, over as long as storage may fail, is none. Work of our own (what is loaded, what is hashed) is no
+standstill either.
 """
 
 from __future__ import annotations
@@ -32,12 +33,20 @@ if TYPE_CHECKING:
 
 _GLANCE = 0.2
 """How often a wait looks whether it is still wanted."""
+_SHORT = 0.4
+"""Seconds after which it is looked what travels; most calls have answered by then."""
 _SAID_EVERY = 10.0
 """Seconds of trouble between two lines in the log."""
 _LEAST = 1024
 """Bytes a second; fewer are no progress."""
+_BUSY, _SHARE = 0.1, 0.04
+"""Seconds of a processor, and its share: so much is work of our own, and no wait for storage."""
+_OPENING = 30.0
+"""Seconds, at least, until the first call: a driver is loaded first."""
 _BRIEF = 5.0
 """Seconds for a place that has been silent for as long as it may be, and was not heard of since."""
+_ASKING = 8 << 10
+"""Bytes at the beginning of each connection that only ask: to ask again and again is no progress."""
 _COUNTS = struct.Struct("=QQ")
 _COUNTS_AT = 120
 """Where `struct tcp_info` (linux/tcp.h) has the bytes that the other side took, and those that came."""
@@ -85,9 +94,7 @@ class Turn:
         self.answered = 0.0
         """When storage did last what it was asked, or we waited of our own will."""
         self.bytes = 0
-        self.on_disk = 0
-        """How many calls are writing to a disk, of which nobody can see how far they are."""
-        self.lock = threading.Lock()
+        self._on_disk, self._lock = 0, threading.Lock()
         self.given_up: list[Callable[[], None]] = []
         """What ends processes that work for it."""
         self.thread: threading.Thread | None = None
@@ -126,6 +133,23 @@ class Turn:
             raise StorageError("it was given up")
         if self._around is not None:
             self._around.check()
+
+    @contextlib.contextmanager
+    def on_disk(self) -> Iterator[None]:
+        """While a call is at a disk, of which nobody can see how far it is."""
+        around = self._around.on_disk() if self._around is not None else contextlib.nullcontext()
+        with around:
+            with self._lock:
+                self._on_disk += 1
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._on_disk -= 1
+
+    @property
+    def is_on_disk(self) -> bool:
+        return self._on_disk > 0
 
     def asks(self, where: str, place: str) -> None:
         self.check()
@@ -187,12 +211,14 @@ def attend(
         now = time.monotonic()
         quiet = pace.quiet(now)
         most = min(seconds, _BRIEF) if turn.place in _SILENT else seconds
-        if quiet >= most and now - began >= min(1.0, seconds) and not turn.on_disk:
+        if not turn.where:
+            most = max(most, _OPENING)
+        if quiet >= most and now - began >= min(1.0, seconds) and not turn.is_on_disk:
             turn.give_up()
             _SILENT.add(turn.place)
             raise Silent(f"{turn.where or 'storage'}: nothing moved for {quiet:.0f} s, and it was given up")
         if quiet >= _SAID_EVERY / 2:
-            then = "" if turn.on_disk else f"; it is given up after {most:.0f} s"
+            then = "" if turn.is_on_disk else f"; it is given up after {most:.0f} s"
             lines.now_and_then(f"storage does not answer: {turn.where}: nothing has moved for {quiet:.0f} s{then}")
     if limit is not None:
         limit.ended_in_silence = pace.quiet(time.monotonic()) >= seconds / 4
@@ -207,7 +233,7 @@ class _Pace:
         self._renew(since)
 
     def _renew(self, since: float, travelled: int | None = None) -> None:
-        self._since, self._travelled = since, travelled
+        self._since, self._travelled, self._worked = since, travelled, time.process_time()
         self._handed_on = self._turn.bytes, self._limit.bytes if self._limit is not None else 0
 
     def quiet(self, now: float) -> float:
@@ -215,7 +241,11 @@ class _Pace:
         answered = max(self._turn.answered, self._limit.waited if self._limit is not None else 0.0)
         if answered > self._since:
             self._renew(answered)
-        if now - self._since < 1.0:
+        # Whoever computes does not wait: what is loaded and hashed here may take long on a busy machine.
+        worked = time.process_time() - self._worked
+        if worked >= _BUSY and worked >= _SHARE * (now - self._since):
+            self._renew(now)
+        if now - self._since < _SHORT:
             return max(0.0, now - self._since)
         travelled = _TRAFFIC.counted(now)
         if self._travelled is None:
@@ -240,7 +270,7 @@ class _Traffic:
     def counted(self, now: float) -> int:
         with self._lock:
             if now >= self._next:
-                self._next = now + 0.5
+                self._next = now + _GLANCE
                 there = dict(_connections())
                 self._total += sum(max(0, count - self._seen.get(node, 0)) for node, count in there.items())
                 self._seen = there
@@ -273,7 +303,8 @@ def _connections() -> Iterator[tuple[int, int]]:
                 ports = {own.getsockname()[1], own.getpeername()[1]}
                 if not ports & EXPECTED.other_ports:
                     told = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                    yield os.fstat(own.fileno()).st_ino, sum(_COUNTS.unpack_from(told, _COUNTS_AT))
+                    taken, came = _COUNTS.unpack_from(told, _COUNTS_AT)
+                    yield os.fstat(own.fileno()).st_ino, came + max(0, taken - _ASKING)
 
 
 def watched(method: Any) -> Any:
@@ -281,17 +312,20 @@ def watched(method: Any) -> Any:
 
     @functools.wraps(method)
     def call(store: Any, *given: Any, **named: Any) -> Any:
-        turn = current()
-        if turn is None:
-            return _alone(lambda: call(store, *given, **named))
-        turn.asks(store.url(given[0]) if given and isinstance(given[0], str) else store.url(""), store.url(""))
-        try:
-            found = method(store, *given, **named)
-        except (FileNotFoundError, FileExistsError):
+        def work() -> Any:
+            turn = current()
+            if turn is None:
+                return method(store, *given, **named)
+            turn.asks(_where(store, given), store.url(""))
+            try:
+                found = method(store, *given, **named)
+            except (FileNotFoundError, FileExistsError):
+                turn.answers()
+                raise
             turn.answers()
-            raise
-        turn.answers()
-        return found
+            return found
+
+        return work() if current() is not None else _alone(work)
 
     return call
 
@@ -320,22 +354,28 @@ def _alone(action: Callable[[], Any]) -> Any:
 
 
 def written_to_disk(method: Any) -> Any:
-    """A method of a folder that may take long without a sign: nobody sees how far a disk, or a mount, has flushed."""
+    """The same for a folder, where it may take long without a sign: nobody sees how far a disk, or a mount, has come.
+
+    That is said, and a notice is heard, but it is not given up.
+    """
 
     @functools.wraps(method)
-    def call(*given: Any, **named: Any) -> Any:
-        turn = current()
-        if turn is None:
-            return method(*given, **named)
-        with turn.lock:
-            turn.on_disk += 1
-        try:
-            return method(*given, **named)
-        finally:
-            with turn.lock:
-                turn.on_disk -= 1
+    def call(store: Any, *given: Any, **named: Any) -> Any:
+        def work() -> Any:
+            turn = current()
+            if turn is None:
+                return method(store, *given, **named)
+            turn.asks(_where(store, given), store.url(""))
+            with turn.on_disk():
+                return method(store, *given, **named)
+
+        return work() if current() is not None else _alone(work)
 
     return call
+
+
+def _where(store: Any, given: tuple[Any, ...]) -> str:
+    return str(store.url(given[0] if given and isinstance(given[0], str) else ""))
 
 
 def leave(code: int) -> int:
