@@ -378,12 +378,13 @@ class Remote(Store):
     def _writing(self, key: str) -> Iterator[None]:
         """What is refused for good is refused with its name."""
         self.see_name(key)
+        where = self.url(key) if key.isprintable() else repr(self.url(key))
         try:
             yield
         except BadName as refusal:
-            raise BadName(f"{self.url(key)}: {refusal}") from refusal
+            raise BadName(f"{where}: {refusal}") from refusal
         except FileNotFoundError as refusal:
-            raise StorageError(f"{self.url(key)} cannot be written: {refusal}") from refusal
+            raise StorageError(f"{where} cannot be written: {refusal}") from refusal
 
     @property
     def _speaks_s3(self) -> bool:

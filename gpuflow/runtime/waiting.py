@@ -39,8 +39,8 @@ _SAID_EVERY = 10.0
 """Seconds of trouble between two lines in the log."""
 _LEAST = 1024
 """Bytes a second; fewer are no progress."""
-_BUSY, _SHARE = 0.1, 0.04
-"""Seconds of a processor, and its share: so much is work of our own, and no wait for storage."""
+_SHARE = 0.5
+"""Of the time: who is at work for so much of it, or would be if there were a processor, does not wait for storage."""
 _OPENING = 30.0
 """Seconds, at least, until the first call: a driver is loaded first."""
 _BRIEF = 5.0
@@ -233,7 +233,8 @@ class _Pace:
         self._renew(since)
 
     def _renew(self, since: float, travelled: int | None = None) -> None:
-        self._since, self._travelled, self._worked = since, travelled, time.process_time()
+        self._since, self._travelled = since, travelled
+        self._worked: float | None = None
         self._handed_on = self._turn.bytes, self._limit.bytes if self._limit is not None else 0
 
     def quiet(self, now: float) -> float:
@@ -241,12 +242,14 @@ class _Pace:
         answered = max(self._turn.answered, self._limit.waited if self._limit is not None else 0.0)
         if answered > self._since:
             self._renew(answered)
-        # Whoever computes does not wait: what is loaded and hashed here may take long on a busy machine.
-        worked = time.process_time() - self._worked
-        if worked >= _BUSY and worked >= _SHARE * (now - self._since):
-            self._renew(now)
         if now - self._since < _SHORT:
             return max(0.0, now - self._since)
+        # Whoever computes does not wait: what is loaded and hashed here may take long on a busy machine.
+        if self._worked is None:
+            self._worked = _worked()
+        elif _worked() - self._worked >= _SHARE * (now - self._since):
+            self._renew(now)
+            return 0.0
         travelled = _TRAFFIC.counted(now)
         if self._travelled is None:
             self._travelled = travelled  # what went before is not looked at: that costs more than most calls
@@ -256,6 +259,18 @@ class _Pace:
         if gained >= _LEAST * (now - self._since):
             self._renew(now, travelled)
         return now - self._since
+
+
+def _worked() -> float:
+    """Seconds that the threads of this process, but for the one that asks, have computed or waited for a processor."""
+    own, total = str(threading.get_native_id()), 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for name in os.listdir("/proc/self/task"):
+            if name != own:
+                with open(f"/proc/self/task/{name}/schedstat", "rb") as file:
+                    computed, waited = file.read().split()[:2]
+                total += int(computed) + int(waited)
+    return total / 1e9
 
 
 class _Traffic:
