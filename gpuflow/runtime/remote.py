@@ -75,7 +75,11 @@ class Remote(Store):
     @property
     def streams(self) -> int:  # type: ignore[override]  # found out when it is needed
         """How many transfers at once are worth it."""
-        return _STREAMS if self._direct() is None else _DIRECT_STREAMS
+        return _STREAMS if self._learned() is None else _DIRECT_STREAMS
+
+    @watched
+    def _learned(self) -> Direct | None:
+        return self._direct()
 
     def _direct(self) -> Direct | None:
         """The way around the driver, where there is one."""

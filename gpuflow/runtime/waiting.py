@@ -219,7 +219,8 @@ def attend(
             raise Silent(f"{turn.where or 'storage'}: nothing moved for {quiet:.0f} s, and it was given up")
         if quiet >= _SAID_EVERY / 2:
             then = "" if turn.is_on_disk else f"; it is given up after {most:.0f} s"
-            lines.now_and_then(f"storage does not answer: {turn.where}: nothing has moved for {quiet:.0f} s{then}")
+            where = turn.where or "its driver is loaded"
+            lines.now_and_then(f"storage does not answer: {where}: nothing has moved for {quiet:.0f} s{then}")
     if limit is not None:
         limit.ended_in_silence = pace.quiet(time.monotonic()) >= seconds / 4
     return turn.result()

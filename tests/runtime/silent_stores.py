@@ -34,7 +34,7 @@ from tests.runtime.servers import BUCKET, s3_server
 LIMIT, GRACE = 8, 6
 SLACK = 3.0
 """Seconds that a busy machine may add to the grace."""
-HANG = 45.0
+HANG = 120.0
 """Seconds after which a process is not waited for any more."""
 FAULTS = ("silent", "deaf", "half", "drips")
 BEFORE, WHILE, AFTER = "before the command", "while it runs", "after the command"
