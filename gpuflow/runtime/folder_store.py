@@ -17,6 +17,7 @@ from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import LARGE, Corrupt
 from gpuflow.runtime.store import CHUNK, StorageError, Store, is_no_manifest
+from gpuflow.runtime.waiting import watched, written_to_disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Folder(Store):
         self._shared, self.lasting = Shared(os.path.abspath(root), inside), lasting
         self.root = self._shared.root
 
+    @watched
     def read(self, key: str) -> bytes:
         with self._asked(key):
             try:
@@ -53,9 +55,11 @@ class Folder(Store):
                     raise StorageError(f"{self.url(key)} is a folder, where a file should be; remove it") from None
                 raise Corrupt(f"{key}: {refusal.strerror}") from None
 
+    @watched
     def write(self, key: str, data: bytes) -> None:
-        self.put(key, [data], len(data))
+        self._put(key, [data])
 
+    @watched
     def create(self, key: str, data: bytes) -> bool:
         with _told(), self._shared.above(key, make=True) as (folder, name):
             part = self._part(folder, [data])
@@ -72,7 +76,11 @@ class Folder(Store):
             self._sync(folder)
             return True
 
+    @written_to_disk
     def put(self, key: str, chunks: Iterable[bytes], size: int) -> None:
+        self._put(key, chunks)
+
+    def _put(self, key: str, chunks: Iterable[bytes]) -> None:
         with _told(), self._shared.above(key, make=True) as (folder, name):
             _replace(folder, self._part(folder, chunks), name)
             self._sync(folder)
@@ -91,6 +99,7 @@ class Folder(Store):
             self._shared.unlink(key)
             self._rmdir(key.rpartition("/")[0])
 
+    @written_to_disk
     def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
         """One flush at the end instead of one for each file."""
         written: list[str] = []
@@ -105,6 +114,7 @@ class Folder(Store):
             with _told():
                 self._flush(written)
 
+    @written_to_disk
     def clear_uploads(self, prefix: str) -> None:
         for key, _ in self._walk(prefix):
             if _IS_PART.fullmatch(key.rpartition("/")[2]):
@@ -142,6 +152,7 @@ class Folder(Store):
         except OSError:
             return False
 
+    @watched
     def size(self, key: str) -> int:
         with self._asked(key):
             status = self._shared.status(key)
@@ -149,6 +160,7 @@ class Folder(Store):
             raise FileNotFoundError(key)
         return status.st_size
 
+    @written_to_disk
     def names(self, prefix: str) -> list[tuple[str, int]]:
         found = ((key, status.st_size) for key, status in self._walk(prefix))
         return sorted(entry for entry in found if not _IS_PART.fullmatch(entry[0].rpartition("/")[2]))
@@ -167,6 +179,7 @@ class Folder(Store):
         except OSError as refusal:
             raise StorageError(f"the listing failed: {refusal}") from refusal
 
+    @written_to_disk
     def delete(self, keys: Iterable[str]) -> None:
         folders = set()
         for key in sorted(keys, key=is_no_manifest):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from gpuflow.runtime import history as histories
-from gpuflow.runtime import identity, records
+from gpuflow.runtime import identity, records, waiting
 from gpuflow.runtime.book import Book, attempt_of, now
 from gpuflow.runtime.child import say
 from gpuflow.runtime.files import Shared
@@ -30,6 +30,7 @@ def forget(options: Options) -> int:
         raise BadOption("forget needs --run-id and --store, --state or --checkpoint-dir: where the run is kept")
     base = identity.path(options.pipeline, options.run_id, options.step, options.item, options.task)
     keys = read_keys(options.key_file, say)
+    waiting.EXPECTED.seconds, waiting.EXPECTED.say = options.storage_timeout, say
     try:
         # Checkpoints go with the attempts that made them, also where those are kept in another place.
         kept = open_store(options.store) if options.store else None

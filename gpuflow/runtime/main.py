@@ -69,7 +69,8 @@ those of all. An interruption ends the container as ever.
 
 With `--gang` every rank exits with the gang's code: 75 when one was told to stop or lost, else what rank 0 decides, 0
 only when all commands ended with 0. Rank 0 alone counts, keeps checkpoints and collects outputs; the others restore the
-checkpoint that it restores. Peers with another `$GPUFLOW_GANG` or `$GPUFLOW_GANG_SECRET` are turned away. See `gpuflow.runtime.gang_attempt`.
+checkpoint that it restores. Peers with another `$GPUFLOW_GANG` or `$GPUFLOW_GANG_SECRET` are turned away. See
+`gpuflow.runtime.gang_attempt`.
 
 With `--mpi` mpirun calls `gpuflow-run mpi-agent …` in the place of ssh, and the other ranks run `gpuflow-run mpi-worker
 …`, which starts what it asks for. See `gpuflow.runtime.mpi`.
@@ -143,18 +144,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         from gpuflow.runtime import gang
 
         return gang.main(words[1:], os.environ)
+    from gpuflow.runtime import waiting
+
     try:
         if words[0] == "forget":
             from gpuflow.runtime import forgetting
 
-            return forgetting.forget(table.parse(words[1:], os.environ))
+            return waiting.leave(forgetting.forget(table.parse(words[1:], os.environ)))
         options = table.parse(words, os.environ)
         table.check(options)
     except table.BadOption as refusal:
-        return refuse(f"{refusal}", table.DEFAULT_TERMINATION_LOG)
+        return waiting.leave(refuse(f"{refusal}", table.DEFAULT_TERMINATION_LOG))
     from gpuflow.runtime import supervisor
 
-    return supervisor.run(options, os.environ)
+    return waiting.leave(supervisor.run(options, os.environ))
 
 
 def _open_standard_files() -> None:

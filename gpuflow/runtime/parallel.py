@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 
 TYPE_CHECKING = False
@@ -38,7 +39,9 @@ def in_parallel(action: Callable[[Any], None], items: Iterable[Any], streams: in
                     errors.append(error)
                 return
 
-    threads = [threading.Thread(target=work, name=f"put-{index}", daemon=True) for index in range(streams)]
+    # Each in a copy of the context: whoever waits for us waits for them.
+    runs = [contextvars.copy_context().run for _ in range(streams)]
+    threads = [threading.Thread(target=run, args=(work,), name="put", daemon=True) for run in runs]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -54,7 +57,8 @@ class _Result:
         self._action, self._there = action, threading.Event()
         self._value: Any = None
         self._error: BaseException | None = None
-        threading.Thread(target=self._work, name="ahead", daemon=True).start()
+        run = contextvars.copy_context().run
+        threading.Thread(target=run, args=(self._work,), name="ahead", daemon=True).start()
 
     def _work(self) -> None:
         try:

@@ -1,10 +1,11 @@
-"""Storage may fail for a while: how long it is tried again, and when that is given up."""
+"""Storage may fail for a while: how long it is tried again, and when that is given up. `waiting` is about one try."""
 
 from __future__ import annotations
 
 import time
 
-from gpuflow.runtime.store import StorageError
+from gpuflow.runtime.store import Refusal, StorageError
+from gpuflow.runtime.waiting import EXPECTED, Lines, Silent, attend
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ _GLANCE = 0.2
 """How often a wait looks whether it is still wanted."""
 _IN_VAIN = 3
 """So many long tries in a row that came no further are enough."""
-_SAID_EVERY = 10.0
-"""Seconds of trouble between two lines in the log."""
 
 
 class Limit:
@@ -28,6 +27,10 @@ class Limit:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.last = self._before = time.monotonic()
+        self.bytes, self.waited = 0, 0.0
+        """All that has moved, in whichever try; and when we waited last, of our own will."""
+        self.ended_in_silence = False
+        """Whether the last try stood still before it failed."""
         self.renew()
 
     def renew(self) -> None:
@@ -35,9 +38,12 @@ class Limit:
         self._moved = self._furthest = self._settled = self._in_vain = 0
 
     def progress(self, moved: int | None = None) -> None:
-        """Something was done; or so many bytes more have `moved` in this try."""
+        """Something was done; or so many bytes more have `moved` in this try; none, when we wait of our own will."""
+        if not moved:
+            self.waited = time.monotonic()
         if moved is not None:
             self._moved += moved
+            self.bytes += moved
             if self._moved <= self._furthest:
                 return
             self._furthest = self._moved
@@ -58,7 +64,8 @@ class Limit:
 
     def is_over(self, wait: float = 0.0) -> bool:
         """Whether it is given up, instead of waiting so long. Tries that take long may come less far than the best."""
-        return time.monotonic() + wait >= self.until and (not self._moved or self._in_vain >= _IN_VAIN)
+        enough = not self._moved or self._in_vain >= _IN_VAIN or self.ended_in_silence
+        return time.monotonic() + wait >= self.until and enough
 
     @property
     def until(self) -> float:
@@ -71,34 +78,37 @@ def persist(
     give_up: Callable[[], bool] = lambda: False,
     *,
     settled: Callable[[], int] = lambda: 0,
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] | None = None,
     first_wait: float = 0.1,
     longest_wait: float = 5.0,
 ) -> object:
     """Do it, and on a storage error again with growing waits, until a moment on the monotonic clock or a limit.
 
-    `settled` says how much of it is done for good, in any unit; `say` hears now and then what is wrong.
+    `settled` says how much of it is done for good, in any unit; `say` hears now and then what is wrong. One that does
+    not answer is given up at the same moment, one that is refused for good at once.
     """
-    wait, said = first_wait, time.monotonic()
-    if isinstance(until, Limit):
-        until.renew()
+    wait, began, lines = first_wait, time.monotonic(), Lines(say or EXPECTED.say)
+    limit = until if isinstance(until, Limit) else None
+    seconds = until.seconds if isinstance(until, Limit) else max(0.0, until - began)
+    if limit is not None:
+        limit.renew()
     while True:
         try:
-            if isinstance(until, Limit):
-                until.begin()
-            done = action()
-            if isinstance(until, Limit):
-                until.progress()
+            if limit is not None:
+                limit.begin()
+            done = attend(
+                action, seconds, max(began, limit.last) if limit is not None else began, give_up, lines, limit
+            )
+            if limit is not None:
+                limit.progress()
             return done
         except StorageError as refusal:
-            if isinstance(until, Limit) and until.has_gained(settled()):
+            if limit is not None and limit.has_gained(settled()):
                 wait = first_wait
-            over = until.is_over(wait) if isinstance(until, Limit) else time.monotonic() + wait >= until
-            if give_up() or over:
+            over = limit.is_over(wait) if limit is not None else time.monotonic() + wait >= began + seconds
+            if give_up() or over or isinstance(refusal, (Silent, Refusal)):
                 raise
-            if time.monotonic() - said >= _SAID_EVERY:
-                said = time.monotonic()
-                say(f"storage fails, and is tried again: {refusal}")
+            lines.now_and_then(f"storage fails, and is tried again: {refusal}")
             left = wait
             while left > 0:
                 time.sleep(min(_GLANCE, left))

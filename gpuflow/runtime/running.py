@@ -272,7 +272,7 @@ class Running:
             if self.deadline is None and children.stop_is_pending():
                 self.deadline = time.monotonic() + self.grace[1]
                 keeper.finish(self.deadline)
-            if self.deadline is not None and time.monotonic() > self.deadline + 0.5:
+            if self.deadline is not None and time.monotonic() > self.deadline + min(0.3, self.options.grace / 40):
                 return
             time.sleep(0.01)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import socket
 import time
 import zlib
 
@@ -28,12 +29,17 @@ _PAUSE = 60.0
 _REFUSED = (400, 401, 403)
 """What servers say to credentials that have ended: S3 says 400."""
 _NOT_SIGNED = frozenset({"user-agent", "accept-encoding", "accept"})
+LATE = (socket.timeout, TimeoutError, BlockingIOError)
+"""What a connection raises on which nothing came in time; the last is the system's word for it."""
 _LISTED = 16 << 20
 """Most bytes of one page of a listing."""
 
 
 class NotDone(Exception):
     """The server did not do it, or it is not known whether it did: ask the driver."""
+
+    silent = False
+    """Whether it did not answer in time: nor would it answer the driver."""
 
 
 class Kind:
@@ -158,7 +164,7 @@ class Direct:
             try:
                 found, following = _page(answer.read(_LISTED), prefix)
             except OSError as refusal:
-                raise NotDone(str(refusal)) from refusal
+                raise _not_done(refusal) from refusal
             yield from found
             if not following:
                 return
@@ -188,7 +194,7 @@ class Direct:
         try:
             answer.read(64 << 10)
         except OSError as refusal:
-            raise NotDone(str(refusal)) from refusal
+            raise _not_done(refusal) from refusal
         return answer
 
     def _ask(
@@ -208,7 +214,7 @@ class Direct:
             answer = self._connections.ask(head, body)
         except OSError as refusal:
             self._was_in_vain()
-            raise NotDone(f"{type(refusal).__name__}: {refusal}") from refusal
+            raise _not_done(refusal) from refusal
         if answer.status in done:
             self._in_vain = 0
             return answer
@@ -236,6 +242,13 @@ class Direct:
         where = f"{path}?{query}" if query else path
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         return f"{kind.method} {where} HTTP/1.1\r\n{lines}\r\n".encode()
+
+
+def _not_done(refusal: OSError) -> NotDone:
+    late = isinstance(refusal, LATE)
+    found = NotDone("no answer in time" if late else f"{type(refusal).__name__}: {refusal}")
+    found.silent = late
+    return found
 
 
 def _page(data: bytes, prefix: str) -> tuple[list[tuple[str, int]], str]:

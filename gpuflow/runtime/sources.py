@@ -104,6 +104,7 @@ class Stores:
             key = os.path.relpath(whole if match else os.path.realpath(whole), top)
         else:
             scheme, _, rest = uri.partition("://")
+            scheme = scheme.lower()
             bucket, _, key = rest.partition("/")
             top, key = f"{scheme}://{bucket}", key.rstrip("/")
         if top not in self._known:
@@ -115,7 +116,7 @@ def local_path(uri: str) -> str | None:
     scheme, found, rest = uri.partition("://")
     if not found:
         return uri
-    return rest if scheme == "file" else None
+    return rest if scheme.lower() == "file" else None
 
 
 def is_artifact(key: str) -> bool:

@@ -22,6 +22,14 @@ class StorageError(Exception):
     """Storage did not do what was asked. Worth another try, later."""
 
 
+class Refusal(StorageError):
+    """Storage will never do it as it was asked: another try is in vain."""
+
+
+class BadName(Refusal):
+    """The store can have no object of this name."""
+
+
 class Store:
     """What a store can do."""
 
@@ -96,6 +104,9 @@ class Store:
         """Where others find an object."""
         return key
 
+    def see_name(self, key: str) -> None:
+        """BadName where no object can have this key: known before it is written."""
+
 
 class Memory(Store):
     """What ends with this process: the book of an attempt that nothing follows."""
@@ -137,7 +148,7 @@ def open_store(where: str) -> Store:
     scheme, found, _ = where.partition("://")
     if not found:
         return Folder(where)
-    if scheme == "file":
+    if scheme.lower() == "file":
         return Folder(where[len("file://") :])
     from gpuflow.runtime.remote import Remote
 

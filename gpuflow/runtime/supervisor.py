@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from gpuflow.runtime import budgets, identity, input_options, orphans, units
+from gpuflow.runtime import budgets, identity, input_options, orphans, units, waiting
 from gpuflow.runtime import child as children
 from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.child import say
@@ -49,7 +49,9 @@ if TYPE_CHECKING:
 def run(options: Options, environ: Mapping[str, str]) -> int:
     """One attempt, and with `--repeat` those that follow its failures here; the exit code of the last."""
     children.block_signals()
+    waiting.EXPECTED.seconds, waiting.EXPECTED.say = options.storage_timeout, say
     if options.gang is not None:
+        waiting.EXPECTED.other_ports = frozenset({options.gang_port})
         from gpuflow.runtime import gang_attempt
 
         return gang_attempt.run(options, environ)
@@ -263,8 +265,9 @@ class Attempt:
 
     def stopped(self) -> Ending:
         """Told to stop while the supervisor itself was at work."""
+        self._must_stop()  # the grace has begun
         if self._own_code is None:
-            return Ending(INTERRUPTED, "told to stop before the command ran", told=True)
+            return Ending(INTERRUPTED, "told to stop before the command ran", until=self._deadline(), told=True)
         because = f"told to stop after the command had ended with {self._own_code}, before its success could be stored"
         return Ending(INTERRUPTED, because, self._own_code, until=self._deadline(), told=True)
 
@@ -453,6 +456,10 @@ class Attempt:
             return False
         return self._own_code is None or time.monotonic() >= self._deadline()
 
+    def _is_too_late(self) -> bool:
+        """Whether the last words must be left unsaid: some of what the grace keeps for them is over too."""
+        return self._must_stop() and time.monotonic() >= self._deadline() + min(0.5, self.options.grace / 20)
+
     def _deadline(self) -> float:
         """Once told to stop: when the grace is over, less what the last words take."""
         grace: float = self.options.grace
@@ -462,13 +469,13 @@ class Attempt:
         """How long the end of an attempt is tried to be written. One that is missing reads as an interruption."""
         limit: float = self.options.storage_timeout
         if ending.until is not None:
-            return max(0.2, min(limit, ending.until - time.monotonic()))
+            return max(min(0.5, self.options.grace / 20), min(limit, ending.until - time.monotonic()))
         return min(5.0, limit) if ending.outcome == INTERRUPTED else limit
 
     def _best_effort(self, action: Any, seconds: float = 5.0) -> None:
         limit = Limit(min(seconds, self.options.storage_timeout))
         try:
-            persist(action, limit, lambda: self._must_stop() and self._own_code is not None)
+            persist(action, limit, self._is_too_late)
         except StorageError as refusal:
             say(f"storage failed: {refusal}")
 

@@ -12,12 +12,12 @@ import stat
 import threading
 import time
 
-from gpuflow.runtime import landing, records, snapshot
+from gpuflow.runtime import landing, records, snapshot, waiting
 from gpuflow.runtime.files import Shared, open_same
 from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import Corrupt, File, Manifest
 from gpuflow.runtime.snapshot import Changed, Item, Refused, Vanished, facts
-from gpuflow.runtime.store import CHUNK, StorageError, Store
+from gpuflow.runtime.store import CHUNK, BadName, StorageError, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Throttle:
     def pass_through(self, count: int) -> None:
         self.ask()
         self.progress(count)
+        waiting.moves(count)
         most = self.bandwidth()
         if most is None:
             return
@@ -59,6 +60,7 @@ class Throttle:
         while now < free and self.bandwidth() is not None:
             self.ask()
             self.progress(0)  # waiting of our own will is no standstill
+            waiting.moves(0)
             time.sleep(min(0.2, free - now))
             now = time.monotonic()
 
@@ -86,6 +88,11 @@ class Upload:
     def send(self, store: Store, throttle: Throttle) -> list[File]:
         """Put every file below the prefix and see that all arrived; what the manifest says about them."""
         missing = [item for item in self.items if item.is_file and item.relative not in self._arrived]
+        try:
+            for item in missing:
+                store.see_name(self._key(item))
+        except BadName as refusal:
+            raise Refused(str(refusal)) from None
         small = [item for item in missing if item.size < LARGE]
         for at in range(0, len(small), store.batch):
             batch = [(item, _Reader(item.path, throttle, item.facts)) for item in small[at : at + store.batch]]

@@ -9,6 +9,7 @@ supervisor is gone the input ends, and so does this process, whatever it is at.
     ["put", number, key, path]                       -> [number, size, sha256, mode, [inode, time, size]]
     ["get", number, key, path, size, sha256, mode]   -> [number, size, sha256]         below the open folder `top`
     on the way, every few megabytes                  -> [number, "moved", bytes]
+    what went over all connections, every second     -> [0, "moved", bytes]
     anything that was not done                       -> [number]
 """
 
@@ -21,8 +22,9 @@ import os
 import queue
 import sys
 import threading
+import time
 
-from gpuflow.runtime import landing
+from gpuflow.runtime import landing, waiting
 from gpuflow.runtime.files import open_same
 from gpuflow.runtime.http_connections import FromFile
 from gpuflow.runtime.records import File
@@ -41,7 +43,8 @@ _WHOLE = 16 << 20
 _HELD = 1 << 20
 """A file up to this size is held whole while it is sent."""
 _BUFFER = 512 << 10
-_TOLD_EVERY = 2 << 20
+_TOLD_EVERY, _TOLD_AFTER = 2 << 20, 1.0
+"""Bytes of one file; seconds, for all of them."""
 
 
 def main() -> int:
@@ -52,6 +55,7 @@ def main() -> int:
     worker = _Worker(Direct.told(told["direct"], credentials), told["top"], told["most"])
     for _ in range(told["threads"]):
         threading.Thread(target=worker.work, daemon=True).start()
+    threading.Thread(target=worker.tell_traffic, daemon=True).start()
     for line in source:
         order = json.loads(line)
         if order[0] == "sign":
@@ -82,6 +86,16 @@ class _Worker:
             except Exception:
                 answer = []
             self._say(number, *answer)
+
+    def tell_traffic(self) -> None:
+        """Of a slow link that moves: a file may take minutes."""
+        told = 0
+        while True:
+            time.sleep(_TOLD_AFTER)
+            counted = waiting.traffic(time.monotonic())
+            if counted > told:
+                self._say(0, "moved", counted - told)
+                told = counted
 
     def _say(self, number: int, *words: Any) -> None:
         line = json.dumps([number, *words]).encode() + b"\n"

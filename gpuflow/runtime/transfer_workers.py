@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 
-from gpuflow.runtime import cpus, this_program
+from gpuflow.runtime import cpus, this_program, waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,6 +72,9 @@ class Workers:
             left.put(_ENDED)
 
         running = [threading.Thread(target=work, args=(lane,), name="transfer", daemon=True) for lane in lanes]
+        turn = waiting.current()
+        if turn is not None:
+            turn.given_up.extend(lane.end for lane in lanes)
         try:
             for thread in running:
                 thread.start()
@@ -170,6 +173,9 @@ class _Lane:
                         _say(process, [what, number, f"{self._below}{key}", *words])
                 if held and process is not None:
                     which, *answer = _answer(process)
+                    if which == 0:
+                        waiting.moved_elsewhere(int(answer[1]))
+                        continue
                     if which not in held:
                         raise _Lost
                     if answer[:1] == ["moved"]:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuflow.runtime import book
+from gpuflow.runtime import remote as remotes
+from gpuflow.runtime.artifacts import Artifact, NotKept
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.remote import Remote
-from gpuflow.runtime.store import StorageError
+from gpuflow.runtime.retrying import Limit, persist
+from gpuflow.runtime.snapshot import stock
+from gpuflow.runtime.store import BadName, Refusal, StorageError
+from gpuflow.runtime.transfer import Refused, unthrottled
+from gpuflow.runtime.transfer import Upload as CheckpointUpload
 
 
 class Bucket:
@@ -250,3 +259,125 @@ def test_a_server_that_is_not_understood_is_left_to_the_driver() -> None:
     assert store._direct() is None
     store.put("k", [b"ab", b"c"], 3)
     assert b"".join(store.chunks("k")) == b"abc"
+
+
+# -- what is refused for good
+
+
+@pytest.mark.parametrize(("scheme", "longest"), [("s3", "é" * 511), ("gs", "é" * 511), ("az", "é" * 1022)])
+def test_a_name_that_no_store_takes_is_refused_before_it_is_sent(scheme: str, longest: str) -> None:
+    bucket = Honest()
+    store = remote(bucket, f"{scheme}://b/p")
+    store.write(longest, b"x")
+    with pytest.raises(BadName, match=r"is a name of 102[5-9]"):
+        persist(lambda: store.write(f"{longest}ab", b"x"), Limit(3600))
+    assert len(bucket.objects) == 1
+
+
+def deep(tmp_path: Path) -> Path:
+    """A folder with a file that lies too deep for a store."""
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "a").write_text("x")
+    below = tmp_path / "m" / "/".join(["d" * 200] * 6)
+    below.mkdir(parents=True)
+    (below / "file").write_text("x")
+    return tmp_path / "m"
+
+
+def test_an_output_that_lies_too_deep_is_named_before_anything_of_it_is_sent(tmp_path: Path) -> None:
+    bucket = Honest()
+    ledger = Ledger(remote(Honest()), "p/r/s")
+    ledger.claim(ledger.history())
+    with pytest.raises(NotKept, match=r"/file: s3://b/one/files/.* is a name of 12\d\d bytes"):
+        Artifact(ledger, remote(bucket), "one", str(deep(tmp_path)), lambda _: None).keep()
+    assert not bucket.objects
+
+
+def test_a_checkpoint_that_lies_too_deep_is_refused_before_anything_of_it_is_sent(tmp_path: Path) -> None:
+    bucket = Honest()
+    upload = CheckpointUpload("one", stock(str(deep(tmp_path))))
+    with pytest.raises(Refused, match="is a name of"):
+        upload.send(remote(bucket), unthrottled(lambda: True))
+    assert not bucket.objects
+
+
+class Refusing(Honest):
+    """A server that says no in its own words."""
+
+    def __init__(self, refusal: Exception) -> None:
+        super().__init__()
+        self.refusal, self.tries = refusal, 0
+
+    def pipe_file(self, path: str, value: bytes, **_: Any) -> None:  # type: ignore[override]  # never done
+        self.tries += 1
+        raise self.refusal
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind", "words"),
+    [
+        (
+            OSError(errno.ENAMETOOLONG, "KeyTooLongError"),
+            BadName,
+            "s3://b/k: the store says that this name is too long",
+        ),
+        (FileNotFoundError("The specified bucket does not exist"), Refusal, "there is no bucket s3://b; make it"),
+    ],
+)
+def test_what_a_server_refuses_for_good_is_asked_once(refusal: Exception, kind: type[Exception], words: str) -> None:
+    bucket = Refusing(refusal)
+    with pytest.raises(kind, match=words):
+        persist(lambda: remote(bucket).write("k", b"x"), Limit(3600))
+    assert bucket.tries == 1
+
+
+def test_a_scheme_in_capitals_is_the_same_scheme() -> None:
+    assert Remote("S3://b/p", Honest()).url("k") == "s3://b/p/k"
+
+
+# -- large objects
+
+
+class Parts(Amazon):
+    """Counts the parts that it holds at a time; the first time it is asked for one it has no time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = self.refused = 0
+        self.lock = threading.Lock()
+        self.parts: dict[int, bytes] = {}
+
+    def call_s3(self, method: str, **named: Any) -> dict[str, Any]:
+        if method == "create_multipart_upload":
+            return {"UploadId": "u"}
+        if method == "complete_multipart_upload":
+            self.objects["b/k"] = b"".join(self.parts[part["PartNumber"]] for part in named["MultipartUpload"]["Parts"])
+            return {}
+        assert method == "upload_part"
+        if not self.refused:
+            self.refused = 1
+            slow = OSError("Please reduce your request rate.")
+            slow.response = {"Error": {"Code": "SlowDown"}, "ResponseMetadata": {"HTTPStatusCode": 503}}  # type: ignore[attr-defined]
+            raise slow
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        self.parts[named["PartNumber"]] = named["Body"]
+        time.sleep(0.01)
+        with self.lock:
+            self.now -= 1
+        return {"ETag": "e"}
+
+
+@pytest.mark.parametrize(("room", "most"), [((2 << 20) - 1, 1), ((4 << 20) - 1, 2), (1 << 30, 3)])
+def test_of_an_object_whose_parts_are_huge_fewer_travel_at_a_time(
+    room: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remotes, "_WHOLE", 1000)
+    monkeypatch.setattr(remotes, "_ONE", room)
+    bucket, data = Parts(), bytes(range(256)) * (6 << 12)
+    store = remote(bucket)
+    store.put("k", [data[at : at + 300_000] for at in range(0, len(data), 300_000)], len(data))
+    assert bucket.objects["b/k"] == data
+    assert bucket.most <= most
+    assert bucket.refused == 1

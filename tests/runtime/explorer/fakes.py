@@ -231,6 +231,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "stop_is_pending": lambda: me().stop_is_pending(),
     "oom_kills": lambda: 0,
     "working_set": lambda: None,
+    "attend": lambda action, *_, **__: action(),
 }
 """Functions that are replaced wherever a module has them."""
 
