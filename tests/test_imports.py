@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("printable",),
     ("version", "codes", "errors", "alert", "runtime"),
     (
+        "work",
         "collector",
         "by_type",
         "same",

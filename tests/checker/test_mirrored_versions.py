@@ -15,7 +15,7 @@ OWN = {
     "kubernetes/admission": {"__init__", "answer", "decision", "recall", "security_view"},
     "checker/kueue": {"__init__", "amounts", "answer", "configuration", "queues", "reservations", "snapshot"},
     "checker/dra": {"__init__", "answer", "asks", "inventory", "objects", "plan", "survey", "turns"},
-    "checker/dra/cel": {"__init__", "tokens"},
+    "checker/dra/cel": {"__init__", "patterns", "tokens"},
     "checker/nodes": {
         "__init__",
         "capacity",
