@@ -67,10 +67,9 @@ class Document:
         if self.kind in CLUSTER_WIDE:
             return None
         if self.group == AIRFLOW:
-            made = [each for each in self.tree.get("tasks") or () if each.get("makes")]
-            spaces = {each.get("namespace") for each in made}
-            (only,) = spaces if len(spaces) == 1 else (None,)
-            return None if only is None or "{{" in only else str(only)
+            spaces = {str(each["namespace"]) for each in self.tree.get("tasks") or () if each.get("namespace")}
+            (only,) = spaces if len(spaces) == 1 else ("{{",)
+            return None if "{{" in only else only
         named = _map(self.tree.get("metadata")).get("namespace")
         return named if isinstance(named, str) and named else None
 
@@ -78,8 +77,9 @@ class Document:
     def namespace_where(self) -> Where:
         """Where it names its namespace."""
         if self.group == AIRFLOW:
-            line = next((each["line"] for each in self.tree.get("tasks") or () if each.get("namespace")), [1, 1])
-            return Where(self.file, line[0], line[1])
+            tasks = (each.get("line") for each in self.tree.get("tasks") or () if each.get("namespace"))
+            line, column = next(tasks, None) or self.tree.get("line") or (1, 1)
+            return Where(self.file, line, column)
         return self.where("metadata", "namespace")
 
     def where(self, *path: str | int, key: bool = False) -> Where:

@@ -185,6 +185,18 @@ def test_a_check_counts_the_pods_in_the_namespace_that_is_checked(demands: dict[
     }  # fmt: skip
 
 
+def test_a_dag_is_checked_where_its_tasks_run_and_on_airflow(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    (tmp_path / "quota.yaml").write_text(QUOTA)
+    file = tmp_path / "dag.py"
+    file.write_text(f"{HEAD}with DAG('d'):\n    pod('a', 1, namespace='team')\n    pod('b', 1)\n")
+    words = ("--allow-python", "--airflow-python", sys.executable, "--cluster", tmp_path)
+    report = gpuflow("check", file, *words, "--format", "json").data
+    assert (report["namespace"], report["engine"], report["verdict"]) == ("team", "airflow", "always")
+    answer = gpuflow("check", file, *words, "--namespace", "other")
+    assert answer.code == 2 and "dag.py:" in answer.err
+    assert 'GF745 DAG d names the namespace "team", and --namespace says "other"' in answer.err
+
+
 def test_pods_carry_what_the_operator_would_send(demands: dict[str, Demand]) -> None:
     pod = demands["full_pod"].steps[0].pod
     assert [each["name"] for each in pod["spec"]["containers"]] == ["base", "side"]
