@@ -468,8 +468,9 @@ class Attempt:
     def _time_for_the_end(self, ending: Ending) -> float:
         """How long the end of an attempt is tried to be written. One that is missing reads as an interruption."""
         limit: float = self.options.storage_timeout
+        least: float = min(0.5, self.options.grace / 20)
         if ending.until is not None:
-            return max(min(0.5, self.options.grace / 20), min(limit, ending.until - time.monotonic()))
+            return max(least, min(limit, ending.until - time.monotonic()))
         return min(5.0, limit) if ending.outcome == INTERRUPTED else limit
 
     def _best_effort(self, action: Any, seconds: float = 5.0) -> None:
