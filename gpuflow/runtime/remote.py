@@ -14,7 +14,7 @@ from gpuflow.runtime.s3_direct import LATE, NotDone
 from gpuflow.runtime.s3_learning import learned
 from gpuflow.runtime.store import CHUNK, BadName, Refusal, StorageError, Store, is_no_manifest
 from gpuflow.runtime.transfer_workers import Order, Workers
-from gpuflow.runtime.waiting import watched, watched_stream
+from gpuflow.runtime.waiting import Late, watched, watched_stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class Remote(Store):
                 return found
             except NotDone as refusal:
                 if refusal.silent:
-                    raise StorageError(str(refusal)) from refusal
+                    raise Late(str(refusal)) from refusal
         return by_driver()
 
     @watched_stream
@@ -236,7 +236,7 @@ class Remote(Store):
             except (NotDone, OSError) as refusal:
                 # Else the driver goes on from there, or says why not.
                 if getattr(refusal, "silent", isinstance(refusal, LATE)):
-                    raise StorageError(f"{self.url(key)}: no answer in time") from refusal
+                    raise Late(f"{self.url(key)}: no answer in time") from refusal
         yield from self._driver_chunks(key, count, tags)
 
     def _driver_chunks(self, key: str, begin: int, tags: list[str | None]) -> Iterator[bytes]:
@@ -387,6 +387,8 @@ class Remote(Store):
             yield
         except BadName as refusal:
             raise BadName(f"{where}: {refusal}") from refusal
+        except Late as refusal:
+            raise Late(f"{where}: {refusal}") from refusal
         except FileNotFoundError as refusal:
             raise StorageError(f"{where} cannot be written: {refusal}") from refusal
 
@@ -432,7 +434,8 @@ class Remote(Store):
             raise BadName(f"the store says that this name is too long: {refusal}") from refusal
         if any(word in text for word in ("PreconditionFailed", "ConditionNotMet", "BlobAlreadyExists", "(412)")):
             raise FileExistsError(str(refusal)) from refusal
-        raise StorageError(f"{type(refusal).__name__}: {refusal}{self._way_out(refusal)}") from refusal
+        kind = Late if "Timeout" in type(refusal).__name__ else StorageError
+        raise kind(f"{type(refusal).__name__}: {refusal}{self._way_out(refusal)}") from refusal
 
     def _way_out(self, refusal: Exception) -> str:
         if self._speaks_s3 and "CERTIFICATE_VERIFY_FAILED" in str(refusal):

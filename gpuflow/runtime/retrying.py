@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from gpuflow.runtime.store import Refusal, StorageError
-from gpuflow.runtime.waiting import EXPECTED, Lines, Silent, attend
+from gpuflow.runtime.waiting import EXPECTED, Late, Lines, Silent, attend
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,8 +103,9 @@ def persist(
                 limit.progress()
             return done
         except StorageError as refusal:
-            if limit is not None and limit.has_gained(settled()):
-                wait = first_wait
+            if limit is not None:
+                limit.ended_in_silence = limit.ended_in_silence or isinstance(refusal, Late)
+                wait = first_wait if limit.has_gained(settled()) else wait
             over = limit.is_over(wait) if limit is not None else time.monotonic() + wait >= began + seconds
             if give_up() or over or isinstance(refusal, (Silent, Refusal)):
                 raise

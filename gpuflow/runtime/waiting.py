@@ -56,6 +56,10 @@ class Silent(StorageError):
     """Nothing moved for as long as storage may fail."""
 
 
+class Late(StorageError):
+    """A connection was given up on which nothing came. A new one may do better."""
+
+
 class Expected:
     """What holds for calls that nobody waits for in another way."""
 
