@@ -301,14 +301,14 @@ def main() -> int:
     tally: collections.Counter[str] = collections.Counter(state["tally"])
     numbers = range(state["cases"], wanted.count)
     with multiprocessing.Pool(wanted.jobs) as pool:
-        for number, (case, how, faults) in enumerate(
+        for number, (name, how, faults) in enumerate(
             pool.imap(judged, ((n, wanted.seed) for n in numbers)), numbers.start
         ):
             tally[how] += 1
             for fault in faults:
                 tally[fault.partition(":")[0].partition(" (")[0]] += 1
-                state["faults"].append(f"{case}: {fault}")
-                print(f"{case}: {fault}", file=sys.stderr, flush=True)
+                state["faults"].append(f"{name}: {fault}")
+                print(f"{name}: {fault}", file=sys.stderr, flush=True)
             state.update(cases=number + 1, tally=tally)
             progress.write_text(json.dumps(state))
     sums = ", ".join(f"{tally[what]} {what}" for what in sorted(tally) if what.startswith("exit code"))
