@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 _FIRST = """\
 import sys
 
+if __name__ == "__main__" and sys.version_info >= (3, 8):
+    import _signal
+
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGTERM, _signal.SIGINT))
 if sys.version_info < (3, 8):
     import os
 
-    said = "gpuflow-run: %s is Python %d.%d, and 3.8 or newer is needed: install one in the image" % (
-        (sys.executable,) + tuple(sys.version_info[:2])
-    )
+    said = "gpuflow-run: %s is Python %d.%d, and 3.8 or newer is needed: " % ((sys.executable,) + sys.version_info[:2])
+    said += "install one in the image, and name it as runtime.python in the site"
     if __name__ != "__main__":
         raise ImportError(said)
     words = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
@@ -47,10 +50,6 @@ if sys.version_info < (3, 8):
         except (IOError, OSError):
             pass
     sys.exit(79)
-if __name__ == "__main__":
-    import _signal
-
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGTERM, _signal.SIGINT))
 """
 """What older Pythons read too, 2.7 among them: none of the words above is newer, and `MODULES` is only text."""
 ANNOTATION = "gpuflow.dev/runtime-digest"
