@@ -53,7 +53,7 @@ def test_one_manifest_is_a_cluster(pipeline: Path) -> None:
         (lambda p: gpuflow.compile(p, "airflow", pools=3), "pools is a int; it must be bool"),
         (lambda p: gpuflow.compile(p, "airflow", standalone="no"), "standalone is a str; it must be bool"),
         (lambda p: gpuflow.demand(gpuflow.demand(p)), "pipeline is a Demand"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
-        (lambda p: gpuflow.demand(p, engine=None), "engine is a NoneType"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
+        (lambda p: gpuflow.demand(p, engine=5), "engine is a int"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
         (lambda p: gpuflow.check(None, [NAMESPACE]), "pipeline is a NoneType"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
         (lambda p: gpuflow.check(p, None, namespace="a"), "cluster is a NoneType"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
         (lambda p: gpuflow.check(p, [], namespace="a", runs="2"), "runs is a str"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options

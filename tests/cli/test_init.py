@@ -18,6 +18,7 @@ from gpuflow.cli.init import FOLDERS
 from gpuflow.cli.origin import Origin, _sound, origin
 from gpuflow.targets import TARGETS
 from tests.cli.commands import Gpuflow
+from tests.conftest import ROOT
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
 
@@ -147,3 +148,12 @@ def test_an_address_needs_no_quotes_in_yaml_or_in_a_shell(text: str, before: str
         assert not set(found.url) & set(" \t\n\r\"'`$\\;&|<>(){}*?!#,")
         assert yaml.safe_load(f'a: "{found.url}"') == {"a": found.url}
     assert _sound("https://git.example.com/a.git", text) is None or len(text) in (40, 64)
+
+
+def test_the_guides_do_to_what_init_wrote_what_its_ci_does(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    """A namespace in one command and another in the site would make the compiled file stale."""
+    assert gpuflow("init", tmp_path, "--engine", "airflow").code == 0
+    guide = (ROOT / "docs" / "guides" / "airflow.md").read_text()
+    commands = re.findall(r"^\$ gpuflow (compile pipeline\.yaml --site site\.yaml .*)$", guide, re.MULTILINE)[:2]
+    ci = (tmp_path / ".github" / "workflows" / "gpuflow.yaml").read_text()
+    assert len(commands) == 2 and "--namespace" not in " ".join(commands) + ci
