@@ -17,6 +17,11 @@ PAGES = {
     "first-hour-findings": [f"F{number}" for number in range(1, 9)],
     "kubeflow-findings": [f"K{number}" for number in range(1, 16)],
     "airflow-findings": [f"A{number}" for number in range(1, 33)],
+    "second-review": [
+        *(f"N{number}" for number in (*range(1, 12), 13)),
+        *(f"R{number}" for number in (*range(1, 9), 11, 12)),
+        *("A1", "A2", "C2", "C3", "C4", "C5", "C7", "G1", "G3", "K0", "L1", "L2", "L3", "L4", "L5", "T11"),
+    ],
     "checker-findings": [
         *(f"{letter}{number}" for letter, last in LETTERS.items() for number in range(1, last + 1)),
     ],

@@ -33,6 +33,13 @@ def test_the_page_is_what_the_sources_say(pages: Any) -> None:
     assert pages.page().rstrip() in text, "run make docs"
 
 
+def test_every_generated_page_is_what_the_sources_say() -> None:
+    answer = subprocess.run(
+        [sys.executable, str(DOCS / "generate.py"), "--check"], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
 def test_a_shell_completes_the_names_of_airflow_without_airflow() -> None:
     code = (
         "import sys, gpuflow.airflow, rlcompleter\n"
