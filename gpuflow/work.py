@@ -15,18 +15,16 @@ from contextvars import ContextVar
 from typing import Final
 
 MOST: Final[Mapping[str, int]] = {
-    "moments": 4_000_000,  # arcs of graphs, to find the worst moments of steps that depend on each other
-    "places": 2_000_000,  # loads of nodes and flavors, to find how pods can be in each other's way
+    "moments": 2_000_000,  # arcs of graphs, to find the worst moments of steps that depend on each other
+    "places": 1_400_000,  # loads of nodes and flavors, to find how pods can be in each other's way
     "devices": 2_000_000,  # devices that claims are held against
     "patterns": 4_000_000,  # characters times states of regular expressions
-    "flavors": 2_000_000,  # flavors that workloads of a queue are held against
 }
 TOO_LARGE: Final[Mapping[str, str]] = {
     "moments": "the exact worst moment of a graph with so many steps and edges takes too long to work out",
-    "places": "how so many different pods and nodes can be in each other's way takes too long to work out",
+    "places": "how so many different pods, nodes and flavors can be in each other's way takes too long to work out",
     "devices": "the search for devices takes too many steps",
     "patterns": "a pattern that takes too many steps on the values of so many devices",
-    "flavors": "how so many workloads, queues and flavors can be in each other's way takes too long to work out",
 }
 """Why something is unknown when a part is used up."""
 
@@ -100,6 +98,11 @@ def is_half_used(part: str) -> bool:
     """Whether what is left must do for what matters more."""
     allowance = _current.get()
     return allowance is not None and 2 * allowance.left[part] < allowance.most[part]
+
+
+def may_advise() -> bool:
+    """Whether the verdicts of a check took so little that advice may be looked for as well."""
+    return not any(map(is_half_used, MOST))
 
 
 def current() -> Allowance | None:

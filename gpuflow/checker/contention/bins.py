@@ -111,7 +111,7 @@ class _Columns:
         """What it costs at least to close each bin, by these weights; `beyond` where nothing does."""
         costs = []
         for name, spans in self.spans.items():
-            spend("places", len(spans) + len(self.counts) // 8)
+            spend("places", 8 + len(spans) + len(self.counts) // 8)
             cover = self._cover(name, factors)
             priced = {free: beyond if (cost := cover.least(*span)) is None else cost for free, span in spans.items()}
             costs.append([priced[free] for free in self.free[name]])

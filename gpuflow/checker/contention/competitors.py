@@ -34,6 +34,7 @@ class Competitors:
         self._peak_loads: dict[tuple[str, int | None], PeakLoad] = {}
         self._totals: dict[str, int | None] = {}
         self._others: dict[PendingRequests, Others] = {}
+        self._concurrent_with: dict[frozenset[str], Competitors] = {}
 
     @cached_property
     def others(self) -> Others:
@@ -69,11 +70,13 @@ class Competitors:
 
     def concurrent_with(self, steps: frozenset[str]) -> Competitors:
         """What of it belongs to these steps."""
-        return Competitors(
-            Competitor(tuple(step for step in each.steps if step in steps), each.amounts, each.pods)
-            for each in self.members
-            if not steps.isdisjoint(each.steps)
-        )
+        if steps not in self._concurrent_with:
+            self._concurrent_with[steps] = Competitors(
+                Competitor(tuple(step for step in each.steps if step in steps), each.amounts, each.pods)
+                for each in self.members
+                if not steps.isdisjoint(each.steps)
+            )
+        return self._concurrent_with[steps]
 
     def _load(self, key: str) -> Load:
         """What a copy of each step weighs."""

@@ -99,6 +99,7 @@ class Concurrency:
         self._reached: dict[Load, int] = {}
         self._totals: dict[tuple[str, ...], int | None] = {}
         self._neighbors: dict[frozenset[str], frozenset[str]] = {}
+        self._concurrent: dict[frozenset[str], frozenset[str]] = {}
 
     def capped(self, cap: int) -> Concurrency:
         """The same steps with at most so many pods alive at once."""
@@ -174,7 +175,9 @@ class Concurrency:
         """The steps that may be alive together with one of these, themselves included."""
         if len(names) > MOST_ASKED or len(self.pods) > MOST_COMPARED:
             return frozenset(self.pods)
-        return names | frozenset(other for name in names for other in self._concurrent_with(name))
+        if names not in self._concurrent:
+            self._concurrent[names] = names | self.neighbors(names)
+        return self._concurrent[names]
 
     def neighbors(self, names: frozenset[str]) -> frozenset[str]:
         """The steps that may be alive together with one of these; themselves only if they have several copies."""

@@ -12,6 +12,7 @@ from gpuflow.checker.report import safe_parallelism
 from gpuflow.demands import Demand
 from gpuflow.engines import facts_of
 from gpuflow.errors import Finding
+from gpuflow.work import may_advise
 
 UNBOUNDED: Final = "GF514"
 """A fan-out of unknown size: the one reason for *unknown* that a cap removes."""
@@ -46,7 +47,7 @@ def proved_parallel(whole: Outcome, demand: Demand, trials: Trials) -> int | Non
     What the lines of the report allow is tried first: with more, one of them runs out. No cap is proposed that is
     smaller than a gang, since the gang could not start.
     """
-    if not facts_of(demand.engine).keeps_parallel:
+    if not facts_of(demand.engine).keeps_parallel or not may_advise():
         return None
     concurrency = Concurrency(demand)
     low, candidate = concurrency.largest_gang, safe_parallelism(whole.scopes)

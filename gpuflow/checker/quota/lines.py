@@ -18,6 +18,7 @@ from gpuflow.demands.peaks import Usage, tree_of
 from gpuflow.graph import safe_parallel
 from gpuflow.kubernetes.admission import Admission, Quota
 from gpuflow.quantity import Quantity
+from gpuflow.work import may_advise
 
 Charges = Mapping[str, Mapping[str, Quantity]]
 """What one copy of each step costs, all its pods together, by quota key."""
@@ -163,6 +164,7 @@ def _limit_line(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alon
         # Of a bound that is above what is free, only what is reached can show that a step may wait.
         verdict = "may-queue" if bound.reached is None or used + bound.reached * runs > hard else "unknown"
     safe = None
-    if verdict != "always" and used is not None and runs == 1 and tree is not None and not key.startswith("count/"):
+    asks = verdict != "always" and runs == 1 and may_advise()
+    if asks and used is not None and tree is not None and not key.startswith("count/"):
         safe = safe_parallel(tree, _counted(key), (hard - used).milli)
     return LimitLine("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)

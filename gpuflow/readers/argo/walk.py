@@ -38,9 +38,9 @@ from gpuflow.readers.frame import Library, Options
 
 DEEPEST: Final = 40
 """Templates inside templates. Argo itself gives up at 100."""
-MOST_STEPS: Final = 50_000
+MOST_STEPS: Final = 20_000
 """Steps that are read of one workflow; templates that call others twice could make any number."""
-MOST_CALLS: Final = 200_000
+MOST_CALLS: Final = 50_000
 WRITTEN_OUT: Final = 1_000
 """Items of a loop that are read one by one, where what they ask for depends on the item."""
 GIVEN: Final = "workflow.parameters."

@@ -178,7 +178,7 @@ def test_templates_that_call_others_twice_end_in_bounded_time() -> None:
     found = active[0].demand(Options(SITE))
     assert isinstance(found, Demand)
     assert found.peak["pods"].bound == "unknown"
-    assert "more than 50,000 steps" in (found.peak["pods"].because or "")
+    assert "more than 20,000 steps" in (found.peak["pods"].because or "")
 
 
 def test_a_chain_of_templates_deeper_than_is_read_is_unknown() -> None:

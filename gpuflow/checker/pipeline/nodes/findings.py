@@ -84,6 +84,7 @@ def node_outcome(
             findings.append(_lost(demand, pod_group, lost))
     reports = _pools(node_verdicts, is_trial=trials is None)
     findings += [finding for pool in reports for finding in _waits(demand, node_verdicts, pool)]
+    findings += _undecided(demand, reports)
     findings += _unweighed(demand, node_verdicts)
     findings += _unseen_devices(demand, node_verdicts)
     findings += _gangs(demand, node_verdicts)
@@ -274,14 +275,6 @@ def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Ite
         pod_group = node_verdict.request.pod_group
         if node_verdict.verdict == "may-queue":
             waits.setdefault(_wait(node_verdicts, pool, node_verdict), []).append(pod_group)
-        elif node_verdict.verdict == "unknown" and node_verdict.decision:
-            yield Finding(
-                "GF514",
-                f"it is unknown whether nodes always have room for {_who(pod_group)}: {node_verdict.decision.because}",
-                where_of(demand, pod_group.steps[0]),
-                bounding(demand, "the fan-out"),
-                severity="warning",
-            )
     for wait, pod_groups in waits.items():
         hints = [waiting(demand, "nodes", (step for each in pod_groups for step in each.steps))]
         if wait.pieces is not None:
@@ -296,6 +289,23 @@ def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Ite
             "\n".join(hints),
             severity="warning",
             kubernetes=wait.kubernetes,
+        )
+
+
+def _undecided(demand: Demand, reports: Iterable[PoolReport]) -> Iterator[Finding]:
+    """Why it is not known whether pods are always placed at once: each reason once."""
+    undecided: dict[str | None, dict[PodGroup, None]] = {}
+    for each in (member for pool in reports for member in pool.members):
+        if each.verdict == "unknown" and each.decision:
+            undecided.setdefault(each.decision.because, {})[each.request.pod_group] = None
+    for because, pod_groups in undecided.items():
+        many = f" ({len(pod_groups)} different pods)" if len(pod_groups) > 1 else ""
+        yield Finding(
+            "GF514",
+            f"it is unknown whether nodes always have room for {_who(*pod_groups)}{many}: {because}",
+            where_of(demand, next(iter(pod_groups)).steps[0]),
+            bounding(demand, "the fan-out"),
+            severity="warning",
         )
 
 

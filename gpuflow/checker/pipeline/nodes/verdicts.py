@@ -28,7 +28,7 @@ from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import Verdict
-from gpuflow.work import limited_advice
+from gpuflow.work import limited_advice, may_advise
 
 PODS: Final = "pods"
 
@@ -140,7 +140,7 @@ class NodeVerdicts:
 
     def safe_parallelism(self, verdicts: Iterable[NodeVerdict]) -> int | None:
         """The largest cap on live pods with which all of these always find room at once."""
-        if self.runs != 1 or any(each.decision is None for each in verdicts):
+        if self.runs != 1 or not may_advise() or any(each.decision is None for each in verdicts):
             return None
         requests = [each.request for each in verdicts]
         with limited_advice():

@@ -27,6 +27,7 @@ def queue_outcome(demand: Demand, queue_verdicts: QueueVerdicts, *, is_trial: bo
     safe = {name: queue_verdicts.safe_parallelism(name) for name in contended}
     for each in queue_verdicts.all:
         findings += _findings(demand, queue_verdicts, each)
+    findings += _undecided(demand, queue_verdicts)
     findings += _own_blockers(demand, queue_verdicts)
     findings += own_evictors(demand, queue_verdicts)
     findings += held_up(demand, queue_verdicts)
@@ -123,8 +124,29 @@ def _findings(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict)
             severity="warning",
             kubernetes=found.message,
         )
-    elif each.decision.verdict != "always":
+    elif each.decision.verdict == "may-queue":
         yield _wait(demand, queue_verdicts, each, hint)
+
+
+def _undecided(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
+    """Why it is not known whether a queue always has quota: each reason once."""
+    undecided: dict[tuple[str, str | None], list[PodGroup]] = {}
+    for each in queue_verdicts.all:
+        is_told = each.unknown or each.lacks_place or (each.ahead and each.ahead.is_forever)
+        if each.decision and each.decision.verdict == "unknown" and not is_told:
+            undecided.setdefault((each.request.queue, each.decision.because), []).append(each.request.pod_group)
+    for (queue, because), pod_groups in undecided.items():
+        who, many = _who(pod_groups[0]), ""
+        if len(pod_groups) > 1:
+            who = listed([step for each in pod_groups if not each.is_driver for step in each.steps])
+            many = f" ({len(pod_groups)} different pods)"
+        yield Finding(
+            "GF514",
+            f"it is unknown whether queue {queue} always has quota for {who}{many}: {because}",
+            where_of(demand, pod_groups[0].steps[0]),
+            bounding(demand, "the fan-out"),
+            severity="warning",
+        )
 
 
 def _never(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest) -> Finding:
@@ -160,14 +182,6 @@ def _wait(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, hin
         where_of(demand, request.pod_group.steps[0]),
         request.cluster_queue.name,
     )
-    if decision.verdict == "unknown":
-        return Finding(
-            "GF514",
-            f"it is unknown whether queue {request.queue} always has quota for {who}: {decision.because}",
-            where,
-            bounding(demand, "the fan-out"),
-            severity="warning",
-        )
     if decision.pending:
         return Finding(
             "GF524",

@@ -31,6 +31,8 @@ MOST_ASSIGNMENTS: Final = 64
 
 CompetitorsOf = Callable[["QueueRequest", tuple[str, ...]], Competitors]
 """Which pods may be charged for some flavors in the cohort tree of a request's ClusterQueue."""
+HasLimits = Callable[[QuotaNode, tuple[str, ...]], bool]
+"""Whether limits below a root cohort make some quota of these flavors one that not all queues can have."""
 PendingBelow = Callable[[QuotaNode, tuple[str, ...]], PendingRequests | None]
 """Who waits in the queues below a node of the tree, and may be charged for some flavors first."""
 
@@ -133,6 +135,7 @@ def contention_of(
     request: QueueRequest,
     group: GroupRequest,
     competitors: CompetitorsOf,
+    limited: HasLimits,
     pending_below: PendingBelow = no_pending,
     *,
     first: bool = False,
@@ -154,14 +157,14 @@ def contention_of(
         competitors(request, flavors),
         COUNT,
         pending=pending,
-        reaches_outside=own_quota_only or _has_limits(kueue, request, flavors),
+        reaches_outside=own_quota_only or limited(root_of(kueue, request), flavors),
     )
 
 
-def _has_limits(kueue: Kueue, request: QueueRequest, flavors: tuple[str, ...]) -> bool:
+def has_limits(kueue: Kueue, root: QuotaNode, flavors: tuple[str, ...]) -> bool:
     """Whether a limit on borrowing or lending makes some quota of these flavors one that not all queues can have."""
-    root = root_of(kueue, request)
-    below = {each for node in kueue.snapshot.nodes.values() for each in node.path() if node.path()[-1] is root}
+    paths = (node.path() for node in kueue.snapshot.nodes.values())
+    below = {each for path in paths if path[-1] is root for each in path}
     return any(
         quota.borrowing is not None or quota.lending is not None
         for node in below

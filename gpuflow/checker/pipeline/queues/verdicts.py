@@ -26,6 +26,7 @@ from gpuflow.checker.pipeline.queues.requests import (
     competitors_of,
     contention_of,
     flavor_assignments,
+    has_limits,
     no_pending,
     queue_request,
     root_of,
@@ -33,7 +34,7 @@ from gpuflow.checker.pipeline.queues.requests import (
 from gpuflow.checker.pipeline.queues.setup import Inactive, Setup
 from gpuflow.checker.report import Verdict, worst
 from gpuflow.errors import did_you_mean
-from gpuflow.work import limited_advice
+from gpuflow.work import limited_advice, may_advise
 
 SEEN_IN_QUEUES: Final = (
     "Stopped",
@@ -89,6 +90,9 @@ class QueueVerdicts:
                 self.requests.append(queue_request(self.kueue, pod_group, queue, setup.workload(pod_group, queue)))
         self._request_of = {request.pod_group: request for request in self.requests}
         self._competitors: dict[tuple[QuotaNode, tuple[str, ...]], Competitors] = {}
+        self._same_competitors: dict[object, Competitors] = {}
+        """Most flavors and cohorts have the same ones, and what is found about them is kept with them."""
+        self._limits: dict[tuple[QuotaNode, tuple[str, ...]], bool] = {}
         self._charged: dict[tuple[QuotaNode, FlavorResource, QuotaNode, int | None], int | None] = {}
         self._pending_workloads = self._pending_by_queue()
         self.pending = PendingWorkloads(self.kueue, self._pending_workloads)
@@ -102,7 +106,7 @@ class QueueVerdicts:
     def safe_parallelism(self, name: str) -> int | None:
         """The largest cap on live pods with which everything in a ClusterQueue is always admitted at once."""
         own = [each for each in self.all if each.request.cluster_queue and each.request.cluster_queue.name == name]
-        if self.runs != 1 or any(each.decision is None or each.ahead for each in own):
+        if self.runs != 1 or not may_advise() or any(each.decision is None or each.ahead for each in own):
             return None
         requests = [each.request for each in own if each.verdict != "always"]
         with limited_advice():
@@ -122,8 +126,16 @@ class QueueVerdicts:
         """All that may be charged for these flavors in the queues below a node."""
         key = top, flavors
         if key not in self._competitors:
-            self._competitors[key] = competitors_of(self.kueue, top, flavors, self.requests)
+            found = competitors_of(self.kueue, top, flavors, self.requests)
+            same = tuple((each.steps, tuple(each.amounts.items())) for each in found.members)
+            self._competitors[key] = self._same_competitors.setdefault(same, found)
         return self._competitors[key]
+
+    def _has_limits(self, root: QuotaNode, flavors: tuple[str, ...]) -> bool:
+        key = root, flavors
+        if key not in self._limits:
+            self._limits[key] = has_limits(self.kueue, root, flavors)
+        return self._limits[key]
 
     def _most_charged(
         self, top: QuotaNode, key: FlavorResource, own: QuotaNode, concurrency: Concurrency
@@ -229,7 +241,9 @@ class QueueVerdicts:
         Where the first always has room, no other is looked at."""
         if len(group.flavors) > 1:
             first = decide(
-                contention_of(self.kueue, request, group, self.competitors, pending_below, first=True),
+                contention_of(
+                    self.kueue, request, group, self.competitors, self._has_limits, pending_below, first=True
+                ),
                 concurrency,
                 self.runs,
             )
@@ -239,7 +253,9 @@ class QueueVerdicts:
             if group.stops_when_borrowing and self._has_headroom(request, alone, concurrency, pending_below):
                 return Decision("always"), group.flavors[:1]
         answer = decide(
-            contention_of(self.kueue, request, group, self.competitors, pending_below), concurrency, self.runs
+            contention_of(self.kueue, request, group, self.competitors, self._has_limits, pending_below),
+            concurrency,
+            self.runs,
         )
         if answer.verdict != "always" and self._has_headroom(request, group, concurrency, pending_below):
             answer = Decision("always")
