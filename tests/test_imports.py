@@ -18,9 +18,8 @@ from tests.conftest import ROOT
 PACKAGE = ROOT / "gpuflow"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("printable",),
-    ("version", "codes", "errors", "alert", "runtime"),
+    ("version", "codes", "errors", "alert", "work", "runtime"),
     (
-        "work",
         "collector",
         "by_type",
         "same",

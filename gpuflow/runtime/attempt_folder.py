@@ -136,7 +136,7 @@ def of_program(environ: Mapping[str, str], hidden: str) -> AttemptFolder:
     """The program's attempt folder: the one it was told, or one at its desk in `<checkpoint directory>/.gpuflow`."""
     stop = environ.get(VARIABLE)
     path = os.path.dirname(stop) if stop else os.path.join(hidden, DESK)
-    own = os.path.abspath(path).startswith(f"{hidden}/")
+    own = bool(hidden) and os.path.abspath(path).startswith(f"{hidden}/")
     return AttemptFolder(os.path.abspath(path), Shared(os.path.dirname(hidden)) if own else None)
 
 

@@ -41,7 +41,9 @@ def in_parallel(action: Callable[[Any], None], items: Iterable[Any], streams: in
 
     # Each in a copy of the context: whoever waits for us waits for them.
     runs = [contextvars.copy_context().run for _ in range(streams)]
-    threads = [threading.Thread(target=run, args=(work,), name="put", daemon=True) for run in runs]
+    threads = [
+        threading.Thread(target=run, args=(work,), name=f"put-{index}", daemon=True) for index, run in enumerate(runs)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

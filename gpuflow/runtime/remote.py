@@ -220,7 +220,8 @@ class Remote(Store):
                 return found
             except NotDone as refusal:
                 if refusal.silent:
-                    raise Late(str(refusal)) from refusal
+                    where = (turn.where if turn is not None else "") or self.url("")
+                    raise Late(f"{where}: {refusal}") from refusal
         return by_driver()
 
     @watched_stream

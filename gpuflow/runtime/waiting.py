@@ -16,7 +16,6 @@ import contextvars
 import functools
 import operator
 import os
-import socket
 import struct
 import sys
 import threading
@@ -308,6 +307,8 @@ traffic, moved_elsewhere = _TRAFFIC.counted, _TRAFFIC.add
 
 def _connections() -> Iterator[tuple[int, int]]:
     """Each connection to storage: the number of its socket, and how many bytes went through."""
+    import socket  # a run without storage far away needs none
+
     try:
         names = os.listdir("/proc/self/fd")
     except OSError:

@@ -35,10 +35,10 @@ def test_a_prepared_cluster_is_validated_and_read_once(monkeypatch: pytest.Monke
     assert calls == ["validate", "nodes"] * 2
 
 
-def test_a_cluster_that_was_prepared_for_another_namespace_is_refused() -> None:
+def test_a_cluster_that_was_prepared_for_another_namespace_answers_for_the_one_that_is_asked() -> None:
     demand = demand_of(loads(HEAD + STEP, "p.yaml"), Site.load("nvidia"))
-    with pytest.raises(ValueError, match='prepared for namespace "elsewhere", not for "team-a"'):
-        check(demand, PreparedCluster(cluster(), "elsewhere"), NAMESPACE)
+    ready = PreparedCluster(cluster(), "elsewhere", default=NAMESPACE)
+    assert check(demand, ready, NAMESPACE) == check(demand, cluster(), NAMESPACE)
 
 
 def test_nothing_in_the_checker_is_kept_by_the_id_of_an_object() -> None:

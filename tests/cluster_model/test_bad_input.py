@@ -313,6 +313,11 @@ def test_a_quota_behind_a_linked_folder_is_not_passed_over(check: Check, tmp_pat
     (elsewhere / "quota.yaml").write_text(QUOTA.replace('"8"', '"1"'))
     (folder / "namespace.yaml").write_text(NAMESPACE)
     (folder / "linked").symlink_to(elsewhere)
+    answer = check(folder)
+    assert answer.code == 2 and "GF140" in answer.err
+    (folder / "linked").unlink()
+    elsewhere.rename(folder / ".elsewhere")
+    (folder / "linked").symlink_to(".elsewhere")
     assert check(folder).data["verdict"] == "never"
 
 

@@ -366,7 +366,9 @@ def _judge(case: Case, words: list[str], environ: dict[str, str], hit: Path) -> 
     expected = 75 if case.told else case.call.code
     # The command itself may be over before it hears of it.
     fits = code == expected or (case.told and case.call.phase == WHILE and code == 0)
-    ok = was_hit and fits and (not case.told or took <= GRACE + SLACK)
+    # Whoever reads the log learns what was waited for.
+    named = case.told or "s3://" in said or "gs://" in said or environ.get("SILENT_FOLDER", "s3://") in said
+    ok = was_hit and fits and named and (not case.told or took <= GRACE + SLACK)
     last = (said.strip().splitlines() or [""])[-1] if was_hit else f"the call did not happen: {said[-200:]}"
     return Row(case.name, ok, code, round(took, 1), last[:240])
 

@@ -205,13 +205,13 @@ def test_the_last_checkpoint_stays_when_the_disk_is_full(tmp_path: Path) -> None
     machine.save("one", b"1" * 1000)
     machine.keep()
 
-    def full(key: str, chunks: Iterable[bytes], size: int) -> None:
+    def full(key: str, chunks: Iterable[bytes]) -> None:
         raise StorageError("[Errno 28] No space left on device")
 
-    store.put = full  # type: ignore[method-assign]  # a fault put in by hand
+    store._put = full  # type: ignore[method-assign]  # a fault put in by hand
     machine.save("two", b"2" * 1000)
     machine.keep()
-    del store.put  # type: ignore[method-assign]  # a fault put in by hand
+    del store._put  # type: ignore[method-assign]  # a fault put in by hand
     assert any("No space left on device" in sentence for sentence in machine.said)
     assert Machine(tmp_path / "b", store).begin().name == "one"
 

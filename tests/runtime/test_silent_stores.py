@@ -61,7 +61,7 @@ def test_what_it_waits_for_is_said_now_and_then_with_its_place(
 ) -> None:
     monkeypatch.setattr(waiting, "_SAID_EVERY", 0.4)
     store, said = Folder(str(tmp_path)), list[str]()
-    monkeypatch.setattr(store, "_path", lambda key: never.wait() if key == "record" else str(tmp_path / key))
+    monkeypatch.setattr(store._shared, "read", lambda *_: never.wait())
     monkeypatch.setattr(store, "url", lambda key: f"{tmp_path}/{key}")
     with pytest.raises(waiting.Silent, match=f"{tmp_path}/record: nothing moved"):
         persist(lambda: store.read("record"), Limit(2), say=said.append)

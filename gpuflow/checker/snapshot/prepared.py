@@ -43,7 +43,7 @@ class PreparedCluster:
         if namespace not in self._others:
             cluster = self._given if self._read is None else self._read(namespace)
             filled = cluster.with_default_namespace(self._default or namespace)
-            if self._read is None and self._objects_of(filled) == self._objects_of(self.cluster):
+            if self._read is None and _same_objects(filled, self.cluster):
                 other = copy(self)  # its objects were validated
                 other.cluster, other.namespace = filled.seen_from(namespace), namespace
                 other.__dict__.pop("storage", None)
@@ -52,10 +52,6 @@ class PreparedCluster:
                 other._others = self._others
             self._others[namespace] = other
         return self._others[namespace]
-
-    @staticmethod
-    def _objects_of(cluster: Cluster) -> list[int]:
-        return [id(item) for item in cluster.objects]
 
     def with_cluster(self, cluster: Cluster) -> PreparedCluster:
         """The same with other objects, of which the nodes and pods are unchanged."""
@@ -96,3 +92,8 @@ class PreparedCluster:
 def prepared(cluster: Cluster | PreparedCluster, namespace: str) -> PreparedCluster:
     """The cluster, ready for checks of this namespace."""
     return PreparedCluster(cluster, namespace) if isinstance(cluster, Cluster) else cluster.seen_from(namespace)
+
+
+def _same_objects(one: Cluster, other: Cluster) -> bool:
+    pairs = zip(one.objects, other.objects, strict=False)
+    return len(one.objects) == len(other.objects) and all(mine is theirs for mine, theirs in pairs)

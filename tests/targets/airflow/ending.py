@@ -400,7 +400,11 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=12, help="how many runs at a time")
     parser.add_argument("--batch", type=int, default=50, help="how many with one Airflow")
-    parser.add_argument("--workers", action="store_true", help="with whole workers and a triggerer")
+    parser.add_argument(
+        "--workers",
+        action="store_true",
+        help="with whole workers and a triggerer (a busy scheduler loses tries of pods that end at once)",
+    )
     words = parser.parse_args(given)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
     KEPT.mkdir(parents=True, exist_ok=True)
