@@ -260,7 +260,7 @@ def device_case(draw: Draw) -> Case:
             items.append(named("ResourceSlice", f"c{index}", API, spec={**spec, **where, "sharedCounters": sets}))
     lines = ["steps:\n"]
     for number in range(size_of(draw, 1, 4, 12)):
-        requests = []
+        requests: list[Body] = []
         for index in range(draw.choice((1, 2, 6))):
             asked: Body = {"deviceClassName": GPU, "count": draw.choice((1, 2, 5, 16))}
             if draw.random() < 0.5:
@@ -274,7 +274,7 @@ def device_case(draw: Draw) -> Case:
             requests.append({"name": f"r{index}", "exactly": asked})
         constraint = draw.choice(("matchAttribute", "distinctAttribute"))
         more = {"constraints": [{constraint: f"{GPU}/{draw.choice(('numa', 'index'))}"}]} if draw.random() < 0.5 else {}
-        claim = {"spec": {"devices": {"requests": requests, **more}}}
+        claim: Body = {"spec": {"devices": {"requests": requests, **more}}}
         items.append(named("ResourceClaimTemplate", f"t{number}", API, NAMESPACE, spec=claim))
         over = f", for_each: {{i: [{', '.join(map(str, range(draw.choice((2, 40)))))}]}}" if draw.random() < 0.5 else ""
         lines.append(f"  s{number}: {{command: [x], device_claim: {{template: t{number}}}{over}}}\n")
@@ -419,14 +419,8 @@ def ordinary_case(draw: Draw) -> Case:
     nodes, pods = size_of(draw, (5, 20), (50, 200), (5000, 20000))
     items = cluster(draw, nodes, pods, quota(draw))
     if kind == "job":
-        spec = {
-            "restartPolicy": "Never",
-            "containers": [{"name": "m", "image": "x", "resources": {"requests": {"cpu": "1"}}}],
-        }
-        spec["containers"][0]["resources"] = {
-            "requests": {"cpu": "1", "memory": "1Gi"},
-            "limits": {"nvidia.com/gpu": "1"},
-        }  # type: ignore[index]  # a list
+        resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": "1"}}
+        spec = {"restartPolicy": "Never", "containers": [{"name": "m", "image": "x", "resources": resources}]}
         job = named("Job", "j", "batch/v1", spec={"completions": 3, "parallelism": 3, "template": {"spec": spec}})
         return Case(json.dumps(job), as_json(items), is_ordinary=True, document_name="j.json")
     if kind == "devices":
@@ -453,7 +447,7 @@ def ordinary_case(draw: Draw) -> Case:
         }
         claim = {"spec": {"devices": {"requests": [{"name": "r", "exactly": asked}]}}}
         items.append(named("ResourceClaimTemplate", "t0", API, NAMESPACE, spec=claim))
-        held = {"allocation": {"devices": {"results": []}}}
+        held: Body = {"allocation": {"devices": {"results": []}}}
         items.append(named("ResourceClaim", "held", API, "others", spec={"devices": {"requests": []}}, status=held))
         return Case(
             HEAD + "steps: {a: {command: [x], device_claim: {template: t0}}}\n", as_json(items), is_ordinary=True
