@@ -30,7 +30,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     # Reading a file.
     ("GF100", "A file cannot be read", "The file does not exist, is a directory, or may not be read.", "Check the path; gpuflow suggests names that are close to it."),
     ("GF101", "Not valid YAML", "The text breaks YAML's grammar at the place shown.", "Fix the syntax there: a missing quote, bracket or indentation is the usual cause."),
-    ("GF102", "The document is too large", "gpuflow refuses documents over 32 MiB: nobody writes them by hand, and reading them takes minutes. JSON manifests of a cluster may have up to 256 MiB.", "Use for_each instead of one step per item, or split the pipeline into sub-pipelines; write a cluster's manifests as JSON."),
+    ("GF102", "The document is too large", "gpuflow refuses documents over 32 MiB: nobody writes them by hand, and reading them takes minutes. The same holds for YAML with more than 800,000 keys and values. JSON manifests of a cluster may have up to 256 MiB, and values that take up to a gigabyte of memory.", "Use for_each instead of one step per item, or split the pipeline into sub-pipelines; write a cluster's manifests as JSON."),
     ("GF103", "Not UTF-8 text", "The file holds bytes that are not UTF-8, or a control character that YAML forbids.", "Save the file as UTF-8 and remove the character."),
     ("GF104", "A tab is used for indentation", "YAML allows only spaces to indent.", "Replace tabs with spaces; most editors can do that for the whole file."),
     ("GF105", "Nested too deeply", "The document nests deeper than 100 levels.", "Flatten it; no pipeline needs that."),

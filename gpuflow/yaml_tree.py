@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
 import yaml
@@ -19,6 +20,8 @@ from gpuflow import printable
 from gpuflow.errors import Finding, GpuflowError, Where
 
 MAX_BYTES = 32 * 1024 * 1024
+MAX_VALUES = 800_000
+"""Keys and values of one file, both ends of each mapping and list included: they take a third of a gigabyte."""
 MAX_DEPTH = 100
 MAX_ALIASED_NODES = 200_000
 """How many nodes may come from following aliases: a "billion laughs" document passes any such bound at once."""
@@ -128,13 +131,16 @@ def _feed(builder: _Builder, text: str) -> None:
     loader = Loader(text)
     next_event, scalar, value, takes = loader.get_event, yaml.ScalarEvent, builder.value, builder.takes()
     try:
-        while (event := next_event()) is not None:
+        for event in islice(iter(next_event, None), MAX_VALUES):
             if type(event) is scalar:  # most are
                 value(event)
                 continue
             take = takes.get(type(event))
             if take is not None:
                 take(event)
+        if (event := next_event()) is not None:
+            hint = "split it; write a cluster's manifests as JSON, or let gpuflow snapshot write what a check needs"
+            builder.refuse("GF102", f"the file has more than {MAX_VALUES:,} keys and values", _spot(event), hint)
     finally:
         loader.dispose()
 

@@ -15,6 +15,7 @@ from gpuflow.errors import Finding, GpuflowError, Where, fail
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MOST_JSON = 256 * 1024 * 1024
+MOST_JSON_MEMORY = 1024 * 1024 * 1024
 QUICK_JSON = 1024 * 1024
 """From this size on JSON is read without the place of every value, forty times faster."""
 QUICK_YAML = 1024 * 1024
@@ -138,7 +139,21 @@ def _too_large(size: int, file: str) -> GpuflowError:
     )
 
 
+def _memory(raw: bytes) -> int:
+    """About what the values of a JSON text take, and the text itself, twice."""
+    return 2 * len(raw) + 64 * raw.count(b",") + 200 * raw.count(b"{") + 56 * raw.count(b"[")
+
+
 def _json(raw: bytes, file: str) -> Any:
+    if (memory := _memory(raw)) > MOST_JSON_MEMORY:
+        raise fail(
+            "GF102",
+            f"the file has {len(raw):,} bytes, and its values take about {memory >> 20:,} MiB of memory; JSON is read "
+            f"up to {MOST_JSON_MEMORY >> 20:,} MiB",
+            where=Where(file, 1, 1),
+            hint="split it by kind, or let gpuflow snapshot write what a check needs and no more",
+        )
+
     def pairs(entries: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(entries)
         if len(found) != len(entries):

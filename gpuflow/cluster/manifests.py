@@ -27,6 +27,10 @@ RENDERED = {
 """Files that are no manifests because a tool makes manifests of them, by the name that the tool gives them."""
 
 
+MOST_FAULTS = 1_000
+"""So many objects that are no manifests are told, and then no more is read of a file."""
+
+
 def read_cluster(path: str) -> Cluster:
     """The cluster in a file or a directory. Raises `GpuflowError` with everything that is not a manifest."""
     if not path:
@@ -74,6 +78,10 @@ def _cluster(path: str, objects: list[Manifest], findings: list[Finding]) -> Clu
 def _collect(document: Any, file: str, objects: list[Manifest], findings: list[Finding]) -> None:
     """Take the objects out of a document; each that cannot be taken is a finding of its own."""
     for part in _parts(document, file):
+        if len(findings) >= MOST_FAULTS:
+            text = f"{MOST_FAULTS:,} objects and more are no manifests; the rest of the file was not looked at"
+            findings.append(Finding("GF402", text, Where(file), "is it a cluster's manifests?"))
+            return
         if isinstance(part, Finding):
             findings.append(part)
             continue

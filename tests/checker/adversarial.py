@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from gpuflow.cli.main import main as gpuflow
 from tests.conftest import ROOT
@@ -105,8 +105,16 @@ def as_json(items: list[Body]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
+T = TypeVar("T")
+
+
+def size_of(draw: Draw, *sizes: T) -> T:
+    """One of some sizes, each half as often as the one before it: the extreme ones are rare, and never missing."""
+    return draw.choices(sizes, [0.5**number for number in range(len(sizes))])[0]
+
+
 def some_nodes(draw: Draw) -> tuple[int, int]:
-    return draw.choice(((20, 40), (200, 800), (1000, 3000), (5000, 20000)))
+    return size_of(draw, (20, 40), (200, 800), (1000, 3000), (5000, 20000))
 
 
 # Graphs ---------------------------------------------------------------------------------------------------
@@ -128,7 +136,7 @@ def irregular(draw: Draw, count: int, window: int = 400, needs: int = 3, sizes: 
 
 
 def graph_case(draw: Draw) -> Case:
-    count = draw.choice((300, 1000, 2000, 3000, 10_000))
+    count = size_of(draw, 300, 1000, 2000, 3000, 10_000)
     kind = draw.choice(("irregular", "dense", "near", "any", "sizes"))
     given: dict[str, tuple[int, int, int]] = {
         "irregular": (400, 3, 20), "dense": (1000, 20, 20), "near": (5, 3, 20), "any": (10**6, 3, 5),
@@ -146,8 +154,8 @@ def graph_case(draw: Draw) -> Case:
 def fanout_case(draw: Draw) -> Case:
     """Wide fan-outs, within each other's needs, with caps of their own."""
     lines = ["steps:\n"]
-    for index in range(draw.choice((3, 30, 200))):
-        items = ", ".join(map(str, range(draw.choice((2, 50, 2000)))))
+    for index in range(size_of(draw, 3, 30, 200)):
+        items = ", ".join(map(str, range(size_of(draw, 2, 50, 2000))))
         cap = f", parallel: {draw.randint(1, 20)}" if draw.random() < 0.5 else ""
         needs = f", needs: [s{draw.randrange(index)}]" if index and draw.random() < 0.6 else ""
         lines.append(
@@ -165,7 +173,7 @@ KUEUE: Final = "kueue.x-k8s.io/v1beta2"
 
 def queue_case(draw: Draw) -> Case:
     """Many flavors, queues and workloads, in deep trees of cohorts."""
-    flavors, queues, depth = draw.choice((2, 8, 16)), draw.choice((3, 40, 200)), draw.choice((1, 10, 60))
+    flavors, queues, depth = size_of(draw, 2, 8, 16), size_of(draw, 3, 40, 200), size_of(draw, 1, 10, 60)
     items: list[Body] = [named("ResourceFlavor", f"f{index}", KUEUE, spec={}) for index in range(flavors)]
     for index in range(depth):
         parent = {"parentName": f"c{index - 1}"} if index else {}
@@ -187,13 +195,13 @@ def queue_case(draw: Draw) -> Case:
         preemption = {"preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}}
         items.append(named("ClusterQueue", f"q{index}", KUEUE, spec={**spec, **preemption, "resourceGroups": groups}))
     items.append(named("LocalQueue", "research", KUEUE, NAMESPACE, spec={"clusterQueue": "q0"}))
-    for index in range(draw.choice((0, 50, 1000))):
+    for index in range(size_of(draw, 0, 50, 1000)):
         pod = {"containers": [{"name": "m", "image": "x", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}
         sets = [{"name": "main", "count": draw.randint(1, 4), "template": {"spec": pod}}]
         items.append(named("Workload", f"w{index}", KUEUE, NAMESPACE, spec={"queueName": "research", "podSets": sets}))
     head = HEAD.replace("x:1}", "x:1, queue: research}")
     nodes, pods = some_nodes(draw)
-    return Case(head + irregular(draw, draw.choice((20, 300, 1000))), as_json(cluster(draw, nodes, pods, *items)))
+    return Case(head + irregular(draw, size_of(draw, 20, 300, 1000)), as_json(cluster(draw, nodes, pods, *items)))
 
 
 # Devices --------------------------------------------------------------------------------------------------
@@ -231,7 +239,7 @@ def device(draw: Draw, index: int, counters: bool) -> Body:
 
 def device_case(draw: Draw) -> Case:
     """Claims that are hard to satisfy: constraints, alternatives, counters, administrators, hostile selectors."""
-    nodes, each = draw.choice(((2, 4), (3, 128), (40, 16), (500, 8)))
+    nodes, each = size_of(draw, (2, 4), (3, 128), (40, 16), (500, 8))
     counters = draw.random() < 0.3
     items = cluster(draw, nodes)
     if draw.random() < 0.8:
@@ -251,8 +259,8 @@ def device_case(draw: Draw) -> Case:
             ]
             items.append(named("ResourceSlice", f"c{index}", API, spec={**spec, **where, "sharedCounters": sets}))
     lines = ["steps:\n"]
-    for number in range(draw.choice((1, 4, 12))):
-        requests = []
+    for number in range(size_of(draw, 1, 4, 12)):
+        requests: list[Body] = []
         for index in range(draw.choice((1, 2, 6))):
             asked: Body = {"deviceClassName": GPU, "count": draw.choice((1, 2, 5, 16))}
             if draw.random() < 0.5:
@@ -266,7 +274,7 @@ def device_case(draw: Draw) -> Case:
             requests.append({"name": f"r{index}", "exactly": asked})
         constraint = draw.choice(("matchAttribute", "distinctAttribute"))
         more = {"constraints": [{constraint: f"{GPU}/{draw.choice(('numa', 'index'))}"}]} if draw.random() < 0.5 else {}
-        claim = {"spec": {"devices": {"requests": requests, **more}}}
+        claim: Body = {"spec": {"devices": {"requests": requests, **more}}}
         items.append(named("ResourceClaimTemplate", f"t{number}", API, NAMESPACE, spec=claim))
         over = f", for_each: {{i: [{', '.join(map(str, range(draw.choice((2, 40)))))}]}}" if draw.random() < 0.5 else ""
         lines.append(f"  s{number}: {{command: [x], device_claim: {{template: t{number}}}{over}}}\n")
@@ -292,7 +300,7 @@ def size_case(draw: Draw) -> Case:
             ("<<: *m\n", ""),
         )
     )
-    size = draw.choice((100_000, 4_000_000, 33_000_000))
+    size = size_of(draw, 100_000, 4_000_000, 33_000_000)
     head = "m: &m {a: 1}\n" if part.startswith("<<") else ""
     body = part * (size // len(part))
     if part == "a: 1\n":
@@ -331,7 +339,7 @@ def argo_case(draw: Draw) -> Case:
         }
 
     if kind == "wide":
-        templates.append(dag("t0", *["leaf"] * draw.choice((10, 500, 5000))))
+        templates.append(dag("t0", *["leaf"] * size_of(draw, 10, 500, 5000)))
     elif kind == "list":
         templates.append(dag("t0", "leaf", "leaf", withItems=list(range(draw.choice((10, 20_000))))))
         templates.append(dag("t1", "t0", withParam="{{workflow.parameters.list}}"))
@@ -379,7 +387,7 @@ def placement_case(draw: Draw) -> Case:
             {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
             for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
         ]
-    count = draw.choice((1, 100, 10_000))
+    count = size_of(draw, 1, 100, 10_000)
     template = {"metadata": {"labels": {"a": "b"}}, "spec": spec}
     job = named("Job", "j", "batch/v1", spec={"completions": count, "parallelism": count, "template": template})
     nodes, pods = some_nodes(draw)
@@ -390,13 +398,13 @@ def mig_case(draw: Draw) -> Case:
     """Mixes of MIG profiles on nodes whose GPUs are cut in many ways."""
     profiles = ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
     lines = ["steps:\n"]
-    for index in range(draw.choice((5, 100, 800))):
+    for index in range(size_of(draw, 5, 100, 800)):
         profile = draw.choice(profiles)
         needs = f", needs: [s{draw.randrange(index)}]" if index and draw.random() < 0.7 else ""
         lines.append(
             f"  s{index}: {{command: [x], mig: {{profile: {profile}, model: a100-80gb}}, memory: 4Gi{needs}}}\n"
         )
-    items = cluster(draw, draw.choice((4, 300, 2000)))
+    items = cluster(draw, size_of(draw, 4, 300, 2000))
     for each in items[1:]:
         offers = {f"nvidia.com/mig-{profile}": str(draw.randrange(20)) for profile in profiles}
         each["status"]["allocatable"] |= offers
@@ -408,17 +416,11 @@ def mig_case(draw: Draw) -> Case:
 def ordinary_case(draw: Draw) -> Case:
     """What people write: a dozen steps, a cluster as it is. It must be decided."""
     kind = draw.choice(("pipeline", "job", "devices"))
-    nodes, pods = draw.choice(((5, 20), (50, 200), (5000, 20000)))
+    nodes, pods = size_of(draw, (5, 20), (50, 200), (5000, 20000))
     items = cluster(draw, nodes, pods, quota(draw))
     if kind == "job":
-        spec = {
-            "restartPolicy": "Never",
-            "containers": [{"name": "m", "image": "x", "resources": {"requests": {"cpu": "1"}}}],
-        }
-        spec["containers"][0]["resources"] = {
-            "requests": {"cpu": "1", "memory": "1Gi"},
-            "limits": {"nvidia.com/gpu": "1"},
-        }  # type: ignore[index]  # a list
+        resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": "1"}}
+        spec = {"restartPolicy": "Never", "containers": [{"name": "m", "image": "x", "resources": resources}]}
         job = named("Job", "j", "batch/v1", spec={"completions": 3, "parallelism": 3, "template": {"spec": spec}})
         return Case(json.dumps(job), as_json(items), is_ordinary=True, document_name="j.json")
     if kind == "devices":
@@ -445,7 +447,7 @@ def ordinary_case(draw: Draw) -> Case:
         }
         claim = {"spec": {"devices": {"requests": [{"name": "r", "exactly": asked}]}}}
         items.append(named("ResourceClaimTemplate", "t0", API, NAMESPACE, spec=claim))
-        held = {"allocation": {"devices": {"results": []}}}
+        held: Body = {"allocation": {"devices": {"results": []}}}
         items.append(named("ResourceClaim", "held", API, "others", spec={"devices": {"requests": []}}, status=held))
         return Case(
             HEAD + "steps: {a: {command: [x], device_claim: {template: t0}}}\n", as_json(items), is_ordinary=True
