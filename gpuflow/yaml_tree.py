@@ -93,7 +93,7 @@ class _Open:
     key_spot: Spot | None = None
     merging: bool = False
     """The key is a plain `<<`; in quotes it is a key like any other."""
-    merges: tuple[Map, ...] = ()
+    merges: list[Map] | None = None
 
 
 def parse(text: str | bytes, file: str) -> Any:
@@ -300,7 +300,7 @@ class _Builder:
     def _close(self, _: yaml.Event) -> None:
         done = self._stack.pop()
         self._top = self._stack[-1] if self._stack else None
-        for merged in done.merges:
+        for merged in done.merges or ():
             for key, item in merged.items():
                 if key not in done.value:
                     done.value[key] = item
@@ -357,7 +357,9 @@ class _Builder:
             merged = value if isinstance(value, Seq) else [value]
             if not all(isinstance(part, Map) for part in merged):
                 self.refuse("GF107", "`<<` merges mappings only", spot, "give it an alias of a mapping")
-            top.merges = (*top.merges, *merged)
+            if top.merges is None:
+                top.merges = []
+            top.merges += merged
             return
         entries = top.value
         entries.key_at[key] = top.key_spot

@@ -83,3 +83,9 @@ def test_a_cluster_of_25_000_objects_is_read(name: str, tmp_path: Path) -> None:
         items = "".join(item.replace("p0", f"p{number}") for number in range(25_000))
         path.write_text(f"{head}items:\n{items}kind: List\n", encoding="utf-8")
     assert len(manifests.read_cluster(str(path)).objects) == 25_000
+
+
+def test_many_merges_are_read_one_by_one() -> None:
+    """Each once: what was merged before is not copied for the next."""
+    (found,) = yaml_tree.parse_all("m: &m {a: 1}\nx:\n" + "  <<: *m\n" * 50_000, "a.yaml")
+    assert found["x"] == {"a": 1}
