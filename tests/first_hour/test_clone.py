@@ -37,7 +37,7 @@ def installed(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
     source = {"URL": f"file://localhost{checkout}", "COMMIT": git(checkout, "rev-parse", "HEAD").strip()}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     mine = {"HOME": str(folder / "home"), "PATH": path, "PYTHONPATH": sysconfig.get_paths()["purelib"]}
-    kept.setdefault("PIP_DEFAULT_TIMEOUT", "600")  # an index that is slow is waited for, without a word about it
+    kept.setdefault("PIP_DEFAULT_TIMEOUT", "90")  # an index that is slow is waited for, without a word about it
     shell = Shell(folder, {**kept, **WHO, **source, **mine, "NO_COLOR": "1"})
     again = told_again(CHOICE.sub(HERE, text_of("docs/install.md")), shell, {None})
     if not (folder / "env" / "bin" / "gpuflow").exists():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -108,11 +109,12 @@ def test_it_is_made_first_and_goes_with_the_gang(kind: GangKind, table: Table) -
 def test_what_a_lost_worker_left_is_made_anew_or_given_to_the_gang(kind: GangKind, table: Table) -> None:
     assert kind.before is not None
     task = operator(kind)
-    first, _ = kind.apart(manifest(task))
+    whole = manifest(task)  # each one has a secret of its own
+    first, _ = kind.apart(deepcopy(whole))
     assert first is not None
     where = task._place(kind.before)
     table.create_namespaced_custom_object(*where, {**first, "spec": {"of": "before"}})
-    task._create(manifest(task))
+    task._create(whole)
     assert table.of(kind.before.plural)["spec"] == first["spec"]
     # One that was lost when it had made both, and given neither to the other.
     made = table.of(kind.plural)
