@@ -113,7 +113,7 @@ class Round:
     def _consumer(self, uri: str, name: str) -> list[str]:
         path = self.folder / "in" / name
         path.mkdir(parents=True, exist_ok=True)
-        words = ["--run-id", "r", "--step", "read", "--input", f"{path}={uri}", "--storage-timeout", "0.3s"]
+        words = ["--run-id", "r", "--step", "read", "--input", f"{path}={uri}", "--storage-timeout", "2s"]
         words += self.more
         return [*words, "--", sys.executable, PROGRAM, "check", str(path), str(self.verdicts)]
 

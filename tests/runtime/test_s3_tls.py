@@ -76,7 +76,7 @@ def test_an_authority_that_is_not_known_is_refused_in_words_and_in_time(
     monkeypatch.delenv("AWS_CA_BUNDLE")
     if bundle:
         monkeypatch.setenv("AWS_CA_BUNDLE", str(folder / bundle))
-    words = ("--storage-timeout", "2s", "--input", f"{tmp_path}/in={secure}/tls/")
+    words = ("--storage-timeout", "8s", "--input", f"{tmp_path}/in={secure}/tls/")
     refused = run(*words, *shell("echo ran"))
     assert (refused.returncode, refused.stdout) == (78, ""), refused.stderr
     assert "certificate verify failed" in refused.stderr
