@@ -13,17 +13,22 @@ from gpuflow.spec.model import Model, problem, spelled
 
 M = TypeVar("M", bound=Model)
 Path = tuple[str | int, ...]
+MOST = 1000
+"""So many errors of one document are told one by one."""
 Problem = tuple[str, str, str | None, Path, bool]
 """Code, message, hint, path in the document, and whether the key itself is meant."""
 
 
 def problems(error: ValidationError, model: type[BaseModel]) -> Iterator[Problem]:
-    """Every error of a validation, in our words."""
-    for item in error.errors(include_url=False):
+    """Every error of a validation, in our words; of more than `MOST`, the number of the others."""
+    items = error.errors(include_url=False)
+    for number, item in enumerate(items[: MOST + 1]):
         below = (item.get("ctx") or {}).get("at", ())
         path = (*(part for part in item["loc"] if part != "[key]"), *below)
         about_key = bool(item["loc"]) and (item["loc"][-1] == "[key]" or item["type"] == "extra_forbidden")
         code, message, hint = _describe(dict(item), model)
+        if number == MOST:
+            message, hint = f"{message}, and {len(items) - MOST - 1:,} more are wrong", "mend those above first"
         yield code, message, hint, path, about_key
 
 

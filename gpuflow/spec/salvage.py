@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from gpuflow.errors import Finding
-from gpuflow.spec.problems import Path, problems
+from gpuflow.spec.problems import MOST, Path, problems
 from gpuflow.spec.rules import broken_rules
 from gpuflow.spec.source import Source
 
@@ -41,6 +41,8 @@ def rest_of(cls: type[Pipeline], data: Any, error: ValidationError, source: Sour
     """The sound rest of a document whose shape gave `error`; None when too little of it is left."""
     rest, taken = _copied(data), list[Path]()
     for _ in range(ROUNDS):
+        if error.error_count() > MOST:
+            return None
         codes = {path: code for code, _, _, path, _ in problems(error, cls)}
         gone: set[Path] = set()
         for path in sorted(codes, key=_last_first, reverse=True):

@@ -111,3 +111,15 @@ def test_random_values_under_the_right_head_are_never_a_crash(value: Any) -> Non
         for problem in findings(emit(document).encode("utf-8", "replace")):
             assert problem.code in CODES
             assert problem.where.line is not None
+
+
+def test_of_thousands_of_errors_the_first_thousand_are_told_and_the_others_counted() -> None:
+    steps = "steps: {a: {image: x, command: [y], cpu: 1}}\n"
+    unknown = "".join(f"k{number}: 1\n" for number in range(5000))
+    found = findings(f"apiVersion: gpuflow/v1\nkind: Pipeline\nname: many\n{steps}{unknown}".encode())
+    told = [each for each in found if each.code == "GF113"]
+    assert len(told) == 1001
+    assert [each.message for each in (told[0], told[-1])] == [
+        'unknown key "k0"',
+        'unknown key "k1000", and 3,999 more are wrong',
+    ]
