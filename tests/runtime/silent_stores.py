@@ -363,7 +363,8 @@ def _judge(case: Case, words: list[str], environ: dict[str, str], hit: Path) -> 
         process.kill()
         said, code = process.communicate()[1], None
     took = time.monotonic() - began
-    expected = 75 if case.told else case.call.code
+    # A command that failed before the signal has failed, whatever could be stored of it.
+    expected = 75 if case.told and case.call.code != 1 else case.call.code
     # The command itself may be over before it hears of it.
     fits = code == expected or (case.told and case.call.phase == WHILE and code == 0)
     # Whoever reads the log learns what was waited for.
