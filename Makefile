@@ -70,7 +70,7 @@ help:
 	@echo "make prove-spec              dates, patches of the pod and alerts on a whole Airflow and on Argo (needs Go and root)"
 	@echo "make prove-airflow           three DAGs on a real Airflow and a private cluster, one of them beside its KubernetesPodOperator original; goes on where it was stopped (needs Go and root)"
 	@echo "make test-airflow-oldest     what can differ between Airflows, on the oldest that is allowed"
-	@echo "make prove-airflow-ending    COUNT (200) random pipelines from SEED (1) on a real Airflow scheduler: exit steps and deletions only after the last end; WORKERS=--workers for whole workers; goes on where it was stopped"
+	@echo "make prove-airflow-ending    COUNT (200) random pipelines from SEED (1) on a real Airflow scheduler: exit steps and deletions only after the last end; WHOLE=1 for whole workers; goes on where it was stopped"
 	@echo "make prove-airflow-older     standalone DAG files on AIRFLOWS (2.10 2.11 3.0 3.1), each installed, loaded and run"
 	@echo "make prove-checker-dra       COUNT (5000) random device claims from SEED (1) against the scheduler's allocator (needs Go)"
 	@echo "make prove-bounds            COUNT (1000) checks from SEED (1) that are made to take long, each within 20 CPU seconds and 1 GiB; goes on where it was stopped"
@@ -313,7 +313,7 @@ prove-airflow: .venvs/core/.ready .venvs/airflow/.ready
 
 prove-airflow-ending: COUNT ?= 200
 prove-airflow-ending: .venvs/airflow/.ready
-	@.venvs/airflow/bin/python -m tests.targets.airflow.ending --count $(COUNT) --seed $(SEED) $(WORKERS)
+	@.venvs/airflow/bin/python -m tests.targets.airflow.ending --count $(COUNT) --seed $(SEED) $(if $(WHOLE),--workers)
 
 # Standalone files on Airflows that gpuflow.airflow does not run on: docs/reference/versions.md says which were run.
 AIRFLOWS ?= 2.10 2.11 3.0 3.1
