@@ -239,6 +239,13 @@ def test_what_needs_no_document_loads_no_model(statement: str) -> None:
     assert "urllib.request" not in loaded  # urllib.parse is light, and some interpreters start with it
 
 
+def test_the_version_is_said_before_anything_is_imported() -> None:
+    """`gpuflow --version` takes little more than Python itself: what commands need comes when they run."""
+    loaded = loaded_by("from gpuflow.cli.main import main; main(['--version'])") - loaded_by("pass")
+    own = {"gpuflow", "gpuflow.cli", "gpuflow.cli.main", "gpuflow.version"}
+    assert loaded - own <= {"__future__", "errno", "gc", "importlib", "warnings"}
+
+
 def test_loading_checking_and_demand_load_no_sdk() -> None:
     nightly = ROOT / "docs" / "examples" / "nightly.yaml"
     demo = PACKAGE / "demo"
