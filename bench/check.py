@@ -20,6 +20,7 @@ from time import process_time
 from typing import Any
 
 import yaml
+from measuring import arguments
 
 from gpuflow.checker import admit
 from gpuflow.checker.run import check
@@ -28,8 +29,11 @@ from gpuflow.demands import Demand, demand_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 
-ROWS = ((1_000, 5_000), (10_000, 500), (10_000, 5_000))
-STEPS = ROWS[-1][0]
+Rows = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+ROWS: Rows = ((1_000, 5_000), (10_000, 500), (10_000, 5_000))
+"""Steps and nodes: the last has ten times the steps of the first, and ten times the nodes of the second."""
+FEW: Rows = ((12, 20), (120, 2), (120, 20))
+PODS, FEW_PODS = 2_000, 20
 PARTS = ("load", "demand", "read", "check")
 LAYER, NEEDS = 100, 8
 PODS_PER_NODE, QUEUES, COHORTS = 4, 50, 10
@@ -277,12 +281,12 @@ def in_its_own_process(*words: str) -> dict[str, Any]:
     return found
 
 
-def whole_checks() -> None:
+def whole_checks(sizes: Rows, shapes: tuple[Needs, ...]) -> None:
     columns = (*PARTS, "all", "MiB")
     rows: dict[tuple[int, int], dict[str, Any]] = {}
     print(f"{'steps':<8}{'nodes':>7}{'pods':>8}" + "".join(f"{name:>9}" for name in columns) + "  verdict")
     with tempfile.TemporaryDirectory() as name:
-        for steps, count in ROWS:
+        for steps, count in sizes:
             folder = Path(name) / f"{steps}-{count}"
             (folder / "cluster").mkdir(parents=True)
             write_cluster(folder / "cluster", count)
@@ -292,8 +296,8 @@ def whole_checks() -> None:
             pods_there = count * PODS_PER_NODE
             print(f"{steps:<8}{count:>7}{pods_there:>8}{figures}  {row['verdict']}, {row['lines']} lines", flush=True)
         plain = in_its_own_process("peer", str(folder))
-        irregular(folder, rows[ROWS[-1]]["all"], columns)
-    few_steps, few_nodes, large = (rows[size] for size in ROWS)
+        irregular(folder, shapes, steps, rows[sizes[-1]]["all"], columns)
+    few_steps, few_nodes, large = (rows[size] for size in sizes)
     for what, small in (("10 x steps", few_steps), ("10 x nodes", few_nodes)):
         print(f"{what:<23}" + "".join(f"{large[name] / small[name]:>8.1f}x" for name in columns))
     print(
@@ -302,12 +306,12 @@ def whole_checks() -> None:
     )
 
 
-def irregular(folder: Path, layers: float, columns: tuple[str, ...]) -> None:
+def irregular(folder: Path, shapes: tuple[Needs, ...], steps: int, layers: float, columns: tuple[str, ...]) -> None:
     """Graphs with random edges against the largest cluster, and how much longer they take than layers."""
     print(f"\n{'irregular, parallel':<23}" + "".join(f"{name:>9}" for name in columns) + "  to layers  verdict")
-    for needs_of in IRREGULAR:
+    for needs_of in shapes:
         for parallel in (None, CAP):
-            (folder / "pipeline.yaml").write_text(pipeline(STEPS, needs_of, parallel))
+            (folder / "pipeline.yaml").write_text(pipeline(steps, needs_of, parallel))
             row = in_its_own_process("row", str(folder))
             figures = "".join(f"{row[name]:>9.1f}" for name in columns)
             what = f"{needs_of.__name__}, {parallel or 'any'}"
@@ -354,7 +358,7 @@ def full_pod(index: int) -> dict[str, Any]:
     return {"metadata": {"name": f"train-{index}", "namespace": NAMESPACE, "labels": labels}, "spec": spec}
 
 
-def admissions() -> None:
+def admissions(count: int) -> None:
     """How many pods a second are judged, every one of them another, all given as plain maps."""
     *quotas, limits = rules()
     small = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "8"}}}
@@ -367,7 +371,7 @@ def admissions() -> None:
             {"quotas": quotas, "limit_ranges": [limits]},
         ),
     ):
-        pods_ = [make(index) for index in range(2_000)]
+        pods_ = [make(index) for index in range(count)]
 
         def every(pods_: Any = pods_, given: Any = surroundings) -> bool:
             return all(admit(pod, **given).allowed for pod in pods_)
@@ -378,12 +382,14 @@ def admissions() -> None:
 
 
 def main() -> None:
-    if sys.argv[1:]:
+    if sys.argv[1:2] in (["row"], ["peer"]):
         what, folder = sys.argv[1], Path(sys.argv[2])
         print(json.dumps(measure(folder, "pipeline.yaml") if what == "row" else peer(folder)))
         return
-    admissions()
-    whole_checks()
+    smoke = arguments(__doc__).parse_args().smoke
+    admissions(FEW_PODS if smoke else PODS)
+    # Each shape is two more processes, and the code is the same.
+    whole_checks(FEW if smoke else ROWS, IRREGULAR[:1] if smoke else IRREGULAR)
 
 
 if __name__ == "__main__":

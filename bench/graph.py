@@ -6,10 +6,12 @@ Three shapes at 1,000 and 10,000 steps. `build` makes the tree, `first` solves o
 
 import random
 from collections.abc import Callable
-from time import process_time
+
+from measuring import arguments, seconds
 
 from gpuflow.graph import Dag, Leaf, peak
 
+STEPS, FEW_STEPS = (1_000, 10_000), (100, 200)
 KEYS = [f"key-{number}" for number in range(9)]
 SIZES = [0, 1, 2, 4, 8, 16, 32, 64, 128, 200]
 CAP = 64
@@ -52,12 +54,6 @@ def dense(steps: int) -> Graph:
     }
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = process_time()
-    work()
-    return process_time() - start
-
-
 def measure(shape: Callable[[int], Graph], steps: int) -> list[float]:
     graph = shape(steps)
     dice = random.Random(2)
@@ -73,9 +69,10 @@ def measure(shape: Callable[[int], Graph], steps: int) -> list[float]:
 
 
 def main() -> None:
+    sizes = FEW_STEPS if arguments(__doc__).parse_args().smoke else STEPS
     print(f"{'shape':<9}{'steps':>7}{'edges':>8}{'build':>8}{'first':>8}{'eight':>8}{'cap':>8}")
     for shape in (layered, fans, dense):
-        rows = {steps: measure(shape, steps) for steps in (1_000, 10_000)}
+        rows = {steps: measure(shape, steps) for steps in sizes}
         for steps, row in rows.items():
             edges = sum(map(len, shape(steps).values()))
             print(f"{shape.__name__:<9}{steps:>7}{edges:>8}" + "".join(f"{value:>8.2f}" for value in row))

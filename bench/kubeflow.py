@@ -14,7 +14,6 @@ and the second line compares kfp with the rest. The last sizes are gpuflow's alo
 stays what it was.
 """
 
-import argparse
 import gc
 import json
 import os
@@ -28,6 +27,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import yaml
+from measuring import arguments
 
 from gpuflow import yaml_tree
 from gpuflow.site import Site
@@ -35,8 +35,8 @@ from gpuflow.spec.loading import loads
 from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
 
-SIZES = (100, 1000)
-ALONE = (5000, 10000)
+SIZES, FEW = (100, 1000), (2, 4)
+ALONE, FEW_ALONE = (5000, 10000), (8,)
 RUNS = 3
 HEAD = """apiVersion: gpuflow/v1
 kind: Pipeline
@@ -181,9 +181,11 @@ def compare(steps: int, runs: int, site: Site, given: Path, made: Path, peer: Pa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=RUNS)
-    runs = parser.parse_args().runs
+    parser = arguments(__doc__)
+    parser.add_argument("--runs", type=int, help=f"how often each is measured ({RUNS})")
+    options = parser.parse_args()
+    sizes, alone = (FEW, FEW_ALONE) if options.smoke else (SIZES, ALONE)
+    runs = options.runs or (1 if options.smoke else RUNS)
     site = Site.load("nvidia")
     with tempfile.TemporaryDirectory() as folder:
         given, made, peer = (Path(folder, name) for name in ("chain.yaml", "made.yaml", "peer.yaml"))
@@ -193,10 +195,10 @@ def main() -> None:
         assert facts(made) == facts(peer), "the two files do not hold the same tasks"
         head = ("tasks", "gpuflow", "of it YAML", "and checks", "kfp", "times faster", "by wall", "KiB", "kfp's")
         print("{:>6}  {:>9}  {:>10}  {:>10}  {:>9}  {:>12}  {:>7}  {:>6}  {:>6}".format(*head))
-        for steps in SIZES:
+        for steps in sizes:
             compare(steps, runs, site, given, made, peer)
         print("gpuflow alone, file to file:")
-        for steps in (*SIZES, *ALONE):
+        for steps in (*sizes, *alone):
             given.write_text(source(steps))
             taken, _, peak = min(measured(partial(ours, given, site, made)) for _ in range(runs))
             each = taken / steps * 1000

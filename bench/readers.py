@@ -6,11 +6,10 @@ does nothing with it. The examples stand beside the repository; without them onl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from time import process_time
 
 import yaml
+from measuring import arguments, seconds
 
 from gpuflow import yaml_tree
 from gpuflow.demands import Demand
@@ -19,7 +18,8 @@ from gpuflow.readers import Options, documents_of, foreign_in
 from gpuflow.site import Site
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "shared" / "corpora" / "argo-workflows" / "examples"
-TASKS, WIDTH = 10_000, 100
+TASKS, FEW_TASKS, WIDTH = 10_000, 200, 100
+FEW_EXAMPLES = 10
 HEAD = """apiVersion: argoproj.io/v1alpha1
 kind: Workflow
 metadata: {name: bench}
@@ -34,10 +34,10 @@ spec:
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def one_template() -> str:
+def one_template(tasks: int) -> str:
     """Tasks that all call one template, each with an argument of its own."""
     lines = [HEAD]
-    for number in range(TASKS):
+    for number in range(tasks):
         lines.append(f"      - {{name: t{number}, template: work, dependencies: [{_before(number)}], ")
         lines.append(f"arguments: {{parameters: [{{name: part, value: {number}}}]}}}}\n")
     lines.append("  - name: work\n    inputs: {parameters: [{name: part}]}\n")
@@ -45,12 +45,12 @@ def one_template() -> str:
     return "".join(lines)
 
 
-def own_templates() -> str:
+def own_templates(tasks: int) -> str:
     """Tasks that each have a template of their own."""
     lines = [HEAD]
-    for number in range(TASKS):
+    for number in range(tasks):
         lines.append(f"      - {{name: t{number}, template: work-{number}, dependencies: [{_before(number)}]}}\n")
-    for number in range(TASKS):
+    for number in range(tasks):
         lines.append(f"  - name: work-{number}\n{_container(str(number))}")
     return "".join(lines)
 
@@ -75,12 +75,6 @@ def _container(part: str) -> str:
     return f"    container: {{image: i, command: [work, '{part}'], resources: {resources}}}\n"
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = process_time()
-    work()
-    return process_time() - start
-
-
 def answered(text: str, file: str, site: Site) -> int:
     """Read, understood, and its peaks worked out; how many objects that was."""
     active, _ = foreign_in(documents_of(yaml_tree.parse_all(text, file), file))
@@ -91,8 +85,9 @@ def answered(text: str, file: str, site: Site) -> int:
     return len(active)
 
 
-def over_examples(site: Site) -> None:
-    texts = {str(file): file.read_text(encoding="utf-8") for file in sorted(EXAMPLES.rglob("*.yaml"))}
+def over_examples(site: Site, most: int | None) -> None:
+    files = sorted(EXAMPLES.rglob("*.yaml"))[:most]
+    texts = {str(file): file.read_text(encoding="utf-8") for file in files}
 
     def all_of_them() -> None:
         for file, text in texts.items():
@@ -112,15 +107,17 @@ def over_examples(site: Site) -> None:
 
 
 def main() -> None:
+    smoke = arguments(__doc__).parse_args().smoke
+    tasks = FEW_TASKS if smoke else TASKS
     site = Site.load("nvidia")
     if EXAMPLES.is_dir():
-        over_examples(site)
+        over_examples(site, FEW_EXAMPLES if smoke else None)
     else:
         print("the examples of Argo are not here")
     print(f"{'workflow':<34}{'MB':>6}{'seconds':>10}{'PyYAML alone':>14}")
     for name, text in (
-        (f"{TASKS:,} tasks, one template", one_template()),
-        (f"{TASKS:,} tasks, as many templates", own_templates()),
+        (f"{tasks:,} tasks, one template", one_template(tasks)),
+        (f"{tasks:,} tasks, as many templates", own_templates(tasks)),
         ("a loop of 1,000,000,000 items", one_loop()),
     ):
         took = seconds(lambda text=text: answered(text, "bench.yaml", site))  # type: ignore[misc]  # the loop variable is bound here

@@ -1,11 +1,10 @@
 """What the supervisor costs: start-up, steady-state CPU, and the stall per checkpoint. Prints figures, asserts nothing.
 
-python bench/runtime.py [--quick]
+python bench/runtime.py
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import shutil
@@ -16,6 +15,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from measuring import arguments
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -137,11 +138,10 @@ def stall(folder: Path, megabytes: int, saves: int) -> None:
     print(f"  written, uploaded by the supervisor        {1000 * behind:8.0f} ms  {behind / plain:.2f} x")
 
 
-def api_cost(folder: Path) -> None:
+def api_cost(folder: Path, count: int) -> None:
     """What asking costs in every step."""
     os.environ.pop("GPUFLOW_CHECKPOINT_DIR", None)
     with Checkpointing(str(folder / "api"), every=3600) as ckpt:
-        count = 200_000
         began = time.perf_counter()
         for _ in range(count):
             ckpt.due()
@@ -151,15 +151,13 @@ def api_cost(folder: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer repeats and a smaller state")
-    quick = parser.parse_args().quick
+    smoke = arguments(__doc__).parse_args().smoke
     with tempfile.TemporaryDirectory(prefix="gpuflow-bench-") as name:
         folder = Path(name)
-        start_up(folder, 5 if quick else 25)
-        steady_state(folder, 5 if quick else 30)
-        api_cost(folder)
-        stall(folder, 64 if quick else 512, 3 if quick else 5)
+        start_up(folder, 1 if smoke else 25)
+        steady_state(folder, 1 if smoke else 30)
+        api_cost(folder, 1_000 if smoke else 200_000)
+        stall(folder, 1 if smoke else 512, 1 if smoke else 5)
     return 0
 
 

@@ -8,9 +8,10 @@ eight of the layer before, every third on GPUs.
 import random
 import subprocess
 import sys
-from collections.abc import Callable
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any
+
+from measuring import arguments, seconds
 
 from gpuflow.demands import demand_of
 from gpuflow.site import Site
@@ -18,7 +19,7 @@ from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.loading import loads
 
 TRIES = 7
-SIZES = (1_000, 10_000)
+SIZES, FEW = (1_000, 10_000), (100, 200)
 LAYER, NEEDS = 100, 8
 HEAD = """apiVersion: gpuflow/v1
 kind: Pipeline
@@ -41,7 +42,7 @@ def document(steps: int) -> str:
     return "".join(lines)
 
 
-def start_up() -> None:
+def start_up(tries: int) -> None:
     """The best of a few tries: what the machine's other work adds is not ours."""
     commands = {
         "python -c pass": ["-c", "pass"],
@@ -53,7 +54,7 @@ def start_up() -> None:
     bare = None
     print(f"{'start-up':<28}{'seconds':>10}{'of bare python':>16}")
     for name, words in commands.items():
-        took = min(seconds(lambda words=words: _run(words), perf_counter) for _ in range(TRIES))
+        took = min(seconds(lambda words=words: _run(words), perf_counter) for _ in range(tries))
         bare = took if bare is None else bare
         print(f"{name:<28}{took:>10.3f}{took / bare:>15.1f}x")
 
@@ -62,18 +63,12 @@ def _run(words: list[str]) -> None:
     subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
 
 
-def seconds(work: Callable[[], object], clock: Callable[[], float] = process_time) -> float:
-    start = clock()
-    work()
-    return clock() - start
-
-
-def large_pipelines() -> None:
+def large_pipelines(sizes: tuple[int, ...]) -> None:
     """Load, demand and canonical YAML, with how each grows when the pipeline grows tenfold."""
     site = Site.load("nvidia")
     rows: dict[int, dict[str, float]] = {}
     print(f"\n{'steps':<10}{'edges':>8}{'load':>10}{'demand':>10}{'show':>10}")
-    for steps in SIZES:
+    for steps in sizes:
         text, held = document(steps), list[Any]()
         row = {
             "load": seconds(lambda text=text, held=held: held.append(loads(text, "bench.yaml"))),
@@ -88,8 +83,9 @@ def large_pipelines() -> None:
 
 
 def main() -> None:
-    start_up()
-    large_pipelines()
+    smoke = arguments(__doc__).parse_args().smoke
+    start_up(1 if smoke else TRIES)
+    large_pipelines(FEW if smoke else SIZES)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuflow import catalog
-from gpuflow.cli.commands import COMMANDS
-from gpuflow.cli.main import parser_for
+from gpuflow.cli.commands import COMMANDS, parser_for
 from gpuflow.codes import CODES
 from gpuflow.site.schema import site_schema
 from gpuflow.spec.schema import pipeline_schema

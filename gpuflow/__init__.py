@@ -12,11 +12,13 @@ Names are loaded when they are first used: importing gpuflow costs almost nothin
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from gpuflow.version import __version__
 
+TYPE_CHECKING = False  # as in `typing`, which takes longer to import than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from gpuflow import airflow, argo, catalog, kubeflow, quantity, run
     from gpuflow.api import check, compile, demand, gpus
     from gpuflow.checker import admit, assign_flavors, fit_nodes

@@ -22,7 +22,6 @@ import json
 import re
 from collections.abc import Iterable
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 # The categories Cc, Cf, Cs, Co, Zl, Zp and Zs, except for the space, the ideographic space and the line feed. The
 # ranges are written out, because Python's own tables grow with its version and artifacts must not change with it.
@@ -189,12 +188,19 @@ def md_code_cell(text: str) -> str:
 
 def xml_text(text: str) -> str:
     """The content of an XML element; XML has no way to write most control characters."""
-    return escape(lines(text))
+    return _xml_escape(lines(text))
 
 
 def xml_attribute(text: str) -> str:
     """An XML attribute's value, in its quotes."""
-    return quoteattr(line(text))
+    value = _xml_escape(line(text))
+    if '"' not in value:
+        return f'"{value}"'
+    return f"'{value}'" if "'" not in value else '"{}"'.format(value.replace('"', "&quot;"))
+
+
+def _xml_escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace(">", "&gt;").replace("<", "&lt;")
 
 
 def github_data(text: str) -> str:

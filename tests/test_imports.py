@@ -215,6 +215,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 HEAVY = {*SDKS, "pydantic", "yaml"} - {"google"}
+NETWORK = {"asyncio", "email", "http", "socket", "ssl", "xml"}
 
 
 def test_importing_gpuflow_loads_no_sdk_no_client_and_not_even_pydantic() -> None:
@@ -233,7 +234,16 @@ def test_importing_gpuflow_loads_no_sdk_no_client_and_not_even_pydantic() -> Non
     ],
 )
 def test_what_needs_no_document_loads_no_model(statement: str) -> None:
-    assert {module for module in loaded_by(statement) if module.split(".")[0] in HEAVY} == set()
+    loaded = loaded_by(statement)
+    assert {module for module in loaded if module.split(".")[0] in {*HEAVY, *NETWORK}} == set()
+    assert "urllib.request" not in loaded  # urllib.parse is light, and some interpreters start with it
+
+
+def test_the_version_is_said_before_anything_is_imported() -> None:
+    """`gpuflow --version` takes little more than Python itself: what commands need comes when they run."""
+    loaded = loaded_by("from gpuflow.cli.main import main; main(['--version'])") - loaded_by("pass")
+    own = {"gpuflow", "gpuflow.cli", "gpuflow.cli.main", "gpuflow.version"}
+    assert loaded - own <= {"__future__", "errno", "gc", "importlib", "warnings"}
 
 
 def test_loading_checking_and_demand_load_no_sdk() -> None:

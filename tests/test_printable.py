@@ -9,6 +9,7 @@ import re
 import tokenize
 import unicodedata
 from xml.etree import ElementTree
+from xml.sax.saxutils import escape, quoteattr
 
 import pytest
 import yaml
@@ -117,6 +118,15 @@ def test_xml_is_well_formed_whatever_it_holds(text: str) -> None:
     element = ElementTree.fromstring(f"<a b={printable.xml_attribute(text)}>{printable.xml_text(text)}</a>")
     assert element.get("b") == printable.line(text)
     assert (element.text or "") == printable.lines(text)
+
+
+@given(NASTY_TEXT)
+@example("\"'&<>")
+@example('say "hi" & <go>')
+@example("it's 1 > 0 &quot;")
+def test_xml_is_written_as_the_standard_library_writes_it(text: str) -> None:
+    assert printable.xml_text(text) == escape(printable.lines(text))
+    assert printable.xml_attribute(text) == quoteattr(printable.line(text))
 
 
 @given(NASTY_TEXT)

@@ -1,8 +1,12 @@
-"""The table of commands: name, one line, module. Kept free of imports so that `gpuflow --help` starts at once."""
+"""The commands: a table of name, one line and module, and the parser of each. A module is imported when it is used."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import argparse
+import importlib
+from typing import NamedTuple, NoReturn, Protocol
+
+from gpuflow.errors import Where, fail
 
 
 class Entry(NamedTuple):
@@ -32,3 +36,40 @@ COMMANDS: dict[str, Entry] = {
     "demo": Entry("Compile and check a built-in example", "gpuflow.cli.demo"),
     "completion": Entry("Print a completion script for bash, zsh or fish", "gpuflow.cli.completion"),
 }
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    EXAMPLE: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with the options in the words of every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise fail("GF903", message, where=Where(self.prog), hint=f"see {self.prog} --help")
+
+
+def load(name: str) -> Command:
+    """The module of a command."""
+    module: Command = importlib.import_module(COMMANDS[name].module)
+    return module
+
+
+def parser_for(name: str) -> argparse.ArgumentParser:
+    """The parser of one command, with its example at the end of the help."""
+    command = load(name)
+    parser = Parser(
+        prog=f"gpuflow {name}",
+        description=COMMANDS[name].summary + ".",
+        epilog="example:\n" + "\n".join(f"  {line}" for line in command.EXAMPLE.strip().splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    return parser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.commands import COMMANDS
+from gpuflow.cli.commands import COMMANDS, parser_for
 from gpuflow.cli.terminal import put
 
 EXAMPLE = """gpuflow completion bash > ~/.local/share/bash-completion/completions/gpuflow
@@ -23,8 +23,6 @@ def run(args: argparse.Namespace) -> int:
 
 def words_of(name: str) -> tuple[list[str], list[str]]:
     """Options and fixed words (sub-commands, choices) of a command."""
-    from gpuflow.cli.main import parser_for
-
     options: list[str] = []
     words: list[str] = []
     waiting = [parser_for(name)]

@@ -1,63 +1,25 @@
-"""`gpuflow COMMAND …`. Finds the command, runs it, and turns every refusal into a message and an exit code."""
+"""`gpuflow COMMAND …`. Finds the command, runs it, and turns every refusal into a message and an exit code.
+
+What a command needs is imported when it is asked for: `gpuflow --version` starts about as fast as Python.
+"""
 
 from __future__ import annotations
 
-import argparse
 import errno
 import gc
-import importlib
 import io
 import os
 import sys
-from typing import NoReturn, Protocol
 
-from gpuflow.cli.commands import COMMANDS
-from gpuflow.cli.terminal import say, show_findings
-from gpuflow.errors import GpuflowError, Where, fail
 from gpuflow.version import __version__
 
 _STREAM_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
-class Command(Protocol):
-    """What a command's module offers."""
-
-    EXAMPLE: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
-
-    def run(self, args: argparse.Namespace) -> int: ...
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong with the options in the words of every other error."""
-
-    def error(self, message: str) -> NoReturn:
-        raise fail("GF903", message, where=Where(self.prog), hint=f"see {self.prog} --help")
-
-
-def parser_for(name: str) -> argparse.ArgumentParser:
-    """The parser of one command, with its example at the end of the help."""
-    command = load(name)
-    parser = Parser(
-        prog=f"gpuflow {name}",
-        description=COMMANDS[name].summary + ".",
-        epilog="example:\n" + "\n".join(f"  {line}" for line in command.EXAMPLE.strip().splitlines()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command.add_arguments(parser)
-    return parser
-
-
-def load(name: str) -> Command:
-    """The module of a command."""
-    module: Command = importlib.import_module(COMMANDS[name].module)
-    return module
-
-
 def usage() -> str:
     """The overview: `gpuflow` alone, or `gpuflow --help`."""
+    from gpuflow.cli.commands import COMMANDS
+
     width = max(map(len, COMMANDS))
     rows = "\n".join(f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items())
     return (
@@ -79,27 +41,33 @@ def main(argv: list[str] | None = None) -> int:
         code = _dispatch(words)
         sys.stdout.flush()  # here, where what goes wrong can still be said
         return code
-    except GpuflowError as refusal:
-        show_findings(refusal.findings)
-        return refusal.exit_code
     except BrokenPipeError:
         _drop_output()  # the reader has gone (`gpuflow show … | head`): end quietly
         return 0
     except KeyboardInterrupt:
         return 130
     except Exception as fault:
-        if os.environ.get("GPUFLOW_TRACEBACK"):
-            raise
-        from gpuflow.errors import Finding
+        return _explain(fault)
 
-        if isinstance(fault, OSError) and fault.errno in _STREAM_FAILURES:
-            _drop_output()
-            hint = "free some space, or write elsewhere"
-            show_findings([Finding("GF906", f"the output cannot be written: {fault.strerror}", Where("gpuflow"), hint)])
-            return 3
-        hint = "this is a bug in gpuflow; run with GPUFLOW_TRACEBACK=1 and report what it prints"
-        show_findings([Finding("GF999", f"{type(fault).__name__}: {fault}", Where("gpuflow"), hint)])
+
+def _explain(fault: Exception) -> int:
+    """Say what went wrong; the exit code."""
+    from gpuflow.cli.terminal import show_findings
+    from gpuflow.errors import Finding, GpuflowError, Where
+
+    if isinstance(fault, GpuflowError):
+        show_findings(fault.findings)
+        return fault.exit_code
+    if os.environ.get("GPUFLOW_TRACEBACK"):
+        raise fault
+    if isinstance(fault, OSError) and fault.errno in _STREAM_FAILURES:
+        _drop_output()
+        hint = "free some space, or write elsewhere"
+        show_findings([Finding("GF906", f"the output cannot be written: {fault.strerror}", Where("gpuflow"), hint)])
         return 3
+    hint = "this is a bug in gpuflow; run with GPUFLOW_TRACEBACK=1 and report what it prints"
+    show_findings([Finding("GF999", f"{type(fault).__name__}: {fault}", Where("gpuflow"), hint)])
+    return 3
 
 
 def _steady_streams() -> None:
@@ -118,15 +86,19 @@ def _drop_output() -> None:
 
 
 def _dispatch(words: list[str]) -> int:
+    if words and words[0] in ("-V", "--version", "version"):
+        sys.stdout.write(f"gpuflow {__version__}\n")
+        return 0
+    from gpuflow.cli.terminal import say
+
     if not words or words[0] in ("-h", "--help", "help"):
         say(usage())
         return 0 if words else 2
-    if words[0] in ("-V", "--version", "version"):
-        say(f"gpuflow {__version__}\n")
-        return 0
+    from gpuflow.cli.commands import COMMANDS, load, parser_for
+
     name, rest = words[0], words[1:]
     if name not in COMMANDS:
-        from gpuflow.errors import did_you_mean
+        from gpuflow.errors import Where, did_you_mean, fail
 
         raise fail(
             "GF902",

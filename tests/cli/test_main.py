@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.cli.commands import COMMANDS
+from gpuflow.cli.commands import COMMANDS, load, parser_for
 from gpuflow.version import __version__
 from tests.cli.commands import NIGHTLY, Gpuflow
 
@@ -41,7 +41,6 @@ def test_the_help_of_every_command_shows_an_example_that_begins_with_it(name: st
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_of_every_command_uses_options_that_exist(name: str) -> None:
     from gpuflow.cli.completion import words_of
-    from gpuflow.cli.main import load, parser_for
 
     shown = parser_for(name).format_help()
     assert "example:" in shown

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -46,18 +47,18 @@ def command(server: str, port: int, folder: Path, *, volumes: int = 20, volume_m
 
 @contextlib.contextmanager
 def started(words: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A server while it is needed; its output goes to a file `log` in its folder."""
+    """A server while it is needed; its output goes to a file `log` in its folder.
+
+    What it holds is of no use afterwards, so it is killed: SeaweedFS takes 20 seconds to leave in order.
+    """
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(words, stdout=log, stderr=log, cwd=folder, start_new_session=True)
     try:
         yield server
     finally:
-        server.terminate()
-        try:
-            server.wait(20)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait(20)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait(20)
 
 
 @contextlib.contextmanager
