@@ -122,7 +122,7 @@ def compiled(steps: int) -> str:
     from gpuflow.site import Site
     from gpuflow.spec.loading import loads
     from gpuflow.targets.airflow import target
-    from gpuflow.targets.frame import Request
+    from gpuflow.targets.target import Request
 
     return target.compile(Request(loads(pipeline_text(steps)), Site.load("nvidia"), "nlp", "steps.yaml"))[0].text
 

@@ -35,8 +35,8 @@ from gpuflow.spec.canonical import to_yaml  # noqa: E402  # the path, or the env
 from gpuflow.spec.loading import loads  # noqa: E402  # the path, or the environment, is set above
 from gpuflow.spec.pipeline import Pipeline  # noqa: E402  # the path, or the environment, is set above
 from gpuflow.targets.argo import target  # noqa: E402  # the path, or the environment, is set above
-from gpuflow.targets.argo.spelling import BRACE_ENV  # noqa: E402  # the path, or the environment, is set above
-from gpuflow.targets.frame import Request, compile_with  # noqa: E402  # the path, or the environment, is set above
+from gpuflow.targets.argo.references import BRACE_ENV  # noqa: E402  # the path, or the environment, is set above
+from gpuflow.targets.target import Request, compile_with  # noqa: E402  # the path, or the environment, is set above
 
 FASTER, SMALLER = 5.0, 4.0
 SIZES, SMOKE_SIZES = (100, 1_000, 10_000), (2, 3, 4)

@@ -31,7 +31,7 @@ from measuring import arguments
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from gpuflow.runtime import processes  # noqa: E402  # the path is set above
+from gpuflow.runtime.base import container  # noqa: E402  # the path is set above
 from tests.runtime.servers import BUCKET, s3_server  # noqa: E402  # the path is set above
 
 BLOCK = os.urandom(1 << 20)
@@ -167,7 +167,7 @@ class Together(threading.Thread):
 
     def run(self) -> None:
         while not self.over.wait(0.1):
-            tree = [self.process, *processes.below(self.process, processes.everyone())]
+            tree = [self.process, *container.descendants(self.process, container.all_processes())]
             if len(tree) > 1:
                 self.most = max(self.most, sum(map(share, tree)))
 
@@ -269,10 +269,12 @@ def compile_packages() -> None:
 
 def client(way: str, folder: str) -> None:
     """Our side, in a process of its own: the code that the supervisor runs for an output, and for an input."""
-    from gpuflow.runtime import artifacts, landing, transfer
-    from gpuflow.runtime.files import Shared
-    from gpuflow.runtime.ledger import Ledger
-    from gpuflow.runtime.store import Memory, open_store
+    from gpuflow.runtime.artifacts import artifact_files
+    from gpuflow.runtime.base.files import Shared
+    from gpuflow.runtime.checkpoints import transfer
+    from gpuflow.runtime.state.ledger import Ledger
+    from gpuflow.runtime.stores import local_files
+    from gpuflow.runtime.stores.store import Memory, open_store
 
     if way == "import":
         importlib.import_module("s3fs")
@@ -285,11 +287,13 @@ def client(way: str, folder: str) -> None:
         ledger = Ledger(Memory(), "p/r/s")
         ledger.claim(ledger.history())
         ledger.number, ledger.id = 1, "0123abcd01234567"
-        artifacts.Artifact(_Owned(ledger), store, prefix, folder, lambda _: None).keep()  # type: ignore[arg-type]
+        artifact_files.Artifact(_Owned(ledger), store, prefix, folder, lambda _: None).keep()  # type: ignore[arg-type]
         return
     manifest = transfer.read_manifest(store, f"{prefix}/manifest.json")
     where = Shared(os.path.dirname(folder)), os.path.basename(folder)
-    landing.bring(store, prefix, manifest.files, *where, manifest.key, lambda _: None, single=False, arrived=set())
+    local_files.bring_files(
+        store, prefix, manifest.files, *where, manifest.key, lambda _: None, single=False, arrived=set()
+    )
 
 
 class _Owned:

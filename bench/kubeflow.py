@@ -29,11 +29,11 @@ from typing import Any
 import yaml
 from measuring import arguments
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
+from gpuflow.targets.target import Request, compile_with
 
 SIZES, FEW = (100, 1000), (2, 4)
 ALONE, FEW_ALONE = (5000, 10000), (8,)

@@ -11,9 +11,9 @@ from pathlib import Path
 import yaml
 from measuring import arguments, seconds
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.errors import GpuflowError
 from gpuflow.readers import Options, documents_of, foreign_in
 from gpuflow.site import Site
 

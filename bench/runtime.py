@@ -22,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from gpuflow.runtime import bundle  # noqa: E402  # the path, or the environment, is set above
-from gpuflow.runtime.saving import Checkpointing  # noqa: E402  # the path, or the environment, is set above
+from gpuflow.runtime.checkpoints.training import Checkpointing  # noqa: E402  # the path, or the environment, is set above
 
 ENVIRON = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)}
 
-ENTRY = [sys.executable, "-S", "-c", "import sys; from gpuflow.runtime.main import main; sys.exit(main())"]
+ENTRY = [sys.executable, "-S", "-c", "import sys; from gpuflow.runtime.supervise.main import main; sys.exit(main())"]
 """As the installed script does, without the packages of this environment's site."""
 
 
@@ -128,7 +128,15 @@ def stall(folder: Path, megabytes: int, saves: int) -> None:
         f"        time.sleep({3 * plain:.3f})\n"
         "print(statistics.median(stalls))\n"
     )
-    words = [sys.executable, "-m", "gpuflow.runtime.main", "--checkpoint-dir", str(fast / "stall"), "--every", "0s"]
+    words = [
+        sys.executable,
+        "-m",
+        "gpuflow.runtime.supervise.main",
+        "--checkpoint-dir",
+        str(fast / "stall"),
+        "--every",
+        "0s",
+    ]
     words += ["--store", str(folder / "stall-store"), "--run-id", "r", "--", sys.executable, "-c", code, str(ROOT)]
     done = subprocess.run(words, env=ENVIRON, check=True, capture_output=True, text=True)
     behind = float(done.stdout)

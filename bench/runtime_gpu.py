@@ -70,7 +70,15 @@ def resume(folder: Path, kills: int) -> bool:
     """The same training undisturbed and killed; True when both end the same."""
     script = [sys.executable, str(Path(__file__).resolve()), "--train"]
     subprocess.run([*script, str(folder / "plain")], check=True, cwd=folder, env=_environ())
-    words = [sys.executable, "-m", "gpuflow.runtime.main", "--checkpoint-dir", str(folder / "c"), "--every", "0s"]
+    words = [
+        sys.executable,
+        "-m",
+        "gpuflow.runtime.supervise.main",
+        "--checkpoint-dir",
+        str(folder / "c"),
+        "--every",
+        "0s",
+    ]
     words += ["--store", str(folder / "s"), "--run-id", "r", "--grace", "20s", "--", *script, str(folder / "killed")]
     chance, ways = random.Random(4), []
     while True:
@@ -173,7 +181,7 @@ def measure(way: str, gigabytes: float, folder: str) -> int:
 def stall(folder: Path, gigabytes: float) -> None:
     """Each way in a process of its own; gpuflow's under the real supervisor, which uploads meanwhile."""
     script = [sys.executable, str(Path(__file__).resolve()), "--gigabytes", str(gigabytes), "--measure"]
-    supervised = [sys.executable, "-m", "gpuflow.runtime.main", "--checkpoint-dir", str(folder / "ck")]
+    supervised = [sys.executable, "-m", "gpuflow.runtime.supervise.main", "--checkpoint-dir", str(folder / "ck")]
     supervised += ["--store", str(folder / "store"), "--run-id", "r", "--every", "0s", "--keep", "1", "--"]
     results = {}
     for way in ("torch.save", "dcp async", "dcp async, pinned", "gpuflow"):

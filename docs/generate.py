@@ -10,13 +10,13 @@ from typing import Any
 
 from gpuflow import catalog
 from gpuflow.cli.commands import COMMANDS, parser_for
-from gpuflow.codes import CODES
-from gpuflow.site.schema import site_schema
+from gpuflow.core.codes import CODES
+from gpuflow.site.model import site_schema
 from gpuflow.spec.schema import pipeline_schema
 from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.capabilities import Cannot, Weaker
 from gpuflow.targets.constructs import ENGINE_WORDS, VOCABULARY
-from gpuflow.targets.frame import Target
+from gpuflow.targets.target import Target
 
 sys.path.insert(0, str(Path(__file__).parent))
 import python_names

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 
-from gpuflow.version import __version__
+from gpuflow.core.version import __version__
 
 TYPE_CHECKING = False  # as in `typing`, which takes longer to import than all of this
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from gpuflow import airflow, argo, catalog, kubeflow, quantity, run
     from gpuflow.api import check, compile, demand, gpus
     from gpuflow.checker import admit, assign_flavors, fit_nodes
-    from gpuflow.errors import Finding, GpuflowError
+    from gpuflow.core.errors import Finding, GpuflowError
     from gpuflow.site import Site
+    from gpuflow.spec.builder import gpu, mig
     from gpuflow.spec.loading import load, loads
     from gpuflow.spec.pipeline import Pipeline
-    from gpuflow.spec.shapes import gpu, mig
     from gpuflow.spec.step import Step
     from gpuflow.spec.text import join, text
 
 _HOMES = {
-    "Finding": "gpuflow.errors",
-    "GpuflowError": "gpuflow.errors",
+    "Finding": "gpuflow.core.errors",
+    "GpuflowError": "gpuflow.core.errors",
     "Pipeline": "gpuflow.spec.pipeline",
     "Site": "gpuflow.site",
     "Step": "gpuflow.spec.pipeline",
@@ -42,12 +42,12 @@ _HOMES = {
     "compile": "gpuflow.api",
     "demand": "gpuflow.api",
     "fit_nodes": "gpuflow.checker",
-    "gpu": "gpuflow.spec.shapes",
+    "gpu": "gpuflow.spec.builder",
     "gpus": "gpuflow.api",
     "join": "gpuflow.spec.text",
     "load": "gpuflow.spec.loading",
     "loads": "gpuflow.spec.loading",
-    "mig": "gpuflow.spec.shapes",
+    "mig": "gpuflow.spec.builder",
     "text": "gpuflow.spec.text",
 }
 _MODULES = ("airflow", "argo", "catalog", "kubeflow", "quantity", "run", "runtime")
@@ -97,7 +97,7 @@ def _module(name: str) -> Any:
     except ModuleNotFoundError as missing:
         if missing.name is not None and missing.name.startswith("gpuflow"):
             raise
-        from gpuflow.errors import EnvironmentFailure, Finding, install_line
+        from gpuflow.core.errors import EnvironmentFailure, Finding, install_line
 
         message = f"gpuflow.{name} needs the package {missing.name}, which is not installed"
         raise EnvironmentFailure(Finding("GF901", message, hint=install_line(name))) from None

@@ -16,22 +16,28 @@ from gpuflow.checker.run import check as check_demand
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.cluster import Cluster, cluster_of, read_cluster
 from gpuflow.cluster.live import read_live
+from gpuflow.core.errors import GpuflowError, Unsound, Where, did_you_mean, fail
 from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE, facts_of
-from gpuflow.errors import GpuflowError, Unsound, Where, did_you_mean, fail
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.quantity import Quantity
 from gpuflow.readers import Foreign, Passive, documents_of, foreign_in
 from gpuflow.readers.contents import contents_of, is_ours
 from gpuflow.readers.documents import STDIN
-from gpuflow.readers.parameters import parameters_of
+from gpuflow.readers.interface import parameters_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
-from gpuflow.targets.frame import Compiled, Request, Target, compile_with, findings_of
-from gpuflow.targets.judging import further_faults
-from gpuflow.targets.options import flags_of
+from gpuflow.targets.target import (
+    Compiled,
+    Request,
+    Target,
+    compile_with,
+    findings_beside_broken_rules,
+    findings_of,
+    flags_of,
+)
 
 LIVE = "live"
 Documents: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -226,7 +232,7 @@ def _pipeline(given: Pipeline | str | Path, site: Site, engine: str) -> Pipeline
     try:
         return load(str(given))
     except Unsound as refusal:
-        raise GpuflowError([*refusal.findings, *further_faults(refusal, site, engine)]) from None
+        raise GpuflowError([*refusal.findings, *findings_beside_broken_rules(refusal, site, engine)]) from None
 
 
 def _site(given: Site | str | Path) -> Site:

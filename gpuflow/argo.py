@@ -20,24 +20,22 @@ from hera.workflows import ClusterWorkflowTemplate, Container, Parameter, Workfl
 from hera.workflows import CronWorkflow as _CronWorkflow
 from hera.workflows import models as m
 
-from gpuflow.errors import fail
+from gpuflow.core.errors import fail
 from gpuflow.site import Site
-from gpuflow.site.exposed_secrets import exposed_in_site
-from gpuflow.site.silence import heard_at
-from gpuflow.spec.building import caller
+from gpuflow.site.policy import exposed_in_site, heard_at
+from gpuflow.spec.builder import caller
+from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import load
-from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.questioned_texts import questioned_step
-from gpuflow.spec.remarks import heard, log_findings, remarks_on
+from gpuflow.spec.rules.remarks import heard, log_findings, remarks_on
+from gpuflow.spec.rules.template_text import questioned_step
 from gpuflow.spec.step import Step
 from gpuflow.targets.argo import target
-from gpuflow.targets.argo.alone import handed_over, place_of_call, template_alone
-from gpuflow.targets.argo.models import differences
-from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.argo.places import PLACE
-from gpuflow.targets.argo.workflow import build
-from gpuflow.targets.frame import Request, accepted
+from gpuflow.targets.argo.facts import ArgoOptions
+from gpuflow.targets.argo.single_step import handed_over, place_of_call, template_alone
+from gpuflow.targets.argo.templates import PLACE
+from gpuflow.targets.argo.workflow import build, differences
+from gpuflow.targets.target import Request, accepted
 
 __all__ = ["StepContainer", "container", "to_hera"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Protocol
 
-from gpuflow.errors import Where, did_you_mean, fail
+from gpuflow.core.errors import Where, did_you_mean, fail
 from gpuflow.quantity import Quantity
 
 WaitsFor = Literal["quota", "queue", "nodes", "objects"]

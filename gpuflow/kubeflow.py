@@ -25,29 +25,35 @@ from kfp.components import load_component_from_text
 from kfp.dsl.pipeline_channel import PipelineArtifactChannel, PipelineChannel
 from kfp.dsl.types.type_utils import get_parameter_type
 
-from gpuflow.emit import emit
-from gpuflow.errors import Finding, Where, fail
+from gpuflow.core.emit import emit
+from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.site import Site
-from gpuflow.spec.building import caller
+from gpuflow.spec.builder import caller
 from gpuflow.spec.canonical import to_document
 from gpuflow.spec.loading import load, loads, read_bytes
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.questioned_texts import questioned_step, questioned_value
-from gpuflow.spec.remarks import log_findings
+from gpuflow.spec.rules.remarks import log_findings
+from gpuflow.spec.rules.template_text import questioned_step, questioned_value
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import Literally
-from gpuflow.targets.frame import Request, compile_with, findings_of
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.alone import Alone, alone
-from gpuflow.targets.kubeflow.artifacts import ArtifactType, component_outputs, with_paths
 from gpuflow.targets.kubeflow.build import component as executor_component
 from gpuflow.targets.kubeflow.dag import AnyType
+from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
 from gpuflow.targets.kubeflow.installation import unowned, unowned_claims
-from gpuflow.targets.kubeflow.messages import SCHEMA_VERSION, ir, platform
-from gpuflow.targets.kubeflow.options import COMPONENT, KubeflowOptions
-from gpuflow.targets.kubeflow.tasks import TaskSettings, applied, settings_of
-from gpuflow.targets.kubeflow.text import replaced
-from gpuflow.targets.kubeflow.values import STRING, Type
+from gpuflow.targets.kubeflow.messages import (
+    SCHEMA_VERSION,
+    STRING,
+    ArtifactType,
+    Type,
+    component_outputs,
+    ir,
+    platform,
+    with_paths,
+)
+from gpuflow.targets.kubeflow.references import replaced
+from gpuflow.targets.kubeflow.single_step import StepMessages, TaskSettings, applied, settings_of, step_messages
+from gpuflow.targets.target import Request, compile_with, findings_of
 
 __all__ = ["LoadedComponent", "StepComponent", "component", "configure", "load_component"]
 
@@ -79,7 +85,7 @@ def component(step: Step, site: Site | str = "nvidia", *, name: str = "step") ->
     :param name: the component's name.
     """
     used, where = _site(site), caller()
-    made = alone(step, used, name)
+    made = step_messages(step, used, name)
     log_findings([*questioned_step(step, where), *_unowned(step, name, used, where), *made.weaker], __name__)
     return StepComponent(made)
 
@@ -101,7 +107,7 @@ def configure(
     if not isinstance(task, dsl.PipelineTask):
         raise fail("GF301", f"configure takes a task and a step, not a {type(task).__name__}")
     used, where = _site(site), caller()
-    made = alone(_given(step), used, name or task.name, own_command=False)
+    made = step_messages(_given(step), used, name or task.name, own_command=False)
     left_alone = [*_left_alone(task, step, where), *_unowned(step, task.name, used, where), *made.weaker]
     log_findings([*questioned_step(step, where), *left_alone], __name__)
     for field, why in _OF_THE_COMMAND.items():
@@ -250,7 +256,7 @@ class StepComponent:
     :param made: what the step became.
     """
 
-    def __init__(self, made: Alone) -> None:
+    def __init__(self, made: StepMessages) -> None:
         self._made = made
         self.inputs = made.arguments
 

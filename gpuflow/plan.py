@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from gpuflow.errors import Where
+from gpuflow.core.errors import Where
 from gpuflow.graph import Unknown
 from gpuflow.site import Site
 from gpuflow.spec.fan_out import Range
-from gpuflow.spec.flow import called, upstream
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.references import called, upstream
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef
 

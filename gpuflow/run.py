@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from pydantic_core import PydanticCustomError
 
-from gpuflow.errors import Finding, GpuflowError
-from gpuflow.spec.building import caller
+from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.spec.builder import caller
 from gpuflow.spec.text import RunRef, Text, parse_text
 
 __all__ = ["attempt", "date", "id", "interval_end", "interval_start", "logical_date", "name"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow import alert
+from gpuflow.core import alert
 from gpuflow.site import Site
 from tests.conftest import ROOT
 from tests.receiver import Received, Receiver
@@ -105,7 +105,7 @@ def test_slack_refuses_with_200(receiver: Receiver) -> None:
 def test_kubeflows_program_sends_all_of_its_alerts_and_ends_well(receiver: Receiver) -> None:
     """The program as it stands in a compiled pipeline, run by a Python that knows nothing of gpuflow."""
     from gpuflow.spec.loading import loads
-    from gpuflow.targets.kubeflow.alerts import with_alerts
+    from gpuflow.targets.kubeflow.exit_steps import with_alerts
 
     preset = Site.load("nvidia")
     site = preset.model_copy(update={"images": preset.images.model_copy(update={"alerts": "python:3.13-slim"})})

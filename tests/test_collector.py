@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuflow import GpuflowError, collector, yaml_tree
+from gpuflow import GpuflowError
+from gpuflow.core import gc_pause, yaml_tree
 from gpuflow.spec.loading import loads
 
 PIPELINE = """apiVersion: gpuflow/v1
@@ -44,8 +45,8 @@ def test_it_goes_on_after_a_refusal() -> None:
 
 def test_one_pause_inside_another_ends_with_the_outer_one() -> None:
     gc.enable()
-    with collector.paused():
-        with collector.paused():
+    with gc_pause.gc_paused():
+        with gc_pause.gc_paused():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.cron import following, previous
-from gpuflow.date_format import DIRECTIVES, MOMENT, formatted, pieces
+from gpuflow.core.cron import following, previous
+from gpuflow.core.date_format import DIRECTIVES, MOMENT, formatted, pieces
 
 ZONES = (
     "UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/St_Johns",

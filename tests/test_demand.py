@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from gpuflow import GpuflowError, Pipeline, Site, load
 from gpuflow.demands import Demand, demand_of
 from gpuflow.quantity import Quantity
-from gpuflow.spec.flow import edges
+from gpuflow.spec.references import edges
 from tests.conftest import ROOT
 from tests.spec.generated import pipelines
 

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuflow import yaml_tree
-from gpuflow.emit import emit, emit_all
+from gpuflow.core import yaml_tree
+from gpuflow.core.emit import emit, emit_all
 
 texts = st.text(st.characters(blacklist_categories=("Cs",)))
 scalars = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
 from gpuflow.engines import NONE, engine_names, facts_of
-from gpuflow.errors import GpuflowError
-from gpuflow.runtime.options import ENGINES
+from gpuflow.runtime.base.options import ENGINES
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.test_imports import HEAVY, loaded_by

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, did_you_mean, fail
 from tests.conftest import ROOT
 
 

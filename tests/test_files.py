@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow import files
+from gpuflow.core import files
 from tests.cli.commands import Gpuflow
 from tests.cli.conftest import gpuflow
 from tests.conftest import ROOT
@@ -377,26 +377,24 @@ def test_a_file_with_the_name_of_a_revision_does_not_stand_in_for_it(gpuflow: Gp
 # The class stays closed.
 
 OWN = {
-    "files.py": "the door itself",
+    "core/files.py": "the door itself",
     "cli/output.py": "writes what was compiled, after refuse_links",
     "cli/main.py": "opens the null device",
-    "cli/init.py": "templates that come with gpuflow",
+    "cli/init.py": "templates that come with gpuflow, and what pip wrote down beside it",
     "cli/demo.py": "the example that comes with gpuflow",
     "catalog/catalog.py": "data that comes with gpuflow",
-    "catalog/instance_types.py": "data that comes with gpuflow",
-    "cluster/proxies.py": "the kubeconfig of whoever calls, which the client has opened before",
+    "catalog/offers.py": "data that comes with gpuflow",
+    "cluster/api_server.py": "the kubeconfig of whoever calls, which the client has opened before",
     "airflow/function_runner.py": "runs in the container of a function, and writes its output there",
     "airflow/functions.py": "the program that comes with gpuflow and is written into the pod",
     "targets/airflow/standalone.py": "functions that come with gpuflow and are written into the DAG",
     "spec/loading.py": "runs a Python pipeline after reading it by the door",
-    "alert.py": "opens web addresses, and no files",
-    "cli/origin.py": "what pip wrote down beside gpuflow itself",
-    "targets/kubeflow/alerts.py": "the program that comes with gpuflow and is written into the pipeline",
+    "core/alert.py": "opens web addresses, and no files",
+    "targets/kubeflow/exit_steps.py": "the program that comes with gpuflow and is written into the pipeline",
     "targets/kubeflow/ask_argo.py": "runs in a container of the run: the pod's own token, and the file for its answer",
-    "targets/kubeflow/outcomes.py": "the program that comes with gpuflow and is written into the pipeline",
     "readers/python/inside_airflow.py": "runs in a process of its own, beside the DAG file, without credentials",
     "readers/python/inside_hera.py": "runs in a process of its own, beside the Hera file, without credentials",
-    "readers/python/running.py": "the log and the answer of that process, in a folder made for it",
+    "readers/python/programs.py": "the log and the answer of that process, in a folder made for it",
 }
 OPENERS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "run_path", "fdopen", "mkstemp", "fromfile"}
 BY_NAME = {"read_text", "read_bytes"}

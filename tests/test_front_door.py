@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import gpuflow
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand, PodSet, StepDemand, graph_of
-from gpuflow.errors import GpuflowError
 
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}
 POD: dict[str, Any] = {"metadata": {}, "spec": {"containers": [{"name": "main", "image": "i"}]}}

@@ -17,23 +17,8 @@ from tests.conftest import ROOT
 
 PACKAGE = ROOT / "gpuflow"
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("printable",),
-    ("version", "codes", "errors", "alert", "work", "runtime"),
-    (
-        "collector",
-        "by_type",
-        "same",
-        "content",
-        "quantity",
-        "secret_text",
-        "emit",
-        "files",
-        "graph",
-        "yaml_tree",
-        "cron",
-        "date_format",
-    ),
-    ("resources",),
+    ("core", "runtime", "quantity"),
+    ("graph",),
     ("kubernetes",),
     ("engines", "catalog"),
     ("spec",),
@@ -44,7 +29,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cluster",),
     ("readers",),
     ("checker.report", "checker.wording"),
-    ("checker.outcome",),
     ("checker.contention", "checker.kueue", "checker.nodes"),
     ("checker.dra",),
     ("checker.hints",),
@@ -52,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("checker.rules", "checker.snapshot"),
     ("checker.pipeline",),
     ("checker",),
-    ("fit", "report", "why"),
+    ("report", "why"),
     ("importing",),
     ("targets",),
     ("api", "airflow", "argo", "kubeflow", "run"),
@@ -221,7 +205,7 @@ NETWORK = {"asyncio", "email", "http", "socket", "ssl", "xml"}
 def test_importing_gpuflow_loads_no_sdk_no_client_and_not_even_pydantic() -> None:
     loaded = loaded_by("import gpuflow")
     assert {module for module in loaded if module.split(".")[0] in HEAVY} == set()
-    assert {module for module in loaded if module.startswith("gpuflow.")} == {"gpuflow.version"}
+    assert {module for module in loaded if module.startswith("gpuflow.")} == {"gpuflow.core", "gpuflow.core.version"}
 
 
 @pytest.mark.parametrize(
@@ -242,7 +226,7 @@ def test_what_needs_no_document_loads_no_model(statement: str) -> None:
 def test_the_version_is_said_before_anything_is_imported() -> None:
     """`gpuflow --version` takes little more than Python itself: what commands need comes when they run."""
     loaded = loaded_by("from gpuflow.cli.main import main; main(['--version'])") - loaded_by("pass")
-    own = {"gpuflow", "gpuflow.cli", "gpuflow.cli.main", "gpuflow.version"}
+    own = {"gpuflow", "gpuflow.cli", "gpuflow.cli.main", "gpuflow.core", "gpuflow.core.version"}
     assert loaded - own <= {"__future__", "errno", "gc", "importlib", "warnings"}
 
 

@@ -16,10 +16,10 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuflow import printable
-from gpuflow.emit import emit
-from gpuflow.printable import HIDDEN
-from gpuflow.targets.airflow.python import source
+from gpuflow.core import printable
+from gpuflow.core.emit import emit
+from gpuflow.core.printable import HIDDEN
+from gpuflow.targets.airflow.python_source import source_text
 
 NASTY = (
     "\x00", "\x1b[31m", "\r", "\n", "\t", "\x7f", "\x85", "\xa0", "\xad", "\u034f", "\u061c", "\u115f", "\u1160",
@@ -86,7 +86,7 @@ def test_a_value_in_yaml_is_the_same_for_the_engine_and_visible_for_the_reviewer
 @given(NASTY_TEXT)
 def test_a_value_in_python_is_the_same_for_the_engine_and_visible_for_the_reviewer(text: str) -> None:
     for data in (text, {text: text}, [text * 40]):
-        written = source(data)
+        written = source_text(data)
         assert ast.literal_eval(written) == data
         assert not HIDDEN.search(written.replace("\n", ""))
         assert not commanded(written)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuflow.kubernetes.resources import aggregate, pod_limits, pod_requests, read_resource_list
 from gpuflow.quantity import Quantity
-from gpuflow.resources import aggregate, pod_limits, pod_requests, read_resource_list
 
 CORPUS = Path(__file__).resolve().parents[1] / ".." / "shared" / "corpora" / "oracles"
 needs_corpus = pytest.mark.skipif(not CORPUS.exists(), reason="the corpora folder is not beside the checkout")

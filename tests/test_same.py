@@ -1,10 +1,10 @@
 """An object as a key."""
 
-from gpuflow.same import Same
+from gpuflow.core.caching import IdentityKey
 
 
 def test_equal_objects_are_different_keys() -> None:
     one, other = [1], [1]
-    known = {Same(one): "one"}
-    assert known[Same(one)] == "one"
-    assert Same(other) not in known and Same(one) != one
+    known = {IdentityKey(one): "one"}
+    assert known[IdentityKey(one)] == "one"
+    assert IdentityKey(other) not in known and IdentityKey(one) != one

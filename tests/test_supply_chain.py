@@ -326,8 +326,8 @@ def test_a_tag_needs_its_version_a_date_in_the_changelog_and_a_clean_tree(
     for name in ("NAME", "EMAIL"):
         for who in ("AUTHOR", "COMMITTER"):
             monkeypatch.setenv(f"GIT_{who}_{name}", "a@example.com")
-    (tmp_path / "gpuflow").mkdir()
-    (tmp_path / "gpuflow" / "version.py").write_text('__version__ = "1.0"\n')
+    (tmp_path / "gpuflow" / "core").mkdir(parents=True)
+    (tmp_path / "gpuflow" / "core" / "version.py").write_text('__version__ = "1.0"\n')
     (tmp_path / "CHANGELOG.md").write_text("## 1.0 (unreleased)\n")
     release.git("init", "--quiet")
 

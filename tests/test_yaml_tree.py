@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow import yaml_tree
-from gpuflow.errors import GpuflowError
-from gpuflow.yaml_tree import parse, parse_all, where_of
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError
+from gpuflow.core.yaml_tree import parse, parse_all, where_of
 
 
 def refused(text: str | bytes) -> tuple[str, int | None, int | None]:

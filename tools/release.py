@@ -80,14 +80,14 @@ def main(tag: str | None = None) -> int:
 
 def version_of(commit: str) -> str:
     """The version that a commit says it is."""
-    return re.findall(r'__version__ = "([^"]+)"', git("show", f"{commit}:gpuflow/version.py"))[0]
+    return re.findall(r'__version__ = "([^"]+)"', git("show", f"{commit}:gpuflow/core/version.py"))[0]
 
 
 def untaggable(tag: str, commit: str) -> list[str]:
     """What keeps a commit from getting this tag."""
     version, found = version_of(commit), []
     if tag != f"v{version}":
-        found.append(f"{tag} is not v{version}, the version in gpuflow/version.py")
+        found.append(f"{tag} is not v{version}, the version in gpuflow/core/version.py")
     heading = re.search(rf"^## {re.escape(version)}(?!\S).*$", git("show", f"{commit}:CHANGELOG.md"), re.MULTILINE)
     if heading is None or "unreleased" in heading[0]:
         found.append(f"CHANGELOG.md has no date for {version}")

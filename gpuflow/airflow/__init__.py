@@ -22,28 +22,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuflow.airflow.alerts import mail_alert, pagerduty_alert, slack_alert, webhook_alert
-    from gpuflow.airflow.alone import gpu_step, task
     from gpuflow.airflow.approvals import Approve
-    from gpuflow.airflow.budgets import LOST_WORKERS
+    from gpuflow.airflow.attempts import LOST_WORKERS
     from gpuflow.airflow.dags import to_dag
-    from gpuflow.airflow.deadlines import deadline
     from gpuflow.airflow.functions import gpu_task
     from gpuflow.airflow.gang_operator import GpuGangOperator
-    from gpuflow.airflow.limits import at_most
+    from gpuflow.airflow.limits import at_most, deadline
     from gpuflow.airflow.operator import GpuPodOperator
     from gpuflow.airflow.pods import Pod
     from gpuflow.airflow.references import (
+        attempt,
         began,
         claim,
         combinations,
+        dag_run_id,
+        interval_start,
         item,
         join,
+        logical_date,
         output,
         param,
         run_began,
         run_id,
     )
-    from gpuflow.airflow.run_facts import attempt, dag_run_id, interval_start, logical_date
+    from gpuflow.airflow.single_step import gpu_step, task
     from gpuflow.airflow.tasks import DeleteClaim, ListItems, MakeClaim, Mark
 
 _HOMES = {
@@ -51,24 +53,24 @@ _HOMES = {
     "DeleteClaim": "tasks",
     "GpuGangOperator": "gang_operator",
     "GpuPodOperator": "operator",
-    "LOST_WORKERS": "budgets",
+    "LOST_WORKERS": "attempts",
     "ListItems": "tasks",
     "MakeClaim": "tasks",
     "Mark": "tasks",
     "Pod": "pods",
     "at_most": "limits",
-    "attempt": "run_facts",
+    "attempt": "references",
     "began": "references",
     "claim": "references",
     "combinations": "references",
-    "dag_run_id": "run_facts",
-    "deadline": "deadlines",
-    "gpu_step": "alone",
+    "dag_run_id": "references",
+    "deadline": "limits",
+    "gpu_step": "single_step",
     "gpu_task": "functions",
-    "interval_start": "run_facts",
+    "interval_start": "references",
     "item": "references",
     "join": "references",
-    "logical_date": "run_facts",
+    "logical_date": "references",
     "mail_alert": "alerts",
     "output": "references",
     "pagerduty_alert": "alerts",
@@ -76,7 +78,7 @@ _HOMES = {
     "run_began": "references",
     "run_id": "references",
     "slack_alert": "alerts",
-    "task": "alone",
+    "task": "single_step",
     "to_dag": "dags",
     "webhook_alert": "alerts",
 }
@@ -125,7 +127,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as missing:
         if missing.name is not None and missing.name.startswith("gpuflow"):
             raise
-        from gpuflow.errors import EnvironmentFailure, Finding, install_line
+        from gpuflow.core.errors import EnvironmentFailure, Finding, install_line
 
         message = f"gpuflow.airflow.{name} needs the package {missing.name}, which is not installed"
         raise EnvironmentFailure(Finding("GF901", message, hint=install_line("airflow"))) from None

@@ -1,8 +1,9 @@
-"""Alerts of a DAG: its `on_failure_callback` and `on_success_callback`.
+"""Alerts of a DAG, its `on_failure_callback` and `on_success_callback`, and the causes of failures that they tell.
 
-Airflow runs them in the DAG processor, once for a run, when the scheduler has seen its end. No pod and no worker is
-asked: they only need the network. Which steps failed is asked of Airflow; why is what `GpuPodOperator` left in XCom.
-An alert that cannot be sent is a line in the DAG processor's log for this file. It changes nothing about the run.
+Airflow runs the callbacks in the DAG processor, once for a run, when the scheduler has seen its end. No pod and no
+worker is asked: they only need the network. Which steps failed is asked of Airflow. Why they failed, each task leaves
+in XCom before it ends (`record_cause`), because nothing can be written after; the next try of a task begins with no
+XCom. An alert that cannot be sent is a line in the DAG processor's log for this file. It changes nothing about the run.
 """
 
 from __future__ import annotations
@@ -10,12 +11,72 @@ from __future__ import annotations
 import base64
 import html
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
-from gpuflow import alert
-from gpuflow.airflow.causes import KEY
+from airflow.providers.common.compat.sdk import AirflowSkipException
+
+from gpuflow.airflow.references import Context
+from gpuflow.core import alert
+from gpuflow.runtime.base import outcomes
+
+FAILURE_XCOM = "gpuflow_failure"
+FAILURE, INTERRUPTION, QUOTA, DEADLINE, REFUSED = "failure", "interruption", "quota", "deadline", "refused"
+OUT_OF_MEMORY, TIMED_OUT = "out of memory", "timed out"
+OF_OUTCOMES = {
+    outcomes.INTERRUPTED: INTERRUPTION,
+    outcomes.NEVER_STARTED: INTERRUPTION,
+    outcomes.OUT_OF_MEMORY: OUT_OF_MEMORY,
+    outcomes.TIMED_OUT: TIMED_OUT,
+}
+"""The causes that a pod's end tells; any other end is a failure."""
+_LAST_SENTENCES = (
+    (OUT_OF_MEMORY, "killed for memory|over its memory limit|ran out of memory"),
+    (TIMED_OUT, "it ran longer than "),
+    (INTERRUPTION, "told to stop|budget of [0-9]+ interruptions is spent|[0-9]+ interruptions so far"),
+)
+"""What the supervisor's last sentence holds when no further attempt may run; no program writes in it."""
+LONGEST_MESSAGE = 2000
+"""How many characters of a message are kept."""
+
+
+def cause_of_end(outcome: str, last_words: str) -> str:
+    """The cause that the end of a pod tells. Of a supervised one that is final, the supervisor says it."""
+    if outcome == outcomes.FINAL:
+        for cause, words in _LAST_SENTENCES:
+            if re.match(rf" \(exit code {outcomes.EXIT_FINAL}\): gpuflow-run: [^\n]*({words})", last_words):
+                return cause
+    return OF_OUTCOMES.get(outcome, FAILURE)
+
+
+@contextmanager
+def record_cause(operator: Any, context: Context) -> Iterator[None]:
+    """Leave the cause behind when a task fails and its DAG sends alerts."""
+    operator.cause = FAILURE
+    try:
+        yield
+    except AirflowSkipException:
+        raise
+    except Exception as failure:
+        if _is_asked_for(context):
+            try:
+                context["ti"].xcom_push(
+                    key=FAILURE_XCOM, value={"cause": operator.cause, "message": str(failure)[:LONGEST_MESSAGE]}
+                )
+            except Exception as trouble:
+                operator.log.warning("alerts will not say why this task failed: %s", trouble)
+        raise
+
+
+def _is_asked_for(context: Context) -> bool:
+    # gone
+
+    callbacks = getattr(context.get("dag"), "on_failure_callback", None) or ()
+    return any(isinstance(each, Alert) for each in (callbacks if isinstance(callbacks, list | tuple) else [callbacks]))
+
 
 log = logging.getLogger(__name__)
 FAILED = "failed"
@@ -197,7 +258,7 @@ def _left_behind(dag_id: str, run_id: str, task_id: str, index: int | None) -> d
     from airflow.sdk.execution_time.xcom import XCom
 
     try:
-        said = XCom.get_one(key=KEY, dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=index)
+        said = XCom.get_one(key=FAILURE_XCOM, dag_id=dag_id, task_id=task_id, run_id=run_id, map_index=index)
     except Exception as trouble:
         log.warning("why task %s failed is not known: %s", task_id, type(trouble).__name__)
         return {}

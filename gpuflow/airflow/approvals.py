@@ -11,8 +11,8 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.exceptions import HITLRejectException, HITLTimeoutError
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 
-from gpuflow.airflow import deadlines as times
-from gpuflow.airflow.conditions import skip_unless_due
+from gpuflow.airflow import limits as times
+from gpuflow.airflow.limits import skip_unless_due
 from gpuflow.airflow.references import Context, Value
 
 
@@ -48,7 +48,7 @@ class Approve(ApprovalOperator):  # type: ignore[misc]  # Airflow is not install
 
     def execute(self, context: Context) -> Any:
         skip_unless_due(self, context)
-        ends = times.first(self.deadlines, context)
+        ends = times.first_deadline(self.deadlines, context)
         if ends is not None:
             left = timedelta(seconds=ends[0] - time.time())
             if left <= timedelta(0):

@@ -11,16 +11,15 @@ from typing import Any
 from kubernetes.client import CustomObjectsApi
 from kubernetes.client.exceptions import ApiException
 
-from gpuflow.airflow import ledger as books
+from gpuflow.airflow import attempts as books
+from gpuflow.airflow.deferral import WaitingPod
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, short_run_id
 from gpuflow.airflow.refusals import EXISTS, NEVER, NOT_INSTALLED, Refusal, read_refusal
 from gpuflow.airflow.step_pods import CHECKED
-from gpuflow.airflow.waiting import WaitingPod
-from gpuflow.runtime.gang_before import owner_of
-from gpuflow.runtime.gang_kinds import JOBSET, WORDS, First, GangKind, word_of
-from gpuflow.runtime.gang_object import Gang, Names, templates
-from gpuflow.runtime.gang_words import new_secret
+from gpuflow.runtime.gangs.attempt_object import Gang, Names, owner_reference, templates
+from gpuflow.runtime.gangs.kinds import JOBSET, WORDS, First, GangKind, word_of
+from gpuflow.runtime.gangs.ranks.protocol import new_secret
 
 PODS_ONLY = "kubernetes_pod_operator"
 """The stock operator's label for its own pods: no JobSet, and no rank, is one of them."""
@@ -144,7 +143,7 @@ class StepGangs(WaitingPod):
         if self._kind.before is None or not made:
             return
         where, name = self._place(self._kind.before), made["metadata"]["name"]
-        owned = {"metadata": {"ownerReferences": [owner_of(self._kind, made)]}}
+        owned = {"metadata": {"ownerReferences": [owner_reference(self._kind, made)]}}
         try:
             self._asked(lambda: self._objects.patch_namespaced_custom_object(*where, name, owned))
         except ApiException as refusal:

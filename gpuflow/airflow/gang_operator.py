@@ -11,19 +11,21 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
-from gpuflow.airflow import ledger as books
-from gpuflow.airflow import watching
-from gpuflow.airflow.ends import End
+from gpuflow.airflow import attempts as books
+from gpuflow.airflow import pod_status
+from gpuflow.airflow.attempts import End
 from gpuflow.airflow.gang_objects import StepGangs
 from gpuflow.airflow.operator import GpuPodOperator
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context
 from gpuflow.airflow.step_pods import CHECKED
-from gpuflow.runtime import gang_outputs, outcomes, outputs
-from gpuflow.runtime.gang_following import SETTLE
-from gpuflow.runtime.gang_kinds import KINDS, WORDS, word_of
-from gpuflow.runtime.gang_verdict import Verdict
-from gpuflow.runtime.history import COSTS
+from gpuflow.runtime.artifacts import outputs
+from gpuflow.runtime.base import outcomes
+from gpuflow.runtime.gangs import attempt_end
+from gpuflow.runtime.gangs.attempt_end import SETTLE
+from gpuflow.runtime.gangs.attempt_verdict import Verdict
+from gpuflow.runtime.gangs.kinds import KINDS, WORDS, word_of
+from gpuflow.runtime.state.attempts import COSTS
 
 OURS = "gpuflow-run: "
 """What every last word of a supervisor begins with."""
@@ -115,7 +117,7 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
 
     def _decide(self, context: Context, event: Mapping[str, Any]) -> Any:
         jobsets = self._pods_of_task(context)
-        ledger = books.load(context, jobsets, event.get("ledger"))
+        ledger = books.load_ledger(context, jobsets, event.get("ledger"))
         what, name = event["what"], event["name"]
         if what in ("room", "time"):
             return self._go_on(context, ledger, jobsets)
@@ -152,11 +154,11 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
         """The typed outputs. A gang that completed, and whose outputs nobody knows, has not succeeded."""
         declared = [outputs.Output(name, kind, None) for name, kind in self.outputs.items()]
         try:
-            kept = gang_outputs.read(declared, rank_0, self._kind.container)
+            kept = attempt_end.read_outputs(declared, rank_0, self._kind.container)
         except outputs.BadOutput as refusal:
             return Verdict(outcomes.RETRYABLE, f"it succeeded, but {refusal}", 1), {}
         if kept is None:
-            return Verdict(outcomes.INTERRUPTED, f"the {self.what} is completed, but {gang_outputs.NOTHING}"), {}
+            return Verdict(outcomes.INTERRUPTED, f"the {self.what} is completed, but {attempt_end.NO_OUTPUTS}"), {}
         values = {each.name: outputs.typed(each, kept[each.name].value or "") for each in declared}
         self.kept = {name: {"uri": values[name]} for name in self.artifacts if name in values}
         return verdict, values
@@ -168,7 +170,7 @@ def _manifest(pod: Pod | Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _sentence(rank_0: Mapping[str, Any] | None, container: str = "main") -> str:
     """What rank 0's supervisor says of the end, which knows the rank that was first: all of them exit alike."""
-    ended = watching.container_state(rank_0 or {}, container).get("terminated") or {}
+    ended = pod_status.container_state(rank_0 or {}, container).get("terminated") or {}
     line = str(ended.get("message") or "").partition("\n")[0]
     return f" ({line})" if line.startswith(OURS) else ""
 
@@ -178,8 +180,8 @@ def _known(kind: str, scheduler: str | None, leader: Pod | None) -> None:
     row = WORDS.get(word_of(kind, scheduler)) if kind in words else None
     if row is not None and (1 if leader is None else 2) in row.sets:
         return
-    from gpuflow.errors import Finding, GpuflowError
-    from gpuflow.spec.building import caller
+    from gpuflow.core.errors import Finding, GpuflowError
+    from gpuflow.spec.builder import caller
 
     if row is not None:
         from gpuflow.pod.gang_kinds import shape_problem
@@ -199,8 +201,8 @@ def _refuse(given: Mapping[str, Any]) -> None:
     wrong = [name for name in NOT_TAKEN if given.get(name)]
     if not wrong:
         return
-    from gpuflow.errors import Finding, GpuflowError
-    from gpuflow.spec.building import caller
+    from gpuflow.core.errors import Finding, GpuflowError
+    from gpuflow.spec.builder import caller
 
     where = caller()
     raise GpuflowError(

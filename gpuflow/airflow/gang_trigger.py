@@ -1,32 +1,91 @@
 """What waits for a gang without holding a worker: for the queue, while its ranks run, and until they have ended.
 
 It follows the JobSet of one attempt as the launcher of other engines does (`gpuflow.runtime.gang_following`), and notes
-the verdict on it: whoever comes after a lost triggerer need not judge again what is gone by then.
+the verdict on it: whoever comes after a lost triggerer need not judge again what is gone by then. The runtime's
+questions to the API server are asked over Airflow's connection in the triggerer's event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from functools import cached_property
 from typing import Any
 
+from aiohttp import ClientError  # type: ignore[import-not-found]  # comes with the Kubernetes client
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
 from kubernetes_asyncio.client.exceptions import ApiException
 
-from gpuflow.airflow import watching
-from gpuflow.airflow.asking import answered, asked, request
+from gpuflow.airflow import pod_status
 from gpuflow.airflow.gang_objects import folder, refusal_of
-from gpuflow.airflow.refusals import EXISTS, Refusal
+from gpuflow.airflow.refusals import EXISTS, TRANSIENT, Refusal
 from gpuflow.airflow.trigger import LOST_CONNECTION, GpuPodTrigger, is_past
-from gpuflow.runtime import gang_object
-from gpuflow.runtime.api_server import Refused, Unreachable
-from gpuflow.runtime.gang_following import Draining, Following
-from gpuflow.runtime.gang_kinds import KINDS, GangKind, kind_of
-from gpuflow.runtime.gang_object import Shape
-from gpuflow.runtime.gang_verdict import Verdict
-from gpuflow.runtime.gang_watch import Watch, waiting_words
-from gpuflow.runtime.outcomes import SUCCEEDED
+from gpuflow.runtime.base.outcomes import SUCCEEDED
+from gpuflow.runtime.gangs import attempt_object
+from gpuflow.runtime.gangs.attempt_end import Draining, Following
+from gpuflow.runtime.gangs.attempt_object import Shape
+from gpuflow.runtime.gangs.attempt_verdict import Verdict
+from gpuflow.runtime.gangs.kinds import KINDS, GangKind, kind_of
+from gpuflow.runtime.gangs.watch import Asking, Watch, waiting_words
+from gpuflow.runtime.supervise.kube_client import Refused, Unreachable
+
+MERGE = "application/merge-patch+json"
+
+
+async def run_queries(asking: Asking, connection: Any) -> Any:
+    """What a generator of questions finds out, each of them asked in turn. `Unreachable`: ask all of it again."""
+    try:
+        question = next(asking)
+        while True:
+            try:
+                answer = await send_query(connection, "GET", question.path, list(question.query.items()))
+            except Refused as refusal:
+                question = asking.throw(refusal)
+            else:
+                question = asking.send(answer)
+    except StopIteration as done:
+        return done.value
+
+
+async def send_query(
+    connection: Any, method: str, path: str, query: list[tuple[str, str]] | None = None, body: Any = None
+) -> dict[str, Any]:
+    """One request, with the words of the runtime for what is no success."""
+    try:
+        return await request(connection, method, path, query, body)
+    except ApiException as answer:
+        if answer.status in TRANSIENT:
+            raise Unreachable(f"the API server answers {answer.status}") from None
+        raise Refused(int(answer.status), _message(answer)) from None
+    except (OSError, TimeoutError, ClientError) as trouble:
+        raise Unreachable(f"{type(trouble).__name__}: {trouble}") from None
+
+
+async def request(
+    connection: Any, method: str, path: str, query: list[tuple[str, str]] | None = None, body: Any = None
+) -> dict[str, Any]:
+    """One request; what is no success as the Kubernetes client says it."""
+    headers = {"Accept": "application/json", "Content-Type": MERGE if method == "PATCH" else "application/json"}
+    answer: dict[str, Any] = await connection.call_api(
+        path,
+        method,
+        query_params=query or [],
+        header_params=headers,
+        body=body,
+        response_types_map={200: "object", 201: "object", 202: "object"},
+        auth_settings=["BearerToken"],
+        _return_http_data_only=True,
+    )
+    return answer
+
+
+def _message(answer: ApiException) -> str:
+    try:
+        return str(json.loads(answer.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return str(answer.reason or answer.status)
+
 
 PATIENCE = 60.0
 """Seconds in which a refusal to look at the gang may be a passing one."""
@@ -110,7 +169,7 @@ class GpuGangTrigger(GpuPodTrigger):
             over: dict[str, Any] | None = None
             try:
                 async with self._api() as (api, connection):
-                    verdict: Verdict | None = await answered(following.look(), connection)
+                    verdict: Verdict | None = await run_queries(following.look(), connection)
                     verdict = _noted(watch) or verdict
                     over = self._given_up(watch, following, verdict)
                     if verdict is not None or over is not None or following.is_settling or time.time() >= next_logs:
@@ -153,14 +212,14 @@ class GpuGangTrigger(GpuPodTrigger):
         # Kueue says "insufficient unused quota" when waiting may help, "insufficient quota" when it cannot.
         if "insufficient quota" in words:
             return {"what": "never", "words": words, "because": "its queue can never admit it", "code": "GF501"}
-        return self._stuck([watching.waiting_reason(watch.pods[uid], self.container) for uid in watch.there])
+        return self._stuck([pod_status.waiting_reason(watch.pods[uid], self.container) for uid in watch.there])
 
     async def _copy_rank_0(self, api: Any, watch: Watch) -> None:
         """New lines of rank 0 into the task's log, while its pod is there."""
         pod = watch.rank_0()
         if pod is None or pod["metadata"]["uid"] not in watch.there:
             return
-        if {"running", "terminated"} & set(watching.container_state(pod, self.container)):
+        if {"running", "terminated"} & set(pod_status.container_state(pod, self.container)):
             self.last_log = await self._copy_log(api, self.container, self.last_log, pod["metadata"]["name"])
 
     async def _close(self, watch: Watch, verdict: Verdict, must_go: bool) -> None:
@@ -181,7 +240,7 @@ class GpuGangTrigger(GpuPodTrigger):
             await asyncio.sleep(self.poll_interval)
             try:
                 async with self._api() as (api, connection):
-                    await answered(watch.look(), connection)
+                    await run_queries(watch.look(), connection)
                     await self._copy_rank_0(api, watch)
             except (Unreachable, Refused, *LOST_CONNECTION) as trouble:
                 await self._say(str(trouble))
@@ -191,13 +250,13 @@ class GpuGangTrigger(GpuPodTrigger):
     async def _note(self, verdict: Verdict) -> None:
         try:
             async with self._api() as (_, connection):
-                await asked(connection, "PATCH", self._path, None, gang_object.note(verdict))
+                await send_query(connection, "PATCH", self._path, None, attempt_object.note_verdict(verdict))
         except (Unreachable, Refused) as trouble:
             self.log.warning("the verdict on %s %s is not written down: %s", self.what, self.pod_name, trouble)
 
     def _seen(self, watch: Watch) -> dict[str, Any]:
         pod = watch.rank_0()
-        return {"rank_0": None if pod is None else watching.kept(pod), **self._copied}
+        return {"rank_0": None if pod is None else pod_status.evidence_of(pod), **self._copied}
 
 
 class _GangHook(AsyncKubernetesHook):  # type: ignore[misc]  # Airflow is not installed where types are checked
@@ -212,11 +271,11 @@ class _GangHook(AsyncKubernetesHook):  # type: ignore[misc]  # Airflow is not in
         async with self.get_conn() as connection:
             try:
                 query = [("propagationPolicy", self._gang_kind.deletion)]
-                await asked(connection, "DELETE", f"{folder(namespace, self._gang_kind)}/{name}", query)
+                await send_query(connection, "DELETE", f"{folder(namespace, self._gang_kind)}/{name}", query)
             except Refused as refusal:
                 if refusal.status != 404:
                     raise
 
 
 def _noted(watch: Watch) -> Verdict | None:
-    return None if watch.jobset is None else gang_object.noted(watch.jobset)
+    return None if watch.jobset is None else attempt_object.read_verdict(watch.jobset)

@@ -1,16 +1,88 @@
-"""How many pods may be there at once: of a run, of a sub-pipeline, or of each item of a fan-out.
+"""Whether a task runs, until when, and beside how many other pods.
 
-Airflow's own limits do not count tasks that wait in a trigger, so the operator counts pods. It looks before it makes
-one, and again after: of two that took the last place at once the later goes again.
+A task runs when its condition holds, and an exit step for failures when something failed. A task group of Airflow has
+no time limit, and that of a run ends the exit steps too, so tasks keep the deadlines around them themselves. Airflow's
+own limits do not count tasks that wait in a trigger, so the operator counts pods: of a run, of a sub-pipeline, or of
+each item of a fan-out. It looks before it makes one, and again after: of two that took the last place at once the later
+goes again.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
-from gpuflow.airflow.references import Context, short_run_id
+from airflow.providers.common.compat.sdk import AirflowSkipException
+
+from gpuflow.airflow.references import Context, Value, run_began, short_run_id, written
+
+
+def skip_unless_due(task: Any, context: Context) -> None:
+    """Skip a task whose condition is false, or that waits for a failure which did not happen."""
+    if task.when is not None:
+        due = task.when.value(context) if isinstance(task.when, Value) else bool(task.when)
+        if not due:
+            raise AirflowSkipException(f"not due: {task.when!r} is false")
+    if getattr(task, "only_after_failure", False) and not _anything_failed(task, context):
+        raise AirflowSkipException("nothing failed before it")
+
+
+def _anything_failed(task: Any, context: Context) -> bool:
+    ti = context["ti"]
+    states = ti.get_task_states(dag_id=ti.dag_id, task_ids=sorted(task.upstream_task_ids), run_ids=[ti.run_id])
+    return any(state in ("failed", "upstream_failed") for found in states.values() for state in found.values())
+
+
+class deadline:
+    """The time limit of the run, or of a group in it.
+
+        deadline(run=timedelta(hours=8))
+        deadline(group="release", limit=timedelta(hours=1), since=output("release.begin", "return_value", "float"))
+
+    :param group: the sub-pipeline; empty for the run.
+    :param limit: how long the group may take.
+    :param since: when the group began, in seconds since 1970.
+    :param run: how long the run may take.
+    """
+
+    def __init__(
+        self,
+        group: str = "",
+        limit: timedelta | None = None,
+        *,
+        since: Value | None = None,
+        run: timedelta | None = None,
+    ) -> None:
+        whole = run if limit is None else limit
+        if whole is None or (run is not None and (group or limit is not None)) or (group and since is None):
+            raise TypeError("write deadline(run=timedelta(…)), or deadline(group=…, limit=timedelta(…), since=…)")
+        self.group, self.limit, self.since = group, whole, run_began() if since is None else since
+
+    def moment(self, context: Context) -> float:
+        """When it is over."""
+        return float(self.since.value(context)) + self.limit.total_seconds()
+
+    def sentence(self) -> str:
+        """Why a task had to end."""
+        if not self.group:
+            return f"the run took longer than its deadline of {self.limit}"
+        return (
+            f"the sub-pipeline {self.group} took longer than its time limit of {self.limit}; "
+            "clear the whole group to restart its time"
+        )
+
+    def __repr__(self) -> str:
+        if not self.group:
+            return written("deadline", run=self.limit)
+        return written("deadline", group=self.group, limit=self.limit, since=self.since)
+
+
+def first_deadline(deadlines: Sequence[deadline], context: Context) -> tuple[float, deadline] | None:
+    """The time limit that is over first, and when."""
+    return min(((one.moment(context), one) for one in deadlines), key=lambda found: found[0], default=None)
+
 
 ACTIVE = "status.phase!=Succeeded,status.phase!=Failed"
 

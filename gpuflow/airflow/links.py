@@ -1,17 +1,70 @@
-"""Buttons on the page of a task: to its pipeline, and to its pod, log, queue or dashboard by patterns of the site."""
+"""What Airflow shows of a task: buttons on its page, and the files and directories that it has kept.
+
+Buttons lead to the pipeline's source, and to pod, log, queue or dashboard by patterns of the site. What a step has kept
+is in the events of its assets.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from airflow.providers.common.compat.sdk import conf
-from airflow.sdk import BaseOperatorLink
+from airflow.sdk import Asset, BaseOperatorLink
 
-from gpuflow.airflow import artifacts, watching
+from gpuflow.airflow import pod_status
 from gpuflow.airflow.pods import Pod
+from gpuflow.airflow.references import Context
+from gpuflow.runtime.artifacts import outputs
+
+ARTIFACT_FIELDS: dict[str, type] = {"uri": str, "type": str, "sha256": str, "bytes": int, "files": int}
+"""What the supervisor says of an artifact."""
+
+
+def reported_artifacts(found: Any, declared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What return.json says of the step's artifacts, by output. A program may write that file itself, so that nothing
+    is believed which is not of the right form; an older supervisor says nothing."""
+    said = found.get(outputs.ABOUT) if isinstance(found, dict) else None
+    if not isinstance(said, dict):
+        return {}
+    kept = {name: said[name] for name in declared if isinstance(said.get(name), dict)}
+    return {
+        name: {key: note[key] for key, kind in ARTIFACT_FIELDS.items() if type(note.get(key)) is kind}
+        for name, note in kept.items()
+    }
+
+
+def tell_assets(context: Context, declared: Mapping[str, Mapping[str, str]], kept: Mapping[str, Any]) -> None:
+    """Put into the event of each asset what this run has kept: its URI, digest, size and kind."""
+    events = context.get("outlet_events")
+    if events is None:
+        return
+    for name, note in kept.items():
+        words = declared.get(name) or {}
+        if "asset" in words:
+            more = {"kind": words["kind"]} if "kind" in words else {}
+            events[Asset(words["asset"])].extra.update({"output": name, **note, **more})
+
+
+def artifact_line(name: str, note: Mapping[str, Any]) -> str:
+    """A line for the log."""
+    size = f"{note['files']} files, {note['bytes']} bytes" if "files" in note and "bytes" in note else "size unknown"
+    return f"kept {name}: {note.get('uri')} ({size}, sha256 {note.get('sha256')})"
+
+
+def link_parts(name: str, note: Mapping[str, Any]) -> dict[str, Any]:
+    """What a link may name of an artifact. A path on a volume has no bucket, and gets no link that names one."""
+    uri = note.get("uri")
+    parts = urlsplit(uri) if isinstance(uri, str) and "://" in uri else None
+    return {
+        "output": name,
+        "uri": uri,
+        "bucket": parts.netloc if parts is not None else None,
+        "key": uri.partition("://")[2].partition("/")[2] if parts is not None and uri is not None else None,
+    }
+
 
 OF_ARTIFACTS = ("output", "uri", "bucket", "key")
 """What only a link to an artifact names. The site has the same names; a DAG file need not read it for them."""
@@ -53,7 +106,7 @@ class ArtifactLink(PatternLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         note = operator.kept.get(self.output) or {}
-        return filled(self.pattern, link_values(operator, ti_key) | artifacts.link_parts(self.output, note))
+        return filled(self.pattern, link_values(operator, ti_key) | link_parts(self.output, note))
 
 
 def filled(pattern: str, values: Mapping[str, Any]) -> str:
@@ -72,7 +125,7 @@ def link_values(operator: Any, ti: Any) -> dict[str, Any]:
     return {
         "namespace": operator._namespace() if operator._seen else operator.namespace,
         "pod": operator._seen,
-        "queue": (template.get("labels") or {}).get(watching.QUEUE_LABEL),
+        "queue": (template.get("labels") or {}).get(pod_status.QUEUE_LABEL),
         "dag_id": ti.dag_id,
         "task_id": ti.task_id,
         "run_id": ti.run_id,

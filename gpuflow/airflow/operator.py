@@ -15,22 +15,20 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
 
-from gpuflow.airflow import artifacts as kept_files
-from gpuflow.airflow import causes, last_pod, watching
-from gpuflow.airflow import deadlines as times
-from gpuflow.airflow import ledger as books
-from gpuflow.airflow.budgets import Budgets
-from gpuflow.airflow.conditions import skip_unless_due
-from gpuflow.airflow.ends import End
-from gpuflow.airflow.limits import at_most
+from gpuflow.airflow import alerts, attempts, pod_status
+from gpuflow.airflow import attempts as books
+from gpuflow.airflow import limits as times
+from gpuflow.airflow import links as kept_files
+from gpuflow.airflow.attempts import Budgets, End
+from gpuflow.airflow.deferral import WaitingPod
+from gpuflow.airflow.limits import at_most, skip_unless_due
 from gpuflow.airflow.links import links_of
 from gpuflow.airflow.operator_arguments import left_out, refuse_arguments
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, Value, as_text
 from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, way_out
 from gpuflow.airflow.step_pods import CHECKED, WHOLE
-from gpuflow.airflow.waiting import WaitingPod
-from gpuflow.runtime import outcomes
+from gpuflow.runtime.base import outcomes
 
 
 class GpuPodOperator(WaitingPod):
@@ -149,7 +147,7 @@ class GpuPodOperator(WaitingPod):
         self._deciding = False
         self._seen: str | None = None
         self._asking = False
-        self.cause = causes.FAILURE
+        self.cause = alerts.FAILURE
 
     @property
     def label(self) -> str:
@@ -161,10 +159,10 @@ class GpuPodOperator(WaitingPod):
     def execute(self, context: Context) -> Any:
         """Start, or go on with what an earlier try of this task left behind."""
         self.hide()
-        with causes.told(self, context):
+        with alerts.record_cause(self, context):
             skip_unless_due(self, context)
             pods = self._pods_of_task(context)
-            return self._go_on(context, books.load(context, pods), pods)
+            return self._go_on(context, books.load_ledger(context, pods), pods)
 
     def _go_on(self, context: Context, ledger: books.Ledger, pods: list[dict[str, Any]]) -> Any:
         """Take up the pod that is there, or make the next one, unless the task was over before a worker died."""
@@ -176,7 +174,7 @@ class GpuPodOperator(WaitingPod):
         pod = self._the_only(left)
         self._see(pod["metadata"]["name"])
         self.log.info("continuing with %s %s: %s", self.what, pod["metadata"]["name"], self._described(pod))
-        if watching.has_ended(pod):
+        if pod_status.has_ended(pod):
             return self._settle(context, ledger, pod)
         return self._wait(context, ledger, pod["metadata"]["name"], "end")
 
@@ -195,12 +193,12 @@ class GpuPodOperator(WaitingPod):
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """The trigger has something to decide."""
         self.hide()
-        with causes.told(self, context):
+        with alerts.record_cause(self, context):
             return self._decide(context, event)
 
     def _decide(self, context: Context, event: Mapping[str, Any]) -> Any:
         pods = self._pods_of_task(context)
-        ledger = books.load(context, pods, event.get("ledger"))
+        ledger = books.load_ledger(context, pods, event.get("ledger"))
         what, name = event["what"], event["name"]
         if what in ("room", "time"):
             return self._go_on(context, ledger, pods)
@@ -209,7 +207,7 @@ class GpuPodOperator(WaitingPod):
         seen = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
         if what in ("never", "late", "stuck", "timeout"):
             return self._give_up(context, ledger, event, seen)
-        if seen is not None and not watching.has_ended(seen) and (what != "lost" or not watching.is_leaving(seen)):
+        if seen is not None and not pod_status.has_ended(seen) and (what != "lost" or not pod_status.is_leaving(seen)):
             return self._wait(context, ledger, name, "end", event.get("last_log", ""), event.get("other_logs"))
         return self._settle(context, ledger, seen, event.get("pod"))
 
@@ -241,10 +239,10 @@ class GpuPodOperator(WaitingPod):
         finally:
             self._asking = False
         ledger = ledger.plus(pods=1)
-        books.save(context, ledger)
+        books.save_ledger(context, ledger)
         if self._withdrawn(context, name):
             ledger = ledger.withdrawing()
-            books.save(context, ledger)
+            books.save_ledger(context, ledger)
             return self._wait(context, ledger, name, "room", manifest=self._manifest(context, ledger))
         self._push(context, name, self._namespace(manifest))
         self.log.info("created %s %s%s", self.what, name, self.budgets.spent(ledger))
@@ -254,11 +252,11 @@ class GpuPodOperator(WaitingPod):
         self, context: Context, ledger: books.Ledger, pod: dict[str, Any] | None, last: dict[str, Any] | None = None
     ) -> Any:
         """Judge a pod that has ended or is gone, and do what follows."""
-        from gpuflow.runtime import evidence
+        from gpuflow.runtime.supervise import evidence
 
         self._deciding = True
         seen = evidence.from_pod(pod or last, "main", supervised=self.supervised)
-        if pod is None and not (last and watching.has_ended(last)):
+        if pod is None and not (last and pod_status.has_ended(last)):
             seen = seen._replace(deleted=True)
         verdict = evidence.judge(
             seen, final_exit_codes=self.final_exit_codes, retryable_exit_codes=self.retryable_exit_codes
@@ -284,8 +282,8 @@ class GpuPodOperator(WaitingPod):
             because,
             interrupted,
             values or {},
-            watching.last_words(pod or last or {}),
-            last_pod.account(ledger.pods, seen, pod or last),
+            pod_status.last_words(pod or last or {}),
+            attempts.account_of_pod(ledger.pods, seen, pod or last),
             ((pod or last or {}).get("spec") or {}).get("nodeName"),
         )
         return self._follow_up(context, ledger, end, pod, last)
@@ -304,12 +302,12 @@ class GpuPodOperator(WaitingPod):
             raise AirflowException(f"the task was told to stop; {end.what} was {end.outcome}")
         if end.outcome == outcomes.SUCCEEDED:
             ledger = ledger.succeeding(context, end.values, self.kept)
-            books.save(context, ledger)
+            books.save_ledger(context, ledger)
             self._clean_up(there, ledger, succeeded=True)
             return self._handed_over(context, dict(end.values))
         was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
         interrupted = end.interrupted
-        self.cause = causes.INTERRUPTION if interrupted else causes.of_end(end.outcome, end.last_words)
+        self.cause = alerts.INTERRUPTION if interrupted else alerts.cause_of_end(end.outcome, end.last_words)
         if interrupted:
             ledger = ledger.judging(end.told, interruptions=1)
         else:
@@ -324,7 +322,7 @@ class GpuPodOperator(WaitingPod):
         no_more = no_more or self.budgets.used_up(ledger, interrupted=interrupted)
         if no_more:
             ledger = ledger.failing(context, f"{sentence}; {no_more}")
-        books.save(context, ledger)
+        books.save_ledger(context, ledger)
         self._log_events(there or last)
         self._clean_up(there, ledger)
         if no_more:
@@ -341,7 +339,7 @@ class GpuPodOperator(WaitingPod):
     def _handed_over(self, context: Context, values: dict[str, Any]) -> Any:
         """What the task returns: the map of its outputs, or the one that is its value, the others beside it."""
         for name, note in self.kept.items():
-            self.log.info("%s", kept_files.described(name, note))
+            self.log.info("%s", kept_files.artifact_line(name, note))
         kept_files.tell_assets(context, self.artifacts, self.kept)
         if WHOLE not in values:
             return values or None
@@ -367,7 +365,7 @@ class GpuPodOperator(WaitingPod):
         self, context: Context, ledger: books.Ledger, event: Mapping[str, Any], pod: dict[str, Any] | None
     ) -> NoReturn:
         """It will not start or end in time: never admitted, waited too long, no container, or out of time."""
-        from gpuflow.runtime import evidence
+        from gpuflow.runtime.supervise import evidence
 
         what, counts = event["what"], event["what"] in ("stuck", "timeout")
         if counts:
@@ -375,22 +373,22 @@ class GpuPodOperator(WaitingPod):
             seen = evidence.from_pod(pod or event.get("pod"), "main", supervised=self.supervised)
             if what == "timeout":
                 seen = seen._replace(phase="Failed", reason="DeadlineExceeded")
-            told = last_pod.account(ledger.pods, seen, None if what == "timeout" else pod)
+            told = attempts.account_of_pod(ledger.pods, seen, None if what == "timeout" else pod)
             is_waiting = ledger.judged == ledger.pods  # for room: there is no pod that could be judged again
             ledger = ledger.plus(failures=1) if is_waiting else ledger.judging(told, failures=1)
         sentence, no_more = self._why_not(what, event.get("words", "")), None
         if what == "late" or (counts and (no_more := self.budgets.used_up(ledger, interrupted=False))):
             ledger = ledger.failing(context, f"{sentence}; {no_more}" if no_more else sentence)
-        books.save(context, ledger)
+        books.save_ledger(context, ledger)
         self._log_events(pod or event.get("pod"))
         self._clean_up(pod, ledger, delete=True)
         if what == "timeout":
             self._check_deadlines(context)
         if what == "never":
             self._refuse(event.get("because", ""), event.get("words", ""), event.get("code", "GF501"))
-        self.cause = causes.TIMED_OUT if what == "timeout" else causes.FAILURE
+        self.cause = alerts.TIMED_OUT if what == "timeout" else alerts.FAILURE
         if what == "late":
-            self.cause = causes.QUOTA
+            self.cause = alerts.QUOTA
         if (word := ledger.last_word(context)) is not None:
             raise AirflowFailException(word["failed"])
         raise AirflowException(sentence)
@@ -404,9 +402,9 @@ class GpuPodOperator(WaitingPod):
         return f"the container could not be started: {words}"
 
     def _refuse(self, because: str, words: str, code: str) -> NoReturn:
-        from gpuflow.errors import Finding, Where
+        from gpuflow.core.errors import Finding, Where
 
-        self.cause = causes.QUOTA if code == "GF501" else causes.REFUSED
+        self.cause = alerts.QUOTA if code == "GF501" else alerts.REFUSED
         where = Where(*_place(self.source))
         message = f'step "{self.task_id}" can never be admitted: {because}'
         raise AirflowFailException(Finding(code, message, where, way_out(words), kubernetes=words).render())
@@ -414,7 +412,7 @@ class GpuPodOperator(WaitingPod):
 
 def _spent_by_interruption(seen: Any) -> bool:
     """Whether the supervisor ended the step for good because of one interruption too many: the pod was taken away."""
-    from gpuflow.runtime import evidence
+    from gpuflow.runtime.supervise import evidence
 
     if seen.exit_code != evidence.EXIT_FINAL:
         return False

@@ -79,7 +79,7 @@ def way_out(name: str) -> str | None:
     """What to do instead of an argument; None for one that is taken, or that nobody knows."""
     if name in TAKEN:
         return None
-    from gpuflow.spec.engine_words.airflow_ours import TASK_ELSEWHERE, TASK_OURS
+    from gpuflow.spec.engine_options.airflow import TASK_ELSEWHERE, TASK_OURS
 
     return {**TASK_ELSEWHERE, **TASK_OURS, **NO_EFFECT, **OF_STEPS}.get(name)
 
@@ -90,8 +90,8 @@ def refuse_arguments(given: Mapping[str, Any], who: str, besides: Iterable[str] 
     refused = {name: hint for name in wrong if (hint := way_out(name)) is not None}
     if not refused:
         return  # what nobody knows, Airflow refuses by name itself
-    from gpuflow.errors import Finding, GpuflowError
-    from gpuflow.spec.building import caller
+    from gpuflow.core.errors import Finding, GpuflowError
+    from gpuflow.spec.builder import caller
 
     where = caller()
     raise GpuflowError(
@@ -104,9 +104,9 @@ def left_out(default_args: Mapping[str, Any], task_id: str) -> dict[str, Any]:
     """What the stock operator is told instead of default_args that would change the step's pod; a note names them."""
     found = {name: STOCK_DEFAULTS[name] for name in default_args if name in STOCK_DEFAULTS}
     if found:
-        from gpuflow.errors import Finding
-        from gpuflow.spec.building import caller
-        from gpuflow.spec.remarks import log_findings
+        from gpuflow.core.errors import Finding
+        from gpuflow.spec.builder import caller
+        from gpuflow.spec.rules.remarks import log_findings
 
         text = f'task "{task_id}" takes its pod from the step, so default_args have no effect on it: '
         hint = "say it in the step"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.version import __version__
+from gpuflow.core.version import __version__
 
 NAME = "gpuflow"
 OPERATORS = ("operator", "gang_operator", "tasks", "approvals")

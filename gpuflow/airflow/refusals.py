@@ -7,7 +7,7 @@ import re
 from typing import Literal, NamedTuple
 
 from gpuflow.quantity import Quantity
-from gpuflow.runtime.gang_kinds import WORDS
+from gpuflow.runtime.gangs.kinds import WORDS
 
 WAIT: Literal["wait"] = "wait"
 AGAIN: Literal["again"] = "again"

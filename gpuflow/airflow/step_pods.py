@@ -1,4 +1,10 @@
-"""The pods of one task: how they are made from the step's own, found again, counted, read and cleaned up."""
+"""The pods of one task: how they are made from the step's own, found again, counted, read, shown and cleaned up.
+
+*Rendered Templates* of a task shows the pod field by field, under the names that KubernetesPodOperator has. Airflow
+shows the attributes that `template_fields` names, after it has rendered them. Nothing in a step's pod may be rendered
+as a template, so these attributes get their values from the filled pod, for as long as Airflow looks, and get back what
+they were before the task begins: the stock operator would add them to the pod a second time.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +22,13 @@ from airflow.providers.common.compat.sdk import AirflowException
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
 
-from gpuflow.airflow import artifacts as kept_files
-from gpuflow.airflow import last_pod, watching
-from gpuflow.airflow import ledger as books
+from gpuflow.airflow import attempts, pod_status
+from gpuflow.airflow import attempts as books
+from gpuflow.airflow import links as kept_files
 from gpuflow.airflow.limits import ACTIVE, at_most, is_beyond, is_full
 from gpuflow.airflow.pods import Pod
-from gpuflow.airflow.references import Context, short_run_id, typed
+from gpuflow.airflow.references import ATTEMPT, Context, short_run_id, typed
 from gpuflow.airflow.refusals import AGAIN, Refusal, read_refusal
-from gpuflow.airflow.run_facts import ATTEMPT
 from gpuflow.quantity import Quantity
 
 if TYPE_CHECKING:
@@ -90,7 +95,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         """
         spec = dict(manifest["spec"])
         if self.supervised:
-            spec = last_pod.told(spec, ledger)
+            spec = attempts.spec_with_last_pod(spec, ledger)
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": dict(manifest["metadata"]), "spec": spec}
         if not (ledger.interruptions or ledger.out_of_memory or ledger.failed_nodes):
             return pod
@@ -140,7 +145,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         return read_refusal(answer.status, answer.body)
 
     def _described(self, made: Mapping[str, Any]) -> str:
-        return watching.describe(made)
+        return pod_status.describe(made)
 
     def _delete(self, name: str) -> Any:
         """Delete one that this task made; None when it is gone already."""
@@ -172,9 +177,11 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
 
     def _the_only(self, pods: list[dict[str, Any]]) -> dict[str, Any]:
         """The pod to go on with: of several, which nothing here makes, the newest. The command runs in one of them."""
-        *older, newest = sorted(pods, key=lambda pod: (books.number(pod), pod["metadata"].get("creationTimestamp", "")))
+        *older, newest = sorted(
+            pods, key=lambda pod: (books.pod_number(pod), pod["metadata"].get("creationTimestamp", ""))
+        )
         for pod in older:
-            if not watching.has_ended(pod):
+            if not pod_status.has_ended(pod):
                 name = pod["metadata"]["name"]
                 self.log.warning("%s %s is an older one of this task and still there: it is deleted", self.what, name)
                 self._delete(name)
@@ -201,7 +208,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             try:
                 if not beside:
                     found = self.extract_xcom(pod=remote)
-                    self.kept = kept_files.told(found, self.artifacts)
+                    self.kept = kept_files.reported_artifacts(found, self.artifacts)
                     return self._typed_outputs(found)
                 self.log.warning("the outputs of pod %s cannot be read: %s", name, beside)
             except Exception as trouble:
@@ -216,13 +223,13 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         """Why the container that hands over the outputs does not run, as the pod says it; nothing while it does."""
         container = PodDefaults.SIDECAR_CONTAINER_NAME
         pod = self.client.api_client.sanitize_for_serialization(remote)
-        waiting = watching.container_state(pod, container).get("waiting")
+        waiting = pod_status.container_state(pod, container).get("waiting")
         if waiting is None:
             return ""
         image = next(each.get("image") for each in pod["spec"]["containers"] if each["name"] == container)
         said = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
         text = f"its container {container} ({image}) does not start: {said or 'the kubelet gives no reason'}"
-        if waiting.get("reason") not in watching.IMAGE_REASONS:
+        if waiting.get("reason") not in pod_status.IMAGE_REASONS:
             return text
         whose = f'the connection "{self.kubernetes_conn_id}"' if self.kubernetes_conn_id else "a Kubernetes connection"
         return f"{text}; set xcom_sidecar_container_image in the extra of {whose} to an image that the cluster can pull"
@@ -337,3 +344,50 @@ def _without_blanks(pod: dict[str, Any], template: Mapping[str, Any]) -> dict[st
         for key in [key for key, value in part.items() if not value and key not in asked]:
             del part[key]
     return pod
+
+
+SHOWN_OF_MAIN = {
+    "image": "image",
+    "cmds": "command",
+    "arguments": "args",
+    "env_vars": "env",
+    "env_from": "envFrom",
+    "container_resources": "resources",
+    "volume_mounts": "volumeMounts",
+}
+"""Attributes of the stock operator, and fields of the main container."""
+SHOWN_OF_SPEC = {"node_selector": "nodeSelector", "tolerations": "tolerations", "volumes": "volumes"}
+SHOWN_OF_METADATA = {"labels": "labels", "annotations": "annotations"}
+
+
+class RenderedPod(StepPods):
+    """Shows the pod that is about to be made."""
+
+    _hidden: dict[str, Any] | None = None
+
+    def _do_render_template_fields(self, parent: Any, template_fields: Any, *more: Any, **named: Any) -> None:
+        super()._do_render_template_fields(parent, template_fields, *more, **named)
+        if parent is self and hasattr(self.template, "serialize") and self._hidden is None:
+            # Not by assignment: Airflow takes that for a change of the DAG. Read by parts: Airflow cuts long fields.
+            shown = shown_fields(self.template.serialize(), self.namespace)
+            self._hidden = {name: self.__dict__.get(name) for name in (*shown, "template_fields")}
+            self.__dict__ |= {**shown, "template_fields": (*shown, *template_fields)}
+
+    def hide(self) -> None:
+        """Give the attributes back, before a pod is made."""
+        hidden, self._hidden = self._hidden, None
+        for name, value in (hidden or {}).items():
+            if name == "template_fields" and value is None:
+                self.__dict__.pop(name, None)  # that of the class
+            else:
+                self.__dict__[name] = value
+
+
+def shown_fields(pod: Mapping[str, Any], namespace: str | None) -> dict[str, Any]:
+    """The fields of a pod as Airflow shows them; those that the pod does not have are left out."""
+    spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
+    main = (spec.get("containers") or [{}])[0]
+    found = {"namespace": namespace or metadata.get("namespace")}
+    for part, fields in ((main, SHOWN_OF_MAIN), (spec, SHOWN_OF_SPEC), (metadata, SHOWN_OF_METADATA)):
+        found |= {name: part.get(field) for name, field in fields.items()}
+    return {name: value for name, value in found.items() if value}

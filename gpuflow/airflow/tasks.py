@@ -12,8 +12,8 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSki
 from airflow.sdk import BaseOperator
 from kubernetes.client.exceptions import ApiException
 
-from gpuflow.airflow.budgets import LOST_WORKERS
-from gpuflow.airflow.conditions import skip_unless_due
+from gpuflow.airflow.attempts import LOST_WORKERS
+from gpuflow.airflow.limits import skip_unless_due
 from gpuflow.airflow.references import Context, Value, as_text, combinations
 
 

@@ -1,6 +1,11 @@
 """What waits for a pod without holding a worker: for room to create it, in the queue, while it runs, and to its end.
 
 It judges nothing. It tells the operator what it saw last, so that a pod which is gone still leaves its evidence.
+
+Why a task waits is shown where people look while it does: in an XCom of the task, and with a connection, in its note.
+Airflow lets neither a task nor a trigger write a note: the Task SDK and the API behind it have no such request. Only
+the public API has, for a user who may edit the task. So the note needs a connection with such a user (`[gpuflow]
+notes_connection`); the XCom needs nothing. What cannot be written costs a line in the log, never the task.
 """
 
 from __future__ import annotations
@@ -8,22 +13,118 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from aiohttp import ClientError  # type: ignore[import-not-found]  # comes with the Kubernetes client
 from airflow.providers.cncf.kubernetes.triggers.pod import KubernetesPodTrigger
+from airflow.providers.common.compat.sdk import conf
 from airflow.triggers.base import TriggerEvent
 from kubernetes_asyncio import client as async_client
 from kubernetes_asyncio.client.exceptions import ApiException
 
-from gpuflow.airflow import watching
-from gpuflow.airflow.kueue import Queue
+from gpuflow.airflow import pod_status
 from gpuflow.airflow.limits import ACTIVE, is_full
+from gpuflow.airflow.pod_status import Queue
 from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, WAIT, read_refusal
-from gpuflow.airflow.task_notes import TaskNotes
+
+STATUS_XCOM = "gpuflow_status"
+"""The XCom that says where the task's pod is."""
+NOTE_PREFIX = "gpuflow: "
+"""What every note of ours begins with. One that somebody else has written stays."""
+LONGEST_NOTE = 1000
+"""Characters that a note may have."""
+NOTE_TIMEOUT = 10
+
+
+class TaskNotes:
+    """Tells the page of one task what its pod does."""
+
+    def __init__(self, task: Mapping[str, Any] | None, log: Any) -> None:
+        self._task, self._log = task, log
+        self._connection = conf.get("gpuflow", "notes_connection", fallback="") if task else ""
+        self._has_xcoms = bool(task)
+        self._token: str | None = None
+
+    async def tell(self, sentence: str) -> None:
+        """Show a sentence. It is there until the next one."""
+        if self._has_xcoms:
+            self._has_xcoms = await self._tried(self._push(sentence), "an XCom", self._log.debug)
+        if self._connection:
+            wrote = await self._tried(self._write(sentence), "a note", self._log.warning)
+            self._connection = self._connection if wrote else ""
+
+    @staticmethod
+    async def _tried(attempt: Any, what: str, log: Any) -> bool:
+        try:
+            await attempt
+        except Exception as trouble:
+            log("what the pod does is not shown as %s: %s: %s", what, type(trouble).__name__, trouble)
+            return False
+        return True
+
+    async def _push(self, sentence: str) -> None:
+        from airflow.sdk.execution_time.xcom import XCom
+
+        assert self._task is not None
+        await XCom.aset(STATUS_XCOM, sentence, **self._task)
+
+    async def _write(self, sentence: str) -> None:
+        import aiohttp
+        from airflow.sdk import BaseHook
+
+        connection = await BaseHook.aget_connection(self._connection)
+        base = api_address(connection)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=NOTE_TIMEOUT)) as session:
+            if self._token is None:
+                self._token = await _token(session, base, connection)
+            path = self._path(base)
+            found = await _api_answer(session, "GET", path, self._token)
+            if found is None:  # the token is too old by now
+                self._token = await _token(session, base, connection)
+                found = await _api_answer(session, "GET", path, self._token) or {}
+            if (found.get("note") or NOTE_PREFIX).startswith(NOTE_PREFIX):
+                body = {"note": f"{NOTE_PREFIX}{sentence}"[:LONGEST_NOTE]}
+                await _api_answer(session, "PATCH", f"{path}?update_mask=note", self._token, body)
+
+    def _path(self, base: str) -> str:
+        task = self._task or {}
+        index = "" if task["map_index"] < 0 else f"/{task['map_index']}"
+        names = (quote(str(task[key]), safe="") for key in ("dag_id", "run_id", "task_id"))
+        return "{}/api/v2/dags/{}/dagRuns/{}/taskInstances/{}{}".format(base, *names, index)
+
+
+def api_address(connection: Any) -> str:
+    """Where the API server is, of an HTTP connection in any of the ways to write one."""
+    host = (connection.host or "").rstrip("/")
+    if "://" not in host:
+        host = f"{connection.schema or 'http'}://{host}"
+    return f"{host}:{connection.port}" if connection.port else host
+
+
+async def _token(session: Any, base: str, connection: Any) -> str:
+    """A user's token: the connection has it as its password, or has the user's name and password."""
+    if not connection.login:
+        return str(connection.password)
+    user = {"username": connection.login, "password": connection.password}
+    async with session.post(f"{base}/auth/token", json=user) as answer:
+        if answer.status >= 400:
+            raise PermissionError(f"Airflow's API gives {connection.login} no token: {answer.status}")
+        return str((await answer.json())["access_token"])
+
+
+async def _api_answer(session: Any, method: str, url: str, token: str, body: Any = None) -> Any:
+    """An answer of Airflow's public API; None when the token is not, or no longer, good."""
+    async with session.request(method, url, json=body, headers={"Authorization": f"Bearer {token}"}) as answer:
+        if answer.status == 401:
+            return None
+        if answer.status >= 400:
+            raise PermissionError(f"Airflow's API answers {answer.status}")
+        return await answer.json()
+
 
 LOST_CONNECTION = (OSError, TimeoutError, ClientError)
 """The API server restarts, or the network is away: the pod goes on, and so does the wait."""
@@ -184,7 +285,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                     )
                     told = await queue.told(connection, pod)
                     over = self._judged(pod, told.never)
-                    if over is not None or (time.time() >= next_logs and "running" in watching.container_state(pod)):
+                    if over is not None or (time.time() >= next_logs and "running" in pod_status.container_state(pod)):
                         await self._copy_logs(api)
                         next_logs = time.time() + self.logging_seconds
             except ApiException as answer:
@@ -194,8 +295,8 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             except LOST_CONNECTION as trouble:
                 await self._say(f"the API server does not answer: {_short(trouble)}")
             else:
-                last = watching.kept(pod)
-                await self._say(watching.describe(pod) + (f"; {told.sentence}" if told.sentence else ""))
+                last = pod_status.evidence_of(pod)
+                await self._say(pod_status.describe(pod) + (f"; {told.sentence}" if told.sentence else ""))
                 if over is not None:
                     words = {"words": self._said} if over["what"] == "late" else {}
                     return {**over, **words, "pod": last, **self._copied}
@@ -203,7 +304,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
 
     def _judged(self, pod: dict[str, Any], never: str) -> dict[str, Any] | None:
         """An event when there is something to do about the pod now."""
-        if watching.has_ended(pod):
+        if pod_status.has_ended(pod):
             return {"what": "ended"}
         if _overdue(pod):
             return {"what": "lost"}
@@ -211,14 +312,14 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             return {"what": "never", "words": never, "because": "its queue can never admit it", "code": "GF501"}
         if is_past(self.deadline):
             return {"what": "timeout"}
-        if watching.is_queued(pod) and is_past(self.queue_deadline):
+        if pod_status.is_queued(pod) and is_past(self.queue_deadline):
             return {"what": "late"}
-        return self._stuck([watching.waiting_reason(pod)])
+        return self._stuck([pod_status.waiting_reason(pod)])
 
     def _stuck(self, reasons: list[str]) -> dict[str, Any] | None:
         """An event when a container that waits for one of these will not start, or has not for too long."""
-        hopeless = [reason for reason in reasons if reason in watching.HOPELESS_REASONS]
-        waiting = [reason for reason in reasons if reason in watching.STUCK_REASONS]
+        hopeless = [reason for reason in reasons if reason in pod_status.HOPELESS_REASONS]
+        waiting = [reason for reason in reasons if reason in pod_status.STUCK_REASONS]
         if hopeless:
             return {"what": "stuck", "words": hopeless[0]}
         if not waiting:

@@ -10,10 +10,18 @@ Importing this package reads no file: the catalog is parsed on the first questio
 """
 
 from gpuflow.catalog.catalog import Confidence, Engines, Form, FormName, Mig, Model, Profile, find_models, models
-from gpuflow.catalog.fitting import Fit, Offer, fit
-from gpuflow.catalog.geometry import Arrangement, Placement, arrange, legal_multisets, maximal_multisets
-from gpuflow.catalog.instance_types import Instance, find_instances, instances
-from gpuflow.catalog.labels import LabelTooLong, ProductLabel, product_label, product_labels, read_product_label
+from gpuflow.catalog.kubernetes_names import (
+    LabelTooLong,
+    NotServed,
+    ProductLabel,
+    Sharing,
+    Strategy,
+    product_label,
+    product_labels,
+    profile_of_resource,
+    read_product_label,
+    resource_name,
+)
 from gpuflow.catalog.lookup import (
     AmbiguousGpu,
     UnknownGpu,
@@ -25,9 +33,17 @@ from gpuflow.catalog.lookup import (
     models_with_profile,
     profile,
 )
-from gpuflow.catalog.packing import Packing, pack
+from gpuflow.catalog.mig_geometry import (
+    Arrangement,
+    Packing,
+    Placement,
+    arrange,
+    legal_multisets,
+    maximal_multisets,
+    pack,
+)
+from gpuflow.catalog.offers import Fit, Instance, Offer, find_instances, fit, instances
 from gpuflow.catalog.profile_name import BadProfileName, ProfileName, parse_profile, read_slices
-from gpuflow.catalog.resources import NotServed, Sharing, Strategy, profile_of_resource, resource_name
 
 __all__ = [
     "AmbiguousGpu",

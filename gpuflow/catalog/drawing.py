@@ -9,11 +9,9 @@ from itertools import groupby
 from typing import Final
 
 from gpuflow.catalog.catalog import Model, Profile
-from gpuflow.catalog.fitting import Fit, Offer
-from gpuflow.catalog.geometry import Arrangement, Placement, mig_of
-from gpuflow.catalog.instance_types import Instance
 from gpuflow.catalog.lookup import models_with_profile
-from gpuflow.catalog.packing import Packing, pack
+from gpuflow.catalog.mig_geometry import Arrangement, Packing, Placement, mig_of, pack
+from gpuflow.catalog.offers import Fit, Instance, Offer
 
 WIDTH: Final = 100
 _PICTURE: Final = 96

@@ -1,4 +1,7 @@
-"""The answer of a check: one verdict, the scopes it rests on, and the findings that explain it."""
+"""The answer of a check: one verdict, the scopes it rests on, and the findings that explain it.
+
+`Report` is the answer about a whole pipeline, `Outcome` that of one part of a check; outcomes are merged.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpuflow.errors import Finding
+from gpuflow.core.errors import Finding
 from gpuflow.quantity import Quantity
 
 Verdict = Literal["always", "may-queue", "never", "unknown"]
@@ -98,3 +101,31 @@ class Report:
             "scopes": [scope.document() for scope in self.scopes],
             "findings": [finding.document() for finding in self.findings],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    verdict: Verdict = "always"
+    scopes: tuple[LimitLine, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def outcome_of(findings: Iterable[Finding], verdict: Verdict = "always") -> Outcome:
+    """Findings, each of which alone makes this the verdict."""
+    found = tuple(findings)
+    return Outcome(verdict if found else "always", findings=found)
+
+
+def merge_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
+    """Several parts as one."""
+    parts = list(outcomes)
+    return Outcome(
+        worst(part.verdict for part in parts),
+        tuple(scope for part in parts for scope in part.scopes),
+        tuple(finding for part in parts for finding in part.findings),
+    )
+
+
+def foremost_resource(resources: Iterable[str]) -> str | None:
+    """The resource to speak of when several are short: devices first, then as they are named."""
+    return min(resources, key=lambda name: ("/" not in name, name), default=None)

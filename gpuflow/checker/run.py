@@ -6,35 +6,36 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuflow.checker.hints.memory_max import memory_max
-from gpuflow.checker.hints.parallel import with_parallel
 from gpuflow.checker.hints.refusals import refusal_hint
-from gpuflow.checker.hints.trials import Trials
-from gpuflow.checker.outcome import Outcome, merge, outcome_of
-from gpuflow.checker.pipeline.nodes.claim_room import small_claims
-from gpuflow.checker.pipeline.nodes.claims import unusable_claims
+from gpuflow.checker.hints.trials import Trials, memory_max, with_parallel
+from gpuflow.checker.pipeline.nodes.claims import small_claims, unusable_claims
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.placement import Home, placement_outcome
 from gpuflow.checker.pipeline.queues.setup import DEFAULT_QUEUE
-from gpuflow.checker.quota.claims import refused_claims, run_claims, unknown_classes
-from gpuflow.checker.quota.ephemeral_volumes import refused_ephemeral_volumes
-from gpuflow.checker.quota.findings import quota_findings
+from gpuflow.checker.quota.claims import (
+    pending_claims,
+    refused_claims,
+    refused_ephemeral_volumes,
+    run_claims,
+    unknown_classes,
+)
 from gpuflow.checker.quota.ineffective_keys import ineffective_keys
-from gpuflow.checker.quota.lines import QuotaLine, limit_lines
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, namespace_policy
-from gpuflow.checker.quota.unknown_usage import unknown_usage
-from gpuflow.checker.quota.volume_claims import pending_claims
-from gpuflow.checker.report import BESIDE, Report, Verdict, worst
-from gpuflow.checker.rules.active_deadline import with_deadline
-from gpuflow.checker.rules.every_rule import rule_findings
-from gpuflow.checker.rules.gang_scheduling import with_gang_warnings
-from gpuflow.checker.rules.later_attempts import later_outcome
-from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
-from gpuflow.checker.rules.mig_nodes import mig_nodes
-from gpuflow.checker.rules.overlap import overlap_outcome, runs_counted
-from gpuflow.checker.rules.unseen import unseen_parts
-from gpuflow.checker.snapshot.changing_quotas import changing_quotas, with_changes
-from gpuflow.checker.snapshot.hidden_labels import hidden_labels
+from gpuflow.checker.quota.peak import QuotaLine, limit_lines, quota_findings, unknown_usage
+from gpuflow.checker.report import BESIDE, Outcome, Report, Verdict, merge_outcomes, outcome_of, worst
+from gpuflow.checker.rules import rule_findings
+from gpuflow.checker.rules.deadlocks import with_gang_warnings
+from gpuflow.checker.rules.pods import mig_nodes, most_expensive, order_dependent, unseen_parts
+from gpuflow.checker.rules.runs import later_outcome, overlap_outcome, runs_counted, with_deadline
+from gpuflow.checker.snapshot.missing_kinds import (
+    assumed_kinds,
+    closed_kinds,
+    cluster_queues,
+    named_queues,
+    needed_kinds,
+    not_shown,
+    without_kueue,
+)
 from gpuflow.checker.snapshot.namespace_rules import (
     OPENSHIFT,
     PLUGIN,
@@ -47,25 +48,23 @@ from gpuflow.checker.snapshot.namespace_rules import (
     selector_conflicts,
     with_node_selector,
 )
-from gpuflow.checker.snapshot.not_shown import (
-    assumed_kinds,
-    closed_kinds,
-    cluster_queues,
-    named_queues,
-    needed_kinds,
-    not_shown,
-    without_kueue,
-)
 from gpuflow.checker.snapshot.prepared import PreparedCluster, prepared
-from gpuflow.checker.snapshot.unknowns import assumptions, related_queues, unknowns
+from gpuflow.checker.snapshot.unknowns import (
+    assumptions,
+    changing_quotas,
+    hidden_labels,
+    related_queues,
+    unknowns,
+    with_changes,
+)
 from gpuflow.checker.snapshot.unmodeled_kinds import PASSES, unmodeled_kinds
 from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
+from gpuflow.core.errors import Finding, Where, did_you_mean, fail
+from gpuflow.core.work_budget import limited
 from gpuflow.demands import Demand
 from gpuflow.demands.model import LaterAttempts
 from gpuflow.demands.pod_sets import one_pod_each
-from gpuflow.errors import Finding, Where, did_you_mean, fail
-from gpuflow.work import limited
 
 SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""
@@ -122,7 +121,9 @@ def _judged(demand: Demand, ready: PreparedCluster, runs: int | None, trials: Tr
         return _in_each(demand, namespaces, ready, runs, trials)
     ready = ready.seen_from(namespaces[0])
     first = _before_and_after(demand, ready, runs_counted(demand, runs), trials)
-    return merge([first, overlap_outcome(first, demand, runs, lambda many: _before_and_after(demand, ready, many))])
+    return merge_outcomes(
+        [first, overlap_outcome(first, demand, runs, lambda many: _before_and_after(demand, ready, many))]
+    )
 
 
 def _in_each(
@@ -134,7 +135,7 @@ def _in_each(
         found = _judged(demand.only_in(name, ready.namespace), ready.seen_from(name), runs)
         scopes = (each for each in found.scopes if each.kind == QUOTA)
         parts.append(replace(found, scopes=tuple(replace(each, name=f"{name}/{each.name}") for each in scopes)))
-    whole = merge([_shared(demand, namespaces, ready, runs, trials), *parts])
+    whole = merge_outcomes([_shared(demand, namespaces, ready, runs, trials), *parts])
     once = {(each.code, each.message): each for each in reversed(whole.findings)}
     return replace(whole, scopes=tuple(dict.fromkeys(whole.scopes)), findings=tuple(reversed(once.values())))
 
@@ -154,7 +155,7 @@ def _shared(
     """The same for first attempts, and for later ones."""
     first = _cluster_wide(demand, namespaces, ready, runs, trials)
     later = (_cluster_wide(demand.at_later(each), namespaces, ready, runs, None) for each in demand.later)
-    return merge([first, *(each for each in later if worst((each.verdict, first.verdict)) != first.verdict)])
+    return merge_outcomes([first, *(each for each in later if worst((each.verdict, first.verdict)) != first.verdict)])
 
 
 def _cluster_wide(
@@ -177,7 +178,7 @@ def _cluster_wide(
     text = f"{listed(bound)}: pods of several namespaces are counted together on the nodes without their volumes and "
     hint = "each namespace alone is checked with them"
     unknown = Finding("GF535", f"{text}device claims", demand.where(bound[0]), hint, severity="warning")
-    return merge([placed, outcome_of([unknown], "unknown")])
+    return merge_outcomes([placed, outcome_of([unknown], "unknown")])
 
 
 def _binds(spec: Any) -> bool:
@@ -195,9 +196,9 @@ def _before_and_after(demand: Demand, ready: PreparedCluster, runs: int, trials:
     changed = ready.with_cluster(with_changes(ready.cluster, ready.namespace))
     then = _with_node_selectors(demand, changed, runs, trials)
     if then.verdict == now.verdict:
-        return merge([now, outcome_of(replace(each, severity="note") for each in changes)])
+        return merge_outcomes([now, outcome_of(replace(each, severity="note") for each in changes)])
     milder = now if worst([now.verdict, then.verdict]) == then.verdict else then
-    return merge([milder, outcome_of(changes, "unknown")])
+    return merge_outcomes([milder, outcome_of(changes, "unknown")])
 
 
 def _with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
@@ -206,14 +207,14 @@ def _with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int, tria
     certain, possible = (node_selector(cluster, namespace, name) for name in (OPENSHIFT, PLUGIN))
     conflicts = outcome_of(selector_conflicts(cluster, demand, certain), "never")
     demand = with_node_selector(demand, certain)
-    whole = merge([conflicts, _with_later(demand, ready, runs, trials)])
+    whole = merge_outcomes([conflicts, _with_later(demand, ready, runs, trials)])
     if not possible or whole.verdict == "never":
         return whole
     refused: Verdict = "never" if conflicting_steps(demand, possible) else "always"
     otherwise = worst([refused, _with_later(with_node_selector(demand, possible), ready, runs).verdict])
     if otherwise == whole.verdict:
         return whole
-    return merge([whole, outcome_of([optional_selector(cluster, namespace, possible, otherwise)], "unknown")])
+    return merge_outcomes([whole, outcome_of([optional_selector(cluster, namespace, possible, otherwise)], "unknown")])
 
 
 def _with_later(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
@@ -224,7 +225,7 @@ def _with_later(demand: Demand, ready: PreparedCluster, runs: int, trials: Trial
     def way_out(later: LaterAttempts) -> str | None:
         return None if trials is None else memory_max(first, demand, later, limits, trials)
 
-    return merge([first, later_outcome(first, demand, lambda later: _outcome(later, ready, runs), way_out)])
+    return merge_outcomes([first, later_outcome(first, demand, lambda later: _outcome(later, ready, runs), way_out)])
 
 
 def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
@@ -242,7 +243,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials |
     lines = [*(line.scope for line in quota_lines), *placed.scopes]
     needed = needed_kinds(cluster, namespace, demand)
     broken_rules = list(rule_findings(demand, policy, admissions, lines, runs))
-    return merge(
+    return merge_outcomes(
         [
             outcome_of((finding for finding in demand.refusals if finding.severity == "error"), "never"),
             outcome_of(finding for finding in demand.refusals if finding.severity != "error"),
@@ -304,7 +305,7 @@ def _claims(
     quotas = [quota for _, quota in policy.quotas]
     claims = run_claims(demand, policy.storage_classes)
     unknown = unknown_classes(demand, quotas, cluster.source) if policy.storage_classes is None else ()
-    return merge(
+    return merge_outcomes(
         [
             outcome_of(refused_claims(demand, claims, quotas, policy.limit_ranges), "never"),
             outcome_of(refused_ephemeral_volumes(demand, policy.limit_ranges, policy.storage_classes), "never"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from gpuflow.core.errors import Where, listed, shortened
 from gpuflow.demands import Demand
 from gpuflow.engines import WaitsFor, facts_of
-from gpuflow.errors import Where, listed, shortened
 from gpuflow.quantity import Quantity
 
 __all__ = ["amount", "asking", "bounding", "listed", "shortened", "waiting", "where_of"]

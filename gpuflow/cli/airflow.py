@@ -10,8 +10,8 @@ from gpuflow.cli.snapshot import add_live
 from gpuflow.cli.terminal import show_findings, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
-from gpuflow.site.silence import heard_at
-from gpuflow.targets.airflow.pool_sizes import pools
+from gpuflow.site.policy import heard_at
+from gpuflow.targets.airflow.pools import pools
 
 EXAMPLE = """gpuflow airflow pools pipelines/*.yaml --cluster cluster/ --namespace nlp > pools.json
 gpuflow airflow pools pipelines/*.yaml --available nvidia.com/gpu=10 > pools.json

@@ -6,9 +6,9 @@ import argparse
 
 from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site, show_remarks
 from gpuflow.cli.terminal import put
-from gpuflow.emit import emit
-from gpuflow.targets.argo.agent_account import agent_manifests
-from gpuflow.targets.argo.semaphores import config_map, shares, sizes_of
+from gpuflow.core.emit import emit
+from gpuflow.targets.argo.alerts import agent_manifests
+from gpuflow.targets.argo.templates import semaphore_config_map, shares, sizes_of
 
 EXAMPLE = """gpuflow argo semaphores pipelines/*.yaml --name gpus --available nvidia.com/gpu=8 | kubectl apply -f -
 gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --semaphores gpus
@@ -41,5 +41,5 @@ def run(args: argparse.Namespace) -> int:
     pipelines = read_pipelines(args, site, "argo")
     show_remarks(pipelines, site)
     limits = shares(sizes_of(pipelines, site), available)
-    put(emit(config_map(args.name, args.namespace or site.namespace, limits)))
+    put(emit(semaphore_config_map(args.name, args.namespace or site.namespace, limits)))
     return 0

@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import NamedTuple, NoReturn, Protocol
 
-from gpuflow.errors import Where, fail
+from gpuflow.core.errors import Where, fail
 
 
 class Entry(NamedTuple):
@@ -27,7 +27,7 @@ COMMANDS: dict[str, Entry] = {
     "compile": Entry("Compile pipelines for Argo, Airflow or Kubeflow", "gpuflow.cli.compile"),
     "argo": Entry("Print the ConfigMap of GPU semaphores that pipelines need in Argo", "gpuflow.cli.argo"),
     "airflow": Entry("Print the GPU pools that pipelines need in Airflow", "gpuflow.cli.airflow"),
-    "import": Entry("Make a pipeline of an Argo, Kubeflow or Kubernetes file", "gpuflow.cli.importing"),
+    "import": Entry("Make a pipeline of an Argo, Kubeflow or Kubernetes file", "gpuflow.cli.import_pipeline"),
     "normalize": Entry("Write a file of another tool back, equal in content", "gpuflow.cli.normalize"),
     "gpus": Entry("List GPUs, MIG profiles and instance types; try MIG geometries", "gpuflow.cli.gpus"),
     "site": Entry("Show a site: what a cluster calls its GPUs, queues and labels", "gpuflow.cli.site"),

@@ -8,9 +8,9 @@ from gpuflow.cli.inputs import add_common, add_engine, read_site, show_remarks
 from gpuflow.cli.progress import progress
 from gpuflow.cli.sources import read_sources
 from gpuflow.cli.terminal import paint, say, show_findings, show_json, table
+from gpuflow.core.errors import Finding
+from gpuflow.core.printable import line
 from gpuflow.demands import Bound, Demand, StepDemand
-from gpuflow.errors import Finding
-from gpuflow.printable import line
 
 EXAMPLE = """gpuflow demand pipeline.yaml
 gpuflow demand pipeline.yaml --engine argo --format json"""

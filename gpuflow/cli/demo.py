@@ -12,16 +12,16 @@ from gpuflow.checker.run import check
 from gpuflow.cli.output import write_files
 from gpuflow.cli.terminal import paint, say
 from gpuflow.cluster import Cluster, read_cluster
+from gpuflow.core.errors import GpuflowError
+from gpuflow.core.printable import line
 from gpuflow.demands import demand_of
-from gpuflow.errors import GpuflowError
-from gpuflow.printable import line
-from gpuflow.report.drawing import terminal
+from gpuflow.report.graph_drawing import pipeline_text
 from gpuflow.report.text import COLOR, bar
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import TARGETS, load_target
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.target import Request, compile_with
 
 EXAMPLE = """gpuflow demo
 gpuflow demo -o demo/     # also writes the pipeline, the cluster and the three compiled files"""
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     site = Site.load(str(DATA / "site.yaml"))
     pipeline = load(DATA / "nightly.yaml")
-    say(terminal(pipeline, paint) + "\n")
+    say(pipeline_text(pipeline, paint) + "\n")
     files = _compile_everywhere(pipeline, site)
     if args.output:
         sources = {path.relative_to(DATA): path.read_text(encoding="utf-8") for path in sorted(DATA.rglob("*.yaml"))}

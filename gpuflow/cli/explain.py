@@ -6,8 +6,8 @@ import argparse
 import textwrap
 
 from gpuflow.cli.terminal import paint, say, show_json, table
-from gpuflow.codes import CODES
-from gpuflow.errors import Where, did_you_mean, fail
+from gpuflow.core.codes import CODES
+from gpuflow.core.errors import Where, did_you_mean, fail
 
 EXAMPLE = """gpuflow explain GF172
 gpuflow explain          # the whole table"""

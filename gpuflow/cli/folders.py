@@ -10,15 +10,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuflow import yaml_tree
 from gpuflow.cli.terminal import say
-from gpuflow.errors import Finding, GpuflowError, Where, fail
-from gpuflow.files import read_at_most, reason_of
-from gpuflow.printable import line
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import Finding, GpuflowError, Where, fail
+from gpuflow.core.files import read_at_most, reason_of
+from gpuflow.core.printable import line
 from gpuflow.readers.contents import OUR_OTHER_KINDS as OTHER_KINDS
-from gpuflow.readers.contents import Contents, contents_of, foreign_among, is_workload, looks_like_workload
+from gpuflow.readers.contents import (
+    Contents,
+    contents_of,
+    foreign_among,
+    is_unrendered,
+    is_workload,
+    looks_like_workload,
+)
 from gpuflow.readers.documents import Document, read_documents
-from gpuflow.readers.unrendered import is_unrendered
 
 ENDINGS = (".yaml", ".yml", ".json", ".py")
 """What a pipeline may be called; other files of a folder are nobody's business here."""

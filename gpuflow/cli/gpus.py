@@ -9,7 +9,7 @@ from typing import Any
 from gpuflow import catalog
 from gpuflow.catalog import drawing
 from gpuflow.cli.terminal import say, show_json
-from gpuflow.errors import Where, did_you_mean, fail
+from gpuflow.core.errors import Where, did_you_mean, fail
 from gpuflow.quantity import Quantity
 
 EXAMPLE = """gpuflow gpus list --memory 40Gi --mig

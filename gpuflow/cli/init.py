@@ -1,23 +1,78 @@
-"""`gpuflow init [DIR] [--engine ENGINE]`."""
+"""`gpuflow init [DIR] [--engine ENGINE]`.
+
+The CI snippet installs gpuflow from the Git address and commit that this gpuflow was installed from.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import shlex
+import subprocess
 import tempfile
 from dataclasses import replace
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from gpuflow.cli.origin import Origin, origin
 from gpuflow.cli.output import repository_of, shown_source, write_files
 from gpuflow.cli.terminal import say, show_findings
-from gpuflow.errors import EnvironmentFailure, Finding, Where, fail
-from gpuflow.printable import line
+from gpuflow.core.errors import EnvironmentFailure, Finding, Where, fail
+from gpuflow.core.printable import line
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.targets import load_target
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.target import Request, compile_with
+
+
+class Origin(NamedTuple):
+    """A Git address, and a full commit of it."""
+
+    url: str
+    commit: str
+
+
+def origin() -> Origin | None:
+    """What pip wrote down when it installed gpuflow from Git, or from a clone; None when it did neither."""
+    try:
+        recorded = json.loads(metadata.distribution("gpuflow").read_text("direct_url.json") or "null")
+    except (metadata.PackageNotFoundError, ValueError):
+        return None
+    if not isinstance(recorded, dict):
+        return None
+    url, version = str(recorded.get("url", "")), recorded.get("vcs_info") or {}
+    if version.get("vcs") == "git":
+        return _sound(url, str(version.get("commit_id", "")))
+    if "dir_info" in recorded and url.startswith("file://"):
+        folder = unquote(urlsplit(url).path)
+        return _sound(_git(folder, "remote", "get-url", "origin"), _git(folder, "rev-parse", "HEAD"))
+    return None
+
+
+def _git(folder: str, *words: str) -> str:
+    command = ["git", "--no-pager", "-c", "safe.bareRepository=explicit", "-C", folder, *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    except OSError:
+        return ""
+    return "" if done.returncode else done.stdout.strip()
+
+
+def _sound(url: str, commit: str) -> Origin | None:
+    """Only what Git can clone elsewhere, in characters that need no quotes, and never with somebody's password."""
+    if not re.fullmatch("[0-9a-f]{40}([0-9a-f]{24})?", commit):
+        return None
+    if re.fullmatch(r"[\w.-]+@[\w.-]+:[\w./~+-]+", url, re.ASCII):  # git@host:team/gpuflow.git
+        return Origin(url, commit)
+    if not re.fullmatch(r"(https?|ssh|git|file)://[\w.@:/~%+-]+", url, re.ASCII):
+        return None
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    named = "" if parts.scheme in ("http", "https") else user.partition(":")[0] + at  # ssh needs its user
+    return Origin(urlunsplit(parts._replace(netloc=named + host)), commit)
+
 
 EXAMPLE = """gpuflow init my-pipeline --engine airflow
 cd my-pipeline && gpuflow check pipeline.yaml --site site.yaml --cluster cluster/"""

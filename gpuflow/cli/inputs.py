@@ -11,19 +11,18 @@ from pydantic_core import PydanticCustomError
 
 from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.terminal import show_findings
+from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.demands import Demand
 from gpuflow.engines import NO_ENGINE, engine_names
-from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.readers.contents import contents_of
 from gpuflow.site import Site, presets
-from gpuflow.site.exposed_secrets import exposed_in_site
-from gpuflow.site.silence import heard_at
+from gpuflow.site.policy import exposed_in_site, heard_at
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.remarks import heard, remarks_on
-from gpuflow.spec.rules import broken_rules
-from gpuflow.targets.judging import further_faults
+from gpuflow.spec.rules.pipeline_rules import broken_rules
+from gpuflow.spec.rules.remarks import heard, remarks_on
+from gpuflow.targets.target import findings_beside_broken_rules
 
 NO_PIPELINE = ("GF108", "GF114", "GF116", "GF120")
 """What is said of a document that does not begin as a pipeline does, or that is not alone in its file."""
@@ -106,7 +105,7 @@ def read_pipelines(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE
         try:
             pipelines.append(own_pipeline(file, args))
         except GpuflowError as refusal:
-            further = further_faults(refusal, site, engine)
+            further = findings_beside_broken_rules(refusal, site, engine)
             findings += [finding.in_file(file) for finding in (*refusal.findings, *further)]
     if findings:
         raise GpuflowError(findings)

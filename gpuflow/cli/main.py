@@ -11,7 +11,7 @@ import io
 import os
 import sys
 
-from gpuflow.version import __version__
+from gpuflow.core.version import __version__
 
 _STREAM_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
 def _explain(fault: Exception) -> int:
     """Say what went wrong; the exit code."""
     from gpuflow.cli.terminal import show_findings
-    from gpuflow.errors import Finding, GpuflowError, Where
+    from gpuflow.core.errors import Finding, GpuflowError, Where
 
     if isinstance(fault, GpuflowError):
         show_findings(fault.findings)
@@ -98,7 +98,7 @@ def _dispatch(words: list[str]) -> int:
 
     name, rest = words[0], words[1:]
     if name not in COMMANDS:
-        from gpuflow.errors import Where, did_you_mean, fail
+        from gpuflow.core.errors import Where, did_you_mean, fail
 
         raise fail(
             "GF902",

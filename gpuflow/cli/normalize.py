@@ -8,9 +8,9 @@ from pathlib import Path
 
 from gpuflow.cli.output import stale, write_files
 from gpuflow.cli.terminal import paint, put, say
-from gpuflow.errors import Where, fail
-from gpuflow.importing.normalizing import normalized
-from gpuflow.printable import line
+from gpuflow.core.errors import Where, fail
+from gpuflow.core.printable import line
+from gpuflow.importing.normalize import normalize
 from gpuflow.readers.documents import read_text
 
 COMMAND = Where("gpuflow normalize")
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "" or (args.check and args.output in (None, "-")):
         text = "--check compares with a file, so it needs -o" if args.check else "-o needs a path"
         raise fail("GF903", text, where=COMMAND, hint="name a file: -o FILE")
-    text = normalized(*read_text(args.file))
+    text = normalize(*read_text(args.file))
     if args.output in (None, "-"):
         put(text)
         return 0

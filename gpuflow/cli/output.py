@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where
-from gpuflow.files import Outside, read_at_most, within
+from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where
+from gpuflow.core.files import Outside, read_at_most, within
 
 MOST = 64 * 1024 * 1024
 """Compiled files are read up to this size; what engines accept is far below it."""

@@ -10,7 +10,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import TextIO
 
-from gpuflow.printable import line
+from gpuflow.core.printable import line
 
 AFTER = 1.0
 """Seconds until anything is shown: what is quick leaves no trace."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gpuflow.cli.terminal import show_json
-from gpuflow.site.schema import site_schema
+from gpuflow.site.model import site_schema
 from gpuflow.spec.schema import pipeline_schema
 
 EXAMPLE = """gpuflow schema > pipeline.schema.json

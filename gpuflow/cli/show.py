@@ -7,10 +7,10 @@ import argparse
 from gpuflow.cli.inputs import add_common, read_site, show_remarks
 from gpuflow.cli.sources import Sources, read_sources
 from gpuflow.cli.terminal import paint, put, say, show_json
+from gpuflow.core.emit import emit_all
 from gpuflow.demands import Demand
-from gpuflow.emit import emit_all
 from gpuflow.readers import Foreign
-from gpuflow.report import drawing, structure
+from gpuflow.report import graph_drawing
 from gpuflow.site import Site
 from gpuflow.spec.canonical import to_document, to_yaml
 from gpuflow.spec.pipeline import Pipeline
@@ -34,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
         return 0 if sources.is_whole else 2
     shown = _shown(sources, site, args)
     if args.format == "json":
-        documents = [to_document(each) if isinstance(each, Pipeline) else structure.document(each) for each in shown]
+        documents = [
+            to_document(each) if isinstance(each, Pipeline) else graph_drawing.demand_document(each) for each in shown
+        ]
         show_json(documents[0] if len(documents) == 1 else documents)
         return 0 if sources.is_whole else 2
     say("\n".join(_drawn(each, args.format) for each in shown))
@@ -64,10 +66,12 @@ def _yaml(source: Pipeline | Foreign) -> str:
 
 def _drawn(source: Pipeline | Demand, form: str) -> str:
     if isinstance(source, Pipeline):
-        return {"mermaid": drawing.mermaid, "dot": drawing.dot}.get(form, _terminal)(source)
-    draw = {"mermaid": structure.mermaid, "dot": structure.dot}.get(form)
-    return draw(source) if draw else structure.terminal(source, paint)
+        return {"mermaid": graph_drawing.pipeline_mermaid, "dot": graph_drawing.pipeline_dot}.get(form, _terminal)(
+            source
+        )
+    draw = {"mermaid": graph_drawing.demand_mermaid, "dot": graph_drawing.demand_dot}.get(form)
+    return draw(source) if draw else graph_drawing.demand_text(source, paint)
 
 
 def _terminal(pipeline: Pipeline) -> str:
-    return drawing.terminal(pipeline, paint)
+    return graph_drawing.pipeline_text(pipeline, paint)

@@ -6,8 +6,8 @@ import argparse
 
 from gpuflow.cli.inputs import add_namespace, namespace_of, namespace_word
 from gpuflow.cli.terminal import put, say, show_json, table
-from gpuflow.emit import emit
-from gpuflow.errors import Where, fail
+from gpuflow.core.emit import emit
+from gpuflow.core.errors import Where, fail
 from gpuflow.site import Site, presets
 from gpuflow.spec.canonical import to_document
 
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         put(emit(config_map(site.runtime.config_map, namespace_of(args, site))))
         return 0
     if args.action == "executor":
-        from gpuflow.targets.argo.executor_account import account_manifests
+        from gpuflow.targets.argo.engine_options import account_manifests
 
         named = site.engine("argo").executor
         if named is None:
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         put("---\n".join(map(emit, account_manifests(named, namespace_of(args, site)))))
         return 0
     if args.action == "gang":
-        from gpuflow.pod.gang_account import gang_account, gang_role
+        from gpuflow.pod.launcher import gang_account, gang_role
 
         if args.engine == "kubeflow":
             from gpuflow.targets.kubeflow.gangs import ACCOUNT
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _airflow_gang(args: argparse.Namespace, site: Site) -> int:
     """What Airflow's own accounts must be allowed where gangs run."""
-    from gpuflow.pod.gang_account import AIRFLOW_ACCOUNTS, airflow_role
+    from gpuflow.pod.launcher import AIRFLOW_ACCOUNTS, airflow_role
 
     given = [account.partition("/") for account in args.account or AIRFLOW_ACCOUNTS]
     for namespace, _, name in given:
@@ -136,7 +136,7 @@ def _airflow_gang(args: argparse.Namespace, site: Site) -> int:
 
 def _kubeflow(args: argparse.Namespace, site: Site) -> int:
     """What an administrator of KFP sets, once."""
-    from gpuflow.targets.kubeflow import spec_patch as patches
+    from gpuflow.targets.kubeflow import installation as patches
 
     if args.format == "json":
         show_json(patches.spec_patch(site))

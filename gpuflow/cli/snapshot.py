@@ -11,14 +11,14 @@ from gpuflow.cli.inputs import add_namespace, namespace_of
 from gpuflow.cli.output import write_files
 from gpuflow.cli.terminal import put, say, show_findings
 from gpuflow.cluster.api_server import TIMEOUT
+from gpuflow.cluster.kinds import SOURCES, rbac
 from gpuflow.cluster.live import read_live
 from gpuflow.cluster.manifests import RECORD
 from gpuflow.cluster.model import Cluster
-from gpuflow.cluster.sources import SOURCES, rbac
 from gpuflow.cluster.tenants import without_tenants
-from gpuflow.emit import emit, emit_all
-from gpuflow.errors import Finding, Where, fail
-from gpuflow.printable import json_text, line
+from gpuflow.core.emit import emit, emit_all
+from gpuflow.core.errors import Finding, Where, fail
+from gpuflow.core.printable import json_text, line
 from gpuflow.site import Site
 
 EXAMPLE = """gpuflow snapshot -o cluster/ --namespace team-a

@@ -13,19 +13,18 @@ from gpuflow.cli.folders import given_files
 from gpuflow.cli.inputs import params_given, python_is_allowed, with_params
 from gpuflow.cli.progress import progress
 from gpuflow.cli.terminal import say, show_findings
+from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.core.printable import line
 from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE
-from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.printable import line
 from gpuflow.readers import Foreign, Library, Passive, foreign_in
 from gpuflow.readers.contents import Contents
-from gpuflow.readers.parameters import parameters_of
+from gpuflow.readers.interface import parameters_of
 from gpuflow.readers.python import Pythons, program_of, read_program
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.frame import engine_findings
-from gpuflow.targets.judging import further_faults
+from gpuflow.targets.target import engine_findings, findings_beside_broken_rules
 
 SHOWN = 3
 """So many objects that start nothing are named."""
@@ -118,7 +117,7 @@ def read_sources(args: argparse.Namespace, site: Site, engine: str | None = None
             params = [word for word in args.param if not active or word.partition("=")[0] in pipeline.params]
             parts.append(with_params(pipeline, params))
         except GpuflowError as refusal:
-            further = further_faults(refusal, site, engine or NO_ENGINE)
+            further = findings_beside_broken_rules(refusal, site, engine or NO_ENGINE)
             findings += [finding.in_file(each.file) for finding in (*refusal.findings, *further)]
     if findings:
         raise GpuflowError(findings)

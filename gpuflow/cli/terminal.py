@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-from gpuflow.errors import Finding
-from gpuflow.printable import colored_lines, json_text, line, lines
+from gpuflow.core.errors import Finding
+from gpuflow.core.printable import colored_lines, json_text, line, lines
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 _SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}

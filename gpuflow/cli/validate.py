@@ -9,13 +9,13 @@ from typing import NamedTuple
 from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.inputs import add_common, own_pipeline, params_given, read_site
 from gpuflow.cli.terminal import paint, say, show_findings, show_json
+from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.core.printable import line
 from gpuflow.engines import NO_ENGINE, engine_names
-from gpuflow.errors import Finding, GpuflowError
-from gpuflow.printable import line
 from gpuflow.readers import Document, Passive, foreign_in
 from gpuflow.readers.contents import Contents, contents_of
 from gpuflow.site import Site
-from gpuflow.targets.judging import further_faults, judged
+from gpuflow.targets.target import findings_beside_broken_rules, validation_findings
 
 EXAMPLE = """gpuflow validate pipeline.yaml --site site.yaml
 gpuflow validate pipelines/ --site site.yaml --engine argo   # a whole folder, and what Argo would refuse"""
@@ -99,7 +99,9 @@ def _validate(contents: Contents, site: Site, args: argparse.Namespace) -> Resul
     try:
         pipeline = own_pipeline(file, args, contents.raw)
     except GpuflowError as refusal:
-        found = [*refusal.findings, *further_faults(refusal, site, args.engine)]
+        found = [*refusal.findings, *findings_beside_broken_rules(refusal, site, args.engine)]
         return Result(file, "Pipeline", None, 0, [each.in_file(file) for each in found])
     steps = len(pipeline.steps) + len(pipeline.exit)
-    return Result(file, "Pipeline", pipeline.name, steps, judged(pipeline, site, args.engine, args.namespace))
+    return Result(
+        file, "Pipeline", pipeline.name, steps, validation_findings(pipeline, site, args.engine, args.namespace)
+    )

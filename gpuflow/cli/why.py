@@ -12,9 +12,9 @@ from gpuflow.cli.terminal import paint, say, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.api_server import Reader
 from gpuflow.cluster.live import read_live
-from gpuflow.printable import line
+from gpuflow.core.printable import line
 from gpuflow.why import Answer, why
-from gpuflow.why.subjects import Kind, find_in, not_found, read_subject, with_live
+from gpuflow.why.objects import Kind, find_in, not_found, read_subject, with_live
 
 EXAMPLE = """gpuflow why pod/train-0 --namespace team-a
 gpuflow why workflow/nightly-x7k2p --namespace team-a

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpuflow.yaml_tree import MAX_DEPTH, Spot, plain
+from gpuflow.core.yaml_tree import MAX_DEPTH, Spot, plain
 
 _STRANGE = re.compile(r"[^\n\x20-\x7e\xa1-\u2027\u2030-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 """Characters that YAML reads as something else, or not at all: tabs, carriage returns, other line breaks, controls."""

@@ -1,7 +1,13 @@
-"""Fields of a manifest that its kind does not have.
+"""The fields of manifests: which a kind has, and which of a live object a snapshot keeps.
 
-kubectl refuses them and the API server drops them, so an amount under a misspelled key is an amount that nobody
-enforces. Listed are the fields of the kinds whose every word decides; other kinds are not looked at.
+kubectl refuses a field that its kind does not have and the API server drops it, so an amount under a misspelled key is
+an amount that nobody enforces. `FIELDS` lists the fields of the kinds whose every word decides; other kinds are not
+looked at.
+
+`SHAPES` is an allow-list for live objects: a field that is not named there is gone, whatever a later version of
+Kubernetes puts into it. So commands, variables, probes, sources of volumes, messages, expressions and most annotations
+never reach a snapshot. Numbers that change by themselves are left out too: two snapshots of an unchanged cluster are
+equal.
 """
 
 from __future__ import annotations
@@ -9,33 +15,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from gpuflow.cluster.places import Path
+from gpuflow.cluster.model import Path
 
 ANY: Final = "*"
-OBJECT: Final = "apiVersion kind metadata spec status"
+OBJECT_FIELDS: Final = "apiVersion kind metadata spec status"
 
-SELECTOR: Final = {"": "matchLabels matchExpressions"}
-QUOTA: Final = {
+SELECTOR_FIELDS: Final = {"": "matchLabels matchExpressions"}
+QUOTA_FIELDS: Final = {
     "": "coveredResources flavors",
     "flavors.*": "name resources",
     "flavors.*.resources.*": "name nominalQuota borrowingLimit lendingLimit",
 }
 FIELDS: Final[dict[str, dict[str, str]]] = {
     "ResourceQuota": {
-        "": OBJECT,
+        "": OBJECT_FIELDS,
         "spec": "hard scopes scopeSelector",
         "spec.scopeSelector": "matchExpressions",
         "spec.scopeSelector.matchExpressions.*": "scopeName operator values",
         "status": "hard used",
     },
     "LimitRange": {
-        "": OBJECT,
+        "": OBJECT_FIELDS,
         "spec": "limits",
         "spec.limits.*": "type max min default defaultRequest maxLimitRequestRatio",
     },
-    "LocalQueue": {"": OBJECT, "spec": "clusterQueue stopPolicy fairSharing"},
+    "LocalQueue": {"": OBJECT_FIELDS, "spec": "clusterQueue stopPolicy fairSharing"},
     "ClusterQueue": {
-        "": OBJECT,
+        "": OBJECT_FIELDS,
         "spec": (
             "resourceGroups cohort cohortName queueingStrategy namespaceSelector flavorFungibility preemption "
             "admissionChecks admissionChecksStrategy stopPolicy fairSharing admissionScope concurrentAdmissionPolicy"
@@ -43,42 +49,42 @@ FIELDS: Final[dict[str, dict[str, str]]] = {
         "spec.flavorFungibility": "whenCanBorrow whenCanPreempt preference",
         "spec.preemption": "reclaimWithinCohort borrowWithinCohort withinClusterQueue",
         "spec.preemption.borrowWithinCohort": "policy maxPriorityThreshold",
-        **{f"spec.resourceGroups.*.{path}".rstrip("."): names for path, names in QUOTA.items()},
-        **{f"spec.namespaceSelector.{path}".rstrip("."): names for path, names in SELECTOR.items()},
+        **{f"spec.resourceGroups.*.{path}".rstrip("."): names for path, names in QUOTA_FIELDS.items()},
+        **{f"spec.namespaceSelector.{path}".rstrip("."): names for path, names in SELECTOR_FIELDS.items()},
     },
     "Cohort": {
-        "": OBJECT,
+        "": OBJECT_FIELDS,
         "spec": "parent parentName resourceGroups fairSharing",
-        **{f"spec.resourceGroups.*.{path}".rstrip("."): names for path, names in QUOTA.items()},
+        **{f"spec.resourceGroups.*.{path}".rstrip("."): names for path, names in QUOTA_FIELDS.items()},
     },
-    "ResourceFlavor": {"": OBJECT, "spec": "nodeLabels nodeTaints tolerations topologyName"},
+    "ResourceFlavor": {"": OBJECT_FIELDS, "spec": "nodeLabels nodeTaints tolerations topologyName"},
 }
 """For each kind, the names that may stand at a path; `*` stands for every item of a list."""
 
-ELSEWHEN: Final[dict[tuple[str, str], str]] = {
+OTHER_VERSIONS: Final[dict[tuple[str, str], str]] = {
     ("ClusterQueue", "v1beta1"): "cohortName concurrentAdmissionPolicy",
     ("ClusterQueue", "v1beta2"): "cohort admissionChecks",
 }
 """Fields of `spec` that a kind has in other versions only."""
 
 
-class Stray(NamedTuple):
+class UnknownField(NamedTuple):
     """A field that does not exist: where it stands, and the names that do exist there."""
 
     path: Path
     known: tuple[str, ...]
 
 
-def strays(kind: str, body: Mapping[str, Any]) -> Iterator[Stray]:
+def unknown_fields(kind: str, body: Mapping[str, Any]) -> Iterator[UnknownField]:
     """The fields of a manifest that its kind does not have."""
     version = str(body.get("apiVersion")).rpartition("/")[2]
-    foreign = ELSEWHEN.get((kind, version), "").split()
+    foreign = OTHER_VERSIONS.get((kind, version), "").split()
     for path, names in FIELDS.get(kind, {}).items():
         known = tuple(name for name in names.split() if path != "spec" or name not in foreign)
         for found, holder in _holders(body, path.split(".") if path else [], ()):
             for key in holder:
                 if key not in known:
-                    yield Stray((*found, key), known)
+                    yield UnknownField((*found, key), known)
 
 
 def _holders(tree: Any, path: list[str], found: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
@@ -90,3 +96,418 @@ def _holders(tree: Any, path: list[str], found: Path) -> Iterator[tuple[Path, Ma
             yield from _holders(item, path[1:], (*found, index))
     elif isinstance(tree, Mapping) and path[0] in tree:
         yield from _holders(tree[path[0]], path[1:], (*found, path[0]))
+
+
+Shape = str | dict[str, Any] | list[Any] | None
+"""What is kept of a value: None: a text, a number or a flag; "map": a map of those; "texts": a list of those; a dict:
+these fields; a list of one: a list of it; "any": all of it, for amounts and selectors that may nest."""
+
+MAP: Final = "map"
+TEXTS: Final = "texts"
+
+
+def _fields(names: str, **more: Shape) -> dict[str, Shape]:
+    return {**dict.fromkeys(names.split()), **more}
+
+
+SELECTOR: Final = _fields("", matchLabels=MAP, matchExpressions=[_fields("key operator", values=TEXTS)])
+NODE_TERM: Final = _fields(
+    "",
+    matchExpressions=[_fields("key operator", values=TEXTS)],
+    matchFields=[_fields("key operator", values=TEXTS)],
+)
+NODE_TERMS: Final = {"nodeSelectorTerms": [NODE_TERM]}
+TOLERATION: Final = _fields("key operator value effect tolerationSeconds")
+TAINT: Final = _fields("key value effect timeAdded")
+POD_TERM: Final = _fields(
+    "topologyKey",
+    labelSelector=SELECTOR,
+    namespaces=TEXTS,
+    namespaceSelector=SELECTOR,
+    matchLabelKeys=TEXTS,
+    mismatchLabelKeys=TEXTS,
+)
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+POD_TERMS: Final = {REQUIRED: [POD_TERM], PREFERRED: [_fields("weight", podAffinityTerm=POD_TERM)]}
+RESOURCES: Final = _fields("", requests=MAP, limits=MAP, claims=[_fields("name request")])
+CONTAINER: Final = _fields(
+    "name restartPolicy",
+    resources=RESOURCES,
+    ports=[_fields("containerPort hostPort hostIP protocol")],
+    resizePolicy=[_fields("resourceName restartPolicy")],
+    restartPolicyRules=[_fields("action", exitCodes=_fields("operator", values=TEXTS))],
+)
+VOLUME: Final = _fields(
+    "name",
+    persistentVolumeClaim=_fields("claimName readOnly"),
+    ephemeral={
+        "volumeClaimTemplate": {
+            "spec": _fields("storageClassName volumeMode", accessModes=TEXTS, resources=RESOURCES),
+        }
+    },
+    # Two pods cannot write to one of these disks: which disk it is decides, and nothing else of it.
+    gcePersistentDisk=_fields("pdName readOnly"),
+    awsElasticBlockStore=_fields("volumeID readOnly"),
+    iscsi=_fields("iqn readOnly"),
+    rbd=_fields("pool image readOnly", monitors=TEXTS),
+)
+POD_SPEC: Final = _fields(
+    "activeDeadlineSeconds hostIPC hostNetwork hostPID hostUsers nodeName preemptionPolicy priority priorityClassName "
+    "restartPolicy runtimeClassName schedulerName terminationGracePeriodSeconds",
+    affinity={
+        "nodeAffinity": {REQUIRED: NODE_TERMS, PREFERRED: [_fields("weight", preference=NODE_TERM)]},
+        "podAffinity": POD_TERMS,
+        "podAntiAffinity": POD_TERMS,
+    },
+    containers=[CONTAINER],
+    ephemeralContainers=[CONTAINER],
+    initContainers=[CONTAINER],
+    nodeSelector=MAP,
+    os=_fields("name"),
+    overhead=MAP,
+    resourceClaims=[_fields("name resourceClaimName resourceClaimTemplateName")],
+    resources=RESOURCES,
+    schedulingGates=[_fields("name")],
+    tolerations=[TOLERATION],
+    topologySpreadConstraints=[
+        _fields(
+            "maxSkew minDomains topologyKey whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy",
+            labelSelector=SELECTOR,
+            matchLabelKeys=TEXTS,
+        )
+    ],
+    volumes=[VOLUME],
+)
+DEVICE_TOLERATIONS: Final = [_fields("key operator value effect tolerationSeconds")]
+DEVICE_SELECTORS: Final = [{"cel": _fields("expression")}]
+DEVICE_REQUEST: Final = _fields(
+    "name deviceClassName allocationMode count adminAccess",
+    selectors=DEVICE_SELECTORS,
+    tolerations=DEVICE_TOLERATIONS,
+    capacity={"requests": MAP},
+)
+DEVICE_CLAIM: Final = {
+    "devices": {
+        # In v1beta1 a request is not under `exactly`. The configuration of a driver is never kept: it decides nothing.
+        "requests": [{**DEVICE_REQUEST, "exactly": DEVICE_REQUEST, "firstAvailable": [DEVICE_REQUEST]}],
+        "constraints": [_fields("matchAttribute distinctAttribute", requests=TEXTS)],
+    }
+}
+DEVICE: Final = _fields(
+    "name nodeName allNodes bindsToNode allowMultipleAllocations",
+    # Any attribute may be what a selector asks for; they describe hardware.
+    attributes="any",
+    capacity="any",
+    consumesCounters="any",
+    nodeSelector=NODE_TERMS,
+    taints=[TAINT],
+    bindingConditions=TEXTS,
+    bindingFailureConditions=TEXTS,
+    nodeAllocatableResourceMappings="any",
+)
+ALLOCATED: Final = _fields(
+    "request driver pool device adminAccess shareID",
+    tolerations=DEVICE_TOLERATIONS,
+    bindingConditions=TEXTS,
+    bindingFailureConditions=TEXTS,
+    consumedCapacity=MAP,
+)
+CONTAINER_STATE: Final = _fields("name", resources=RESOURCES, allocatedResources=MAP)
+CONDITION: Final = _fields("type status reason lastTransitionTime observedGeneration")
+CONDITIONS: Final = {"conditions": [CONDITION]}
+RULE: Final = _fields("scope", operations=TEXTS, apiGroups=TEXTS, apiVersions=TEXTS, resources=TEXTS)
+ASKED: Final = _fields("", namespaceSelector=SELECTOR, objectSelector=SELECTOR)
+WEBHOOKS: Final[dict[str, Shape]] = {"webhooks": [{**_fields("name failurePolicy"), **ASKED, "rules": [RULE]}]}
+MATCHED: Final[dict[str, Shape]] = {**ASKED, "resourceRules": [RULE], "excludeResourceRules": [RULE]}
+POLICY: Final[dict[str, Shape]] = {"spec": {**_fields("failurePolicy"), "matchConstraints": MATCHED}}
+BINDING: Final[dict[str, Shape]] = {
+    "spec": _fields("policyName", validationActions=TEXTS, matchResources=MATCHED, paramRef=_fields("namespace"))
+}
+QUOTA_GROUPS: Final = [
+    {
+        "coveredResources": TEXTS,
+        "flavors": [_fields("name", resources=[_fields("name nominalQuota borrowingLimit lendingLimit")])],
+    }
+]
+FAIR: Final = _fields("weight")
+TOPOLOGY: Final = _fields(
+    "required preferred unconstrained podIndexLabel subGroupIndexLabel subGroupCount podSetGroupName "
+    "podSetSliceRequiredTopology podSetSliceSize"
+)
+PLACES: Final = _fields(
+    "",
+    levels=TEXTS,
+    domains=[_fields("count", values=TEXTS)],
+    slices=[
+        _fields(
+            "domainCount",
+            valuesPerLevel=[_fields("universal", individual=_fields("prefix suffix", roots=TEXTS))],
+            podCounts=_fields("universal", individual=TEXTS),
+        )
+    ],
+)
+"""Where the pods of an admitted workload are."""
+USAGE: Final = [_fields("name", resources=[_fields("name total borrowed")])]
+
+SHAPES: Final[dict[str, dict[str, Shape]]] = {
+    "ResourceQuota": {
+        "spec": _fields(
+            "",
+            hard=MAP,
+            scopes=TEXTS,
+            scopeSelector={"matchExpressions": [_fields("scopeName operator", values=TEXTS)]},
+        ),
+        "status": {"hard": MAP, "used": MAP},
+    },
+    "LimitRange": {
+        "spec": {
+            "limits": [
+                _fields("type", max=MAP, min=MAP, default=MAP, defaultRequest=MAP, maxLimitRequestRatio=MAP),
+            ]
+        }
+    },
+    "PersistentVolumeClaim": {
+        "spec": _fields(
+            "storageClassName volumeName volumeMode volumeAttributesClassName",
+            accessModes=TEXTS,
+            resources=RESOURCES,
+            selector=SELECTOR,
+        ),
+        "status": _fields("phase", capacity=MAP, allocatedResources=MAP, accessModes=TEXTS),
+    },
+    "Namespace": {"status": _fields("phase")},
+    "Node": {
+        "spec": _fields("unschedulable", taints=[TAINT]),
+        "status": {
+            "allocatable": MAP,
+            "capacity": MAP,
+            "declaredFeatures": TEXTS,
+            "conditions": [_fields("type status")],
+        },
+    },
+    "PersistentVolume": {
+        "spec": _fields(
+            "storageClassName volumeMode volumeAttributesClassName",
+            accessModes=TEXTS,
+            capacity=MAP,
+            nodeAffinity={"required": NODE_TERMS},
+            claimRef=_fields("namespace name"),
+            csi=_fields("driver"),
+        ),
+        "status": _fields("phase"),
+    },
+    "ServiceAccount": {},
+    "PodDisruptionBudget": {
+        "spec": _fields("minAvailable maxUnavailable unhealthyPodEvictionPolicy", selector=SELECTOR),
+        "status": _fields("disruptionsAllowed currentHealthy desiredHealthy expectedPods"),
+    },
+    "DaemonSet": {"spec": {"template": {"metadata": {"labels": MAP}, "spec": POD_SPEC}}},
+    "CSIDriver": {"spec": _fields("attachRequired storageCapacity podInfoOnMount")},
+    "CSINode": {
+        "spec": {"drivers": [_fields("name", topologyKeys=TEXTS, allocatable=_fields("count"))]},
+    },
+    "CSIStorageCapacity": _fields("storageClassName capacity maximumVolumeSize", nodeTopology=SELECTOR),
+    "DeviceClass": {"spec": _fields("extendedResourceName", selectors=DEVICE_SELECTORS)},
+    "DeviceTaintRule": {"spec": {"deviceSelector": _fields("driver pool device"), "taint": TAINT}},
+    "ResourceSlice": {
+        "spec": _fields(
+            "driver nodeName allNodes perDeviceNodeSelection",
+            pool=_fields("name generation resourceSliceCount"),
+            nodeSelector=NODE_TERMS,
+            sharedCounters="any",
+            devices=[{**DEVICE, "basic": DEVICE}],  # in v1beta1 a device is under `basic`
+        )
+    },
+    "ResourceClaim": {
+        "spec": DEVICE_CLAIM,
+        "status": {
+            "allocation": {"devices": {"results": [ALLOCATED]}, "nodeSelector": NODE_TERMS},
+            "reservedFor": [_fields("apiGroup resource name")],
+        },
+    },
+    "ResourceClaimTemplate": {"spec": {"spec": DEVICE_CLAIM}},
+    "Pod": {
+        "spec": POD_SPEC,
+        "status": _fields(
+            "phase reason qosClass",
+            conditions=[CONDITION],
+            resources=RESOURCES,
+            containerStatuses=[CONTAINER_STATE],
+            initContainerStatuses=[CONTAINER_STATE],
+        ),
+    },
+    "PriorityClass": _fields("value globalDefault preemptionPolicy"),
+    "RuntimeClass": _fields(
+        "handler", overhead={"podFixed": MAP}, scheduling={"nodeSelector": MAP, "tolerations": [TOLERATION]}
+    ),
+    "StorageClass": _fields(
+        "provisioner reclaimPolicy volumeBindingMode allowVolumeExpansion",
+        allowedTopologies=[{"matchLabelExpressions": [_fields("key", values=TEXTS)]}],
+    ),
+    "LocalQueue": {
+        "spec": _fields("clusterQueue stopPolicy", fairSharing=FAIR),
+        "status": _fields("pendingWorkloads reservingWorkloads admittedWorkloads", **CONDITIONS),
+    },
+    "AdmissionCheck": {"spec": _fields("controllerName"), "status": CONDITIONS},
+    "ClusterQueue": {
+        "spec": _fields(
+            "cohort cohortName queueingStrategy stopPolicy",
+            resourceGroups=QUOTA_GROUPS,
+            namespaceSelector=SELECTOR,
+            flavorFungibility=_fields("whenCanBorrow whenCanPreempt preference"),
+            preemption=_fields(
+                "reclaimWithinCohort withinClusterQueue", borrowWithinCohort=_fields("policy maxPriorityThreshold")
+            ),
+            admissionChecks=TEXTS,
+            admissionChecksStrategy={"admissionChecks": [_fields("name", onFlavors=TEXTS)]},
+            fairSharing=FAIR,
+            admissionScope=_fields("admissionMode"),
+            concurrentAdmissionPolicy="any",
+        ),
+        "status": _fields(
+            "pendingWorkloads reservingWorkloads admittedWorkloads",
+            flavorsReservation=USAGE,
+            flavorsUsage=USAGE,
+            **CONDITIONS,
+        ),
+    },
+    "Cohort": {"spec": _fields("parent parentName", resourceGroups=QUOTA_GROUPS, fairSharing=FAIR)},
+    "ResourceFlavor": {
+        "spec": _fields("topologyName", nodeLabels=MAP, nodeTaints=[TAINT], tolerations=[TOLERATION]),
+    },
+    "Topology": {"spec": {"levels": [_fields("nodeLabel")]}},
+    "Workload": {
+        "spec": _fields(
+            "queueName priority priorityClassName priorityClassSource active maximumExecutionTimeSeconds",
+            priorityClassRef=_fields("group kind name"),
+            podSets=[_fields("name count minCount", topologyRequest=TOPOLOGY, template={"spec": POD_SPEC})],
+        ),
+        "status": {
+            **CONDITIONS,
+            "admission": _fields(
+                "clusterQueue",
+                podSetAssignments=[_fields("name count", flavors=MAP, resourceUsage=MAP, topologyAssignment=PLACES)],
+            ),
+            "reclaimablePods": [_fields("name count")],
+            "requeueState": _fields("count requeueAt"),
+            "admissionChecks": [_fields("name state")],
+        },
+    },
+    "WorkloadPriorityClass": _fields("value"),
+    "MutatingAdmissionPolicy": POLICY,
+    "MutatingAdmissionPolicyBinding": BINDING,
+    "MutatingWebhookConfiguration": WEBHOOKS,
+    "ValidatingAdmissionPolicy": POLICY,
+    "ValidatingAdmissionPolicyBinding": BINDING,
+    "ValidatingWebhookConfiguration": WEBHOOKS,
+    # That they are there is all a check reads.
+    "HierarchicalResourceQuota": {},
+    "Queue": {},
+    "NodePool": {},
+    "Configuration": {
+        **_fields("manageJobsWithoutQueueName"),
+        "managedJobsNamespaceSelector": SELECTOR,
+        "integrations": _fields(
+            "",
+            frameworks=TEXTS,
+            externalFrameworks=TEXTS,
+            podOptions=_fields("", namespaceSelector=SELECTOR, podSelector=SELECTOR),
+        ),
+        "resources": _fields(
+            "quotaCheckStrategy",
+            excludeResourcePrefixes=TEXTS,
+            transformations=[_fields("input strategy multiplyBy", outputs=MAP)],
+            deviceClassMappings=[_fields("name", deviceClassNames=TEXTS)],
+        ),
+        "waitForPodsReady": _fields(
+            "enable blockAdmission timeout recoveryTimeout",
+            requeuingStrategy=_fields("timestamp backoffLimitCount backoffBaseSeconds backoffMaxSeconds"),
+        ),
+        "fairSharing": _fields("enable", preemptionStrategies=TEXTS),
+        "admissionFairSharing": _fields("enable usageHalfLifeTime usageSamplingInterval", resourceWeights=MAP),
+        "featureGates": MAP,
+    },
+}
+"""What is kept of each kind beside its apiVersion, kind and metadata."""
+
+NAMES_ONLY: Final = ("ServiceAccount",)
+"""Kinds of which only the name is kept: the rest says where tokens and roles are."""
+
+METADATA: Final = _fields(
+    "name namespace creationTimestamp deletionTimestamp deletionGracePeriodSeconds",
+    labels=MAP,
+    ownerReferences=[_fields("apiVersion kind controller")],
+)
+ANNOTATIONS: Final = (
+    "gpuflow.dev/lets-pods-pass",
+    "gpuflow.dev/node-group-max",
+    "gpuflow.dev/node-group-min",
+    "kueue.x-k8s.io/admission-gated-by",
+    "kueue.x-k8s.io/podset-preferred-topology",
+    "kueue.x-k8s.io/podset-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+    "kueue.x-k8s.io/podset-unconstrained-topology",
+    "kueue.x-k8s.io/workload-slice-replacement-for",
+    "openshift.io/node-selector",
+    "scheduler.alpha.kubernetes.io/node-selector",
+    "scheduler.alpha.kubernetes.io/tolerationsWhitelist",
+    "storageclass.beta.kubernetes.io/is-default-class",
+    "storageclass.kubernetes.io/is-default-class",
+    "volume.beta.kubernetes.io/storage-class",
+    "volume.kubernetes.io/selected-node",
+)
+"""The annotations that a check reads."""
+
+
+def keep_checked_fields(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The object with the fields that a check reads."""
+    kept: dict[str, Any] = _in_shape(body, SHAPES.get(kind, {}))
+    if kind in FIELDS and isinstance(body.get("spec"), Mapping):
+        # Every word of these decides: a field that nobody knows yet stays by its name, and the verdict is unknown.
+        kept["spec"] = _in_shape(body["spec"], SHAPES[kind]["spec"], strange=True)
+    head = {key: body[key] for key in ("apiVersion", "kind") if key in body}
+    metadata = body.get("metadata")
+    if metadata is None and kind == "Configuration":
+        return {**head, **kept}
+    if kind in NAMES_ONLY:
+        return {**head, "metadata": _in_shape(metadata or {}, _fields("name namespace"))}
+    return {**head, "metadata": _metadata(metadata or {}), **kept}
+
+
+def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = _in_shape(metadata, METADATA)
+    annotations = metadata.get("annotations")
+    if isinstance(annotations, Mapping):
+        read = {key: annotations[key] for key in annotations if key in ANNOTATIONS}
+        kept |= {"annotations": read} if read else {}
+    return kept
+
+
+def _in_shape(value: Any, shape: Shape, *, strange: bool = False) -> Any:
+    """What a shape leaves of a value. A value of another shape is kept empty, so that a check still refuses it.
+
+    `strange`: fields that the shape does not have are kept by name, without their value.
+    """
+    if shape == "any":
+        return value
+    if isinstance(value, Mapping):
+        if shape == MAP:
+            return {key: _plain(part) for key, part in value.items()}
+        if not isinstance(shape, dict):
+            return {}
+        return {
+            key: _in_shape(part, shape[key], strange=strange) if key in shape else None
+            for key, part in value.items()
+            if key in shape or strange
+        }
+    if isinstance(value, list | tuple):
+        if shape == TEXTS:
+            return [_plain(part) for part in value]
+        return [_in_shape(part, shape[0], strange=strange) for part in value] if isinstance(shape, list) else []
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return value if not isinstance(value, Mapping | list | tuple) else type(value)()

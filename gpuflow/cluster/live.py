@@ -6,13 +6,20 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gpuflow import yaml_tree
 from gpuflow.cluster.api_server import ADDRESS, LIVE, NETWORK, TIMEOUT, Answer, Reader, environment_failure
-from gpuflow.cluster.kinds import KUEUE, KUEUE_CONFIG
+from gpuflow.cluster.fields import keep_checked_fields
+from gpuflow.cluster.kinds import (
+    KUEUE,
+    KUEUE_CONFIG,
+    KUEUE_NAMESPACE,
+    KUEUE_SETTINGS,
+    KUEUE_SETTINGS_KEY,
+    SOURCES,
+    Source,
+)
 from gpuflow.cluster.model import Cluster, Manifest
-from gpuflow.cluster.sources import KUEUE_NAMESPACE, KUEUE_SETTINGS, KUEUE_SETTINGS_KEY, SOURCES, Source
-from gpuflow.cluster.tidy import tidied
-from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError
 
 PAGE = 500
 AT_ONCE = 4
@@ -128,7 +135,9 @@ def _kueue_settings(reader: Reader, unread: dict[str, str]) -> Manifest | None:
         return None
     if not isinstance(body, Mapping):
         return None
-    plain = tidied("Configuration", {"apiVersion": f"{KUEUE_CONFIG}/v1beta2", "kind": "Configuration", **body})
+    plain = keep_checked_fields(
+        "Configuration", {"apiVersion": f"{KUEUE_CONFIG}/v1beta2", "kind": "Configuration", **body}
+    )
     return Manifest("Configuration", KUEUE_CONFIG, "", None, plain, LIVE)
 
 
@@ -144,6 +153,6 @@ def _unreadable(source: Source, answer: Answer) -> Finding:
 def _manifests(items: list[Mapping[str, Any]], source: Source, version: str) -> Iterator[Manifest]:
     api_version = f"{source.group}/{version}" if source.group else version
     for item in items:
-        body = tidied(source.kind, {"apiVersion": api_version, "kind": source.kind, **item})
+        body = keep_checked_fields(source.kind, {"apiVersion": api_version, "kind": source.kind, **item})
         metadata = body["metadata"]
         yield Manifest(source.kind, source.group, metadata.get("name", ""), metadata.get("namespace"), body, LIVE)

@@ -1,4 +1,7 @@
-"""Gangs, and whether anything starts all of their pods or none: a queue, or a scheduler that knows groups."""
+"""Gangs, and whether anything starts all of their pods or none: a queue, or a scheduler that knows groups.
+
+Pods that wait in a queue of Volcano are admitted by Volcano, whose queues and preemptions are not modeled.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpuflow.demands.model import Demand, StepDemand
-from gpuflow.errors import Finding, Where
+from gpuflow.core.errors import Finding, Where
+from gpuflow.demands.model import Demand, StepDemand, Unseen
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 
 CONTAINERS: Final = ("containers", "initContainers")
@@ -92,4 +95,19 @@ def placed_one_by_one(step: StepDemand, where: Where, hint: str, *, overlaps: bo
         where,
         hint,
         severity="warning",
+    )
+
+
+DEFAULT_QUEUE = "default"
+
+
+def in_volcanos_queue(step: str, queue: str | None, where: Where) -> Unseen:
+    """What is not known of a Job of Volcano; it is in a queue always."""
+    name = queue or DEFAULT_QUEUE
+    return Unseen(
+        step,
+        f"whether Volcano's queue {name} has room, and what it preempts, only Volcano knows",
+        where,
+        hint=f"look at it: kubectl describe queues.scheduling.volcano.sh {name}",
+        is_placement=True,
     )

@@ -18,9 +18,8 @@ from functools import cached_property
 from typing import Any, Final, Literal, Protocol
 
 from gpuflow.catalog import Offer
-from gpuflow.demands.amounts import Amounts, amounts_of
-from gpuflow.demands.peaks import ALIASES, Bound, Usage, peaks_of
-from gpuflow.errors import Finding, Where
+from gpuflow.core.errors import Finding, Where
+from gpuflow.demands.peaks import ALIASES, Amounts, Bound, Usage, amounts_of, peaks_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.admission.usage import usage_of_claim
 from gpuflow.quantity import Quantity

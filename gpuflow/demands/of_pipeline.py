@@ -1,4 +1,16 @@
-"""The demand of a pipeline on a site, with what an engine adds to it and the limits that it keeps."""
+"""The demand of a pipeline on a site, with what an engine adds to it and the limits that it keeps.
+
+Options of an engine that the pipeline sets change how many runs there are and which pods stay. Besides the pods of its
+steps a run leaves others in the namespace: Kubeflow runs a driver pod for every task and for every group of tasks.
+Which groups there are follows from the compiled pipeline (`gpuflow.targets.kubeflow`), and which drivers a group has
+from KFP 2.17's compiler, backend/src/v2/compiler/argocompiler/dag.go:
+
+- one for the run (`DAG`, the entry point);
+- one for each container, in each of its copies (`task`, `containerDriverTask`);
+- one for each sub-pipeline, condition and exit handler (`task`, `dagDriverTask`);
+- one for each loop, and one for each of its items (`iterationItemTask`);
+- one to create a claim and one to delete it, without an executor (`dummyImages`).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +19,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpuflow.demands import own_words as own
+from gpuflow.core.errors import Finding, GpuflowError, Where
+from gpuflow.demands.gang_scheduling import in_volcanos_queue
 from gpuflow.demands.model import (
     LAUNCHER,
     ClaimDemand,
     Deadline,
     Demand,
+    DriverPods,
+    KeptPods,
     LaterAttempts,
     Overlap,
     PodSet,
@@ -20,31 +35,157 @@ from gpuflow.demands.model import (
     Unseen,
     largest,
 )
-from gpuflow.demands.own_pipeline import PlannedPipeline
-from gpuflow.demands.stored_pods import driver_pods, sure_steps
-from gpuflow.demands.volcano import in_volcanos_queue
+from gpuflow.demands.planned_pipeline import PlannedPipeline
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
-from gpuflow.errors import Finding, GpuflowError, Where
-from gpuflow.graph import Dag, Leaf, Loop, Tree
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.labels import LEADER, WORKERS
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import Engine as PodEngine
 from gpuflow.pod import pod_for
 from gpuflow.pod.build import leader_pod
+from gpuflow.pod.engine_containers import driver_pod, engine_of, settings_of, with_engine
 from gpuflow.pod.gang import as_queued
 from gpuflow.pod.gang_kinds import SPELLINGS
-from gpuflow.pod.injected import driver_pod, engine_of, settings_of, with_engine
 from gpuflow.pod.later_attempts import Before, attempts, changes_of, falls_back
 from gpuflow.pod.launcher import launcher_for
-from gpuflow.pod.restarts import Restarts, pods_again, seen_by
+from gpuflow.pod.supervision import Restarts, pods_again, seen_by
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.quantity import Quantity
 from gpuflow.site.model import Engine, Site
-from gpuflow.spec.expression import references
+from gpuflow.spec.engine_options import PipelineEngines, StepEngines
+from gpuflow.spec.engine_options.base import EngineOptions
+from gpuflow.spec.expression import asks_item, references
+from gpuflow.spec.fan_out import Range
 from gpuflow.spec.gang import Gang
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.rules.volume_room import put_into_claims
 from gpuflow.spec.text import ItemRef
-from gpuflow.spec.volume_room import put_into_claims
+
+
+def most_runs(pipeline: Pipeline, facts: EngineFacts) -> int | None:
+    """The most runs that are active at once, where they may overlap; None: no bound."""
+    words = _engine_options(pipeline.engines, facts.name)
+    said = None if words is None else words.most_runs()
+    # Airflow gets max_active_runs=1 with a timetable, as it does with a schedule that says nothing.
+    return said or (1 if has_timetable(pipeline, facts.name) else facts.most_runs)
+
+
+def has_timetable(pipeline: Pipeline, engine: str) -> bool:
+    """Whether runs start by a timetable of the user's own."""
+    return engine == "airflow" and bool(
+        pipeline.engines and pipeline.engines.airflow and pipeline.engines.airflow.timetable
+    )
+
+
+def kept_pods(plan: Plan, facts: EngineFacts) -> KeptPods:
+    """Which finished pods stay: the engine's own words may keep those that succeeded too."""
+    said = [plan.pipeline.engines, *(each.step.engines for each in plan.containers)]
+    found = [words for words in (_engine_options(engines, facts.name) for engines in said) if words is not None]
+    return "all" if any(words.keeps_pods() for words in found) else facts.keeps_pods
+
+
+def pods_collected(pipeline: Pipeline, parts: Engine, engine: str) -> bool:
+    """Whether Argo deletes pods while the run goes on."""
+    said = pipeline.engines.argo if engine == "argo" and pipeline.engines is not None else None
+    policy = (said and said.pod_gc) or parts.pod_gc
+    return policy is not None and policy.strategy in ("OnPodSuccess", "OnPodCompletion")
+
+
+def _engine_options(said: PipelineEngines | StepEngines | None, engine: str) -> EngineOptions | None:
+    return getattr(said, engine, None)
+
+
+def driver_pods(plan: Plan) -> DriverPods:
+    """The drivers that Kubeflow runs for a pipeline."""
+    count = _DriverCount(plan, sure_steps(plan))
+    pipeline = plan.pipeline
+    groups = 1  # the run itself
+    if pipeline.exit or pipeline.claims:
+        groups += 1  # the steps stand in an exit handler
+    if pipeline.claims:
+        groups += 1 + 2 * len(pipeline.claims)  # all of that in a group, claims created before it and deleted after
+    if pipeline.claims or len(pipeline.exit) > 1 or any(each.step.when for each in plan.steps if _is_exit(each)):
+        groups += 1  # exit steps, and what deletes claims, in a group of their own
+    most, least = count.inside("")
+    return DriverPods(None if most is None else groups + most, groups + least, count.because)
+
+
+def sure_steps(plan: Plan) -> frozenset[str]:
+    """The steps that every run starts which succeeds: no condition, and no result from a cache, can leave them out."""
+    open_ended = {
+        each.name
+        for each in plan.steps
+        if each.step.when is not None or each.step.on in ("success", "failure") or each.step.cache
+    }
+    return frozenset(each.name for each in plan.steps) - _with_followers(plan, open_ended)
+
+
+def _with_followers(plan: Plan, names: set[str]) -> set[str]:
+    """These steps, those that wait for one of them, and everything inside them."""
+    after: dict[str, list[str]] = {}
+    for each in plan.steps:
+        for before in (*each.needs, *(() if each.parent is None else (each.parent.name,))):
+            after.setdefault(before, []).append(each.name)
+    found, left = set(names), list(names)
+    while left:
+        for name in after.get(left.pop(), ()):
+            if name not in found:
+                found.add(name)
+                left.append(name)
+    return found
+
+
+def _is_exit(each: PlannedStep) -> bool:
+    return each.section == "exit" and each.parent is None
+
+
+class _DriverCount:
+    """Drivers of the steps of a plan."""
+
+    def __init__(self, plan: Plan, sure: frozenset[str]) -> None:
+        self.plan, self.sure = plan, sure
+        self.because: str | None = None
+
+    def inside(self, within: str) -> tuple[int | None, int]:
+        """Those of one pipeline's steps: the most, and the least."""
+        most: int | None = 0
+        least = 0
+        for each in self.plan.inside.get(within, ()):
+            more, fewer = self._around(each)
+            most = None if most is None or more is None else most + more
+            least += fewer if each.name in self.sure else 0
+        return most, least
+
+    def _around(self, each: PlannedStep) -> tuple[int | None, int]:
+        """A step with its loops and its condition."""
+        most, least = self._body(each)
+        when = each.step.when
+        if when is not None and asks_item(when):
+            most, least = None if most is None else most + 1, least + 1
+        if each.step.for_each is not None:
+            most, least = self._looped(each, most, least)
+        if when is not None and not asks_item(when):
+            most, least = None if most is None else most + 1, least + 1
+        return most, least
+
+    def _looped(self, each: PlannedStep, most: int | None, least: int) -> tuple[int | None, int]:
+        """Lists that are written out are one loop together; others nest, each in a loop of its own."""
+        if isinstance(each.copies, Unknown):
+            self.because = self.because or each.copies.because
+            return None, 1
+        copies, sources = each.copies, list((each.step.for_each or {}).values())
+        nested = 1 if all(isinstance(source, Range | tuple) for source in sources) else len(sources)
+        # Of nested loops only the number of all copies is known here: no loop has more drivers than twice that.
+        drivers = 1 + copies if nested == 1 else 2 * nested * max(copies, 1)
+        return None if most is None else drivers + copies * most, 1 + copies * (1 + least)
+
+    def _body(self, each: PlannedStep) -> tuple[int | None, int]:
+        if each.kind == "approval":
+            return 0, 0
+        if each.kind == "container":
+            return 1, 1
+        most, least = self.inside(each.name)
+        return None if most is None else most + 1, least + 1
 
 
 def demand_of(pipeline: Pipeline, site: Site, engine: str = NO_ENGINE) -> Demand:
@@ -83,12 +224,12 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         overlap=_overlap(pipeline, facts),
         driver=driver,
         driver_pods=None if driver is None else driver_pods(plan),
-        keeps_pods=own.kept_pods(plan, facts),
+        keeps_pods=kept_pods(plan, facts),
         conditional=dict(_conditional(plan)) | {each.name: False for each in alert},
         later=tuple(_later(plan, tuple(steps))),
         refusals=tuple(_refusals(plan, engine)),
         engine_settings=settings_of(parts, engine),
-        pods_collected=own.pods_collected(pipeline, parts, engine),
+        pods_collected=pods_collected(pipeline, parts, engine),
         unseen=tuple(_other_queues(plan)),
         places=plan.where if not alert else partial(_place, plan),
         source=own_pipeline,
@@ -248,11 +389,11 @@ def _overlap(pipeline: Pipeline, facts: EngineFacts) -> Overlap | None:
         because, where = f'schedule "{schedule.cron}", concurrency: allow', pipeline.where("schedule")
     elif pipeline.on_data and not one_by_one:
         because, where = "on_data starts a run whenever there is new data", pipeline.where("on_data")
-    elif own.has_timetable(pipeline, facts.name):
+    elif has_timetable(pipeline, facts.name):
         because, where = "a timetable starts them", pipeline.where("engines", facts.name, "timetable")
     else:
         return None
-    at_most = own.most_runs(pipeline, facts)
+    at_most = most_runs(pipeline, facts)
     return None if at_most == 1 else Overlap(because, where, at_most)
 
 

@@ -1,8 +1,7 @@
 """Order, loops and worst-case concurrency of pipelines, as pure functions on plain values."""
 
 from gpuflow.graph.order import ancestors, descendants, find_cycle, order
-from gpuflow.graph.parallel import safe_parallel
-from gpuflow.graph.peak import Peak, peak
+from gpuflow.graph.peak import Peak, peak, safe_parallel
 from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown, weighted
 
 __all__ = [

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuflow.importing.drafts import Draft, label
-from gpuflow.importing.listing import KIND, Listing, Place
-from gpuflow.importing.plain import mapping, plain
+from gpuflow.importing.draft import Draft, label
 from gpuflow.importing.pods import PodReader
-from gpuflow.importing.texts import Parts
+from gpuflow.importing.unsupported import KIND, Listing, Place
+from gpuflow.importing.values import Parts, mapping, plain
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.readers import Document, Library
 from gpuflow.site import Site

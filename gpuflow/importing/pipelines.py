@@ -1,27 +1,238 @@
-"""A document of another tool as a pipeline: read, completed, checked as any pipeline is, and written."""
+"""A document of another tool as a pipeline: read, completed, checked as any pipeline is, and written.
+
+A document without the shape that Kubernetes and Argo require is refused. The difference between the pod that a step
+makes and the pod that it must have becomes `kubernetes.merge`. gpuflow gives every pod a restricted security context,
+and GPUs the site's tolerations. A file that says nothing of them gets pods without them, so the patch takes them away
+again: the pods stay what they were until somebody decides.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.errors import Finding, GpuflowError
-from gpuflow.importing.drafts import Draft
-from gpuflow.importing.listing import KIND, RULE, Listing, Place
-from gpuflow.importing.patches import complete
-from gpuflow.importing.shapes import misshapen
-from gpuflow.printable import comment
+from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.core.printable import comment
+from gpuflow.importing.draft import Draft
+from gpuflow.importing.pods import OF_WORDS, POD_WORDS, Step
+from gpuflow.importing.unsupported import KIND, RULE, Listing, Place
+from gpuflow.kubernetes.pod_fields import Field, fields_of
+from gpuflow.kubernetes.strategic_merge import DIRECTIVE
+from gpuflow.pod.build import pod_for
 from gpuflow.readers import Document, Library
-from gpuflow.readers.documents import KFP
-from gpuflow.readers.kinds import READERS
+from gpuflow.readers.documents import KFP, READERS
 from gpuflow.site import Site
-from gpuflow.spec.building import check
+from gpuflow.spec.builder import check
 from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.settings import Settings
-from gpuflow.spec.source import Source
+from gpuflow.spec.problems import Source
+from gpuflow.spec.step import Settings
+
+LISTS = frozenset(
+    {
+        "artifacts", "containers", "env", "envFrom", "hostAliases", "imagePullSecrets", "initContainers",
+        "items", "parameters", "ports", "prometheus", "sidecars", "tasks", "templates", "tolerations",
+        "topologySpreadConstraints", "volumeClaimTemplates", "volumeMounts", "volumes",
+    }
+)  # fmt: skip
+"""Lists of maps."""
+TEXTS = frozenset(["accessModes", "args", "command", "dependencies", "enum", "hostnames", "schedules", "withItems"])
+"""Lists of anything."""
+MAPS = frozenset(
+    {
+        "affinity", "archiveLocation", "arguments", "backoff", "configMapKeyRef", "container", "dag", "hooks",
+        "inline", "inputs", "jobTemplate", "lifecycle", "livenessProbe", "metadata", "metrics", "outputs",
+        "podGC", "podMetadata", "readinessProbe", "resources", "retryStrategy", "script", "secretKeyRef",
+        "securityContext", "spec", "startupProbe", "templateDefaults", "templateRef", "ttlStrategy",
+        "valueFrom", "volumeClaimGC", "withSequence", "workflowMetadata", "workflowSpec", "workflowTemplateRef",
+        "configMapRef", "secretRef", "counter", "gauge", "histogram", "configMap", "secret", "emptyDir",
+        "hostPath", "nfs", "persistentVolumeClaim",
+    }
+)  # fmt: skip
+NUMBERS = frozenset(
+    {
+        "backoffLimit", "completions", "failedJobsHistoryLimit", "parallelism", "secondsAfterCompletion",
+        "secondsAfterFailure", "secondsAfterSuccess", "startingDeadlineSeconds", "successfulJobsHistoryLimit",
+        "terminationGracePeriodSeconds", "ttlSecondsAfterFinished",
+    }
+)  # fmt: skip
+FREE = frozenset(["labels", "annotations", "nodeSelector", "requests", "limits"])
+"""Maps from a name to a text or a number."""
+OTHERS = ("artifacts", "prometheus", "withItems")
+"""What is in them has other words of the same names."""
+
+
+def misshapen(listing: Listing, place: Place, tree: Any) -> bool:
+    """List what has another shape than its name says; whether there is any."""
+    before = len(listing.found)
+    waiting = [tree]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+            continue
+        if not isinstance(value, Mapping):
+            continue
+        for key, item in value.items():
+            wanted = _wrong(str(key), item)
+            if wanted:
+                listing.cannot(
+                    str(key), f"it is not {wanted}, so no cluster takes it", place.of(value, key), None, KIND
+                )
+            elif key not in FREE and key not in OTHERS:
+                waiting.append(item)
+    return len(listing.found) > before
+
+
+def _wrong(key: str, item: Any) -> str | None:
+    if item is None:
+        return None
+    if key == "steps":
+        fits = isinstance(item, list) and all(
+            isinstance(group, list) and all(isinstance(each, Mapping) for each in group) for group in item
+        )
+        return None if fits else "a list of lists of steps"
+    if key in LISTS:
+        fits = isinstance(item, list) and all(isinstance(each, Mapping) for each in item)
+        return None if fits else "a list of maps"
+    if key in NUMBERS:
+        return None if isinstance(item, int) and not isinstance(item, bool) and item >= 0 else "a whole number"
+    if key in TEXTS:
+        return None if isinstance(item, list) else "a list"
+    if key in MAPS:
+        return None if isinstance(item, Mapping) else "a map"
+    if key in FREE:
+        scalars = isinstance(item, Mapping) and not any(isinstance(each, Mapping | list) for each in item.values())
+        return None if scalars else "a map from names to texts"
+    return None
+
+
+FLOW = ("needs", "when", "if_skipped", "for_each", "parallel", "on", "outputs", "inputs", "checkpoint", "description")
+"""What a step says about its place among the others, and what its supervisor is for: nothing of the pod."""
+HELPERS = ("init_containers", "sidecars")
+
+
+def complete(step: Step, site: Site, listing: Listing) -> None:
+    """Give the step the patch that it needs; list what no patch can say."""
+    if not step.sound:
+        return
+    try:
+        made = _pod(step.words, site)
+    except GpuflowError as refusal:
+        if "gpu" not in step.words and "mig" not in step.words:
+            _list(refusal, step, listing)
+            return
+        # The site has no word for these GPUs: the resource is asked for as it stands.
+        listing.note(f"the GPUs stay a resource of the cluster: {refusal.findings[0].message}", step.where)
+        _as_resources(step)
+        try:
+            made = _pod(step.words, site)
+        except GpuflowError as again:
+            _list(again, step, listing)
+            return
+    if step.secured:
+        _keep_security(made, step)
+    patch = patch_of(made, step)
+    if patch:
+        step.words.setdefault("kubernetes", {})["merge"] = patch
+        try:
+            made = _pod(step.words, site)
+        except GpuflowError as refusal:
+            _list(refusal, step, listing)
+
+
+def _keep_security(made: dict[str, Any], step: Step) -> None:
+    """What the engine's own container template says of privileges is not the patch's to take away."""
+    own = step.wanted["spec"].get("securityContext", {})
+    rest = {key: value for key, value in made["spec"].get("securityContext", {}).items() if key not in IDENTITY}
+    step.wanted["spec"]["securityContext"] = {**rest, **{key: own[key] for key in IDENTITY if key in own}}
+    (main,) = made["spec"]["containers"]
+    step.wanted["main"]["securityContext"] = main.get("securityContext")
+
+
+IDENTITY = ("runAsUser", "runAsGroup", "runAsNonRoot")
+
+
+def _list(refusal: GpuflowError, step: Step, listing: Listing) -> None:
+    listing.found += [Finding(RULE, f"{each.code} {each.message}", step.where, each.hint) for each in refusal.findings]
+
+
+def _as_resources(step: Step) -> None:
+    hatch = step.words.setdefault("kubernetes", {})
+    asked = step.wanted["main_resources"]
+    step.words.pop("gpu", None)
+    step.words.pop("mig", None)
+    hatch["resources"] = asked
+    if step.wanted["spec"].get("nodeSelector"):
+        hatch["node_selector"] = step.wanted["spec"]["nodeSelector"]
+
+
+def _pod(words: dict[str, Any], site: Site) -> dict[str, Any]:
+    """The pod of a step alone, its texts left out: they may hold references to what is not there."""
+    own = {key: value for key, value in words.items() if key not in FLOW and key not in ("env", "args", "script")}
+    own["command"] = ["x"]
+    for key in HELPERS:
+        if key in own:
+            own[key] = [{**each, "command": ["x"], "args": [], "env": {}} for each in own[key]]
+    mounts = [own.get("volumes", {}), *(each.get("volumes", {}) for key in HELPERS for each in own.get(key, ()))]
+    claims = {each["new_claim"]: {"size": "1Gi"} for found in mounts for each in found.values() if "new_claim" in each}
+    head = {"apiVersion": "gpuflow/v1", "kind": "Pipeline", "name": "p"}
+    document = {**head, **({"claims": claims} if claims else {}), "steps": {"s": own}}
+    pipeline = check(Pipeline, document, Source())
+    return pod_for(pipeline, "s", site)
+
+
+def patch_of(made: dict[str, Any], step: Step) -> dict[str, Any]:
+    """A strategic merge patch that makes the pod what it must be."""
+    spec: dict[str, Any] = _difference(made["spec"], step.wanted["spec"], "PodSpec", POD_WORDS)
+    (main,) = made["spec"]["containers"]
+    own = _difference(main, step.wanted["main"], "Container", OF_WORDS)
+    own |= {key: step.patch[key] for key in ("env", "volumeMounts") if key in step.patch}
+    if own:
+        spec["containers"] = [{"name": "main", **own}]
+    helpers = []
+    raw = {each["name"]: each for each in step.patch.get("initContainers", ())}
+    for each in made["spec"].get("initContainers", ()):
+        skipped = (*OF_WORDS, "restartPolicy")
+        change = _difference(each, step.wanted["init"].get(each["name"], {}), "Container", skipped)
+        change |= raw.get(each["name"], {})
+        if change:
+            helpers.append({"name": each["name"], **change})
+    if helpers:
+        spec["initContainers"] = helpers
+    if step.patch.get("volumes"):
+        spec["volumes"] = step.patch["volumes"]
+    return {"spec": spec} if spec else {}
+
+
+def _difference(made: dict[str, Any], wanted: dict[str, Any], kind: str, skipped: tuple[str, ...]) -> dict[str, Any]:
+    known = fields_of(kind)
+    found: dict[str, Any] = {}
+    for key in (*wanted, *(name for name in made if name not in wanted)):
+        if key in skipped or made.get(key) == wanted.get(key):
+            continue
+        found[key] = _replaced(made.get(key), wanted.get(key), known.get(key))
+    return found
+
+
+def _replaced(made: Any, wanted: Any, field: Field | None) -> Any:
+    """The value of a patch that leaves exactly what is wanted."""
+    if wanted is None or made is None:
+        return wanted
+    if isinstance(wanted, dict) and isinstance(made, dict):
+        known = fields_of(field.type) if field is not None and field.holds == "one" else {}
+        keys = (*wanted, *(name for name in made if name not in wanted))
+        return {
+            key: _replaced(made.get(key), wanted.get(key), known.get(key))
+            for key in keys
+            if made.get(key) != wanted.get(key)
+        }
+    if isinstance(wanted, list) and field is not None and field.merge_key is not None:
+        return [*wanted, {DIRECTIVE: "replace"}]
+    return wanted
+
 
 Maker = Callable[[Document, Library, Site, Listing], Draft]
 MAKERS = {
@@ -50,7 +261,7 @@ class Imported:
         return comment([f"{IMPORTED[2:]}{source.kind} {source.name}."]) + to_yaml(self.pipeline)
 
 
-def imported(document: Document, library: Library, site: Site) -> Imported:
+def import_document(document: Document, library: Library, site: Site) -> Imported:
     """The document as a pipeline, where it can be said."""
     listing = Listing(document)
     reader = READERS.get((document.kind, document.group))

@@ -2,23 +2,191 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuflow.errors import Where
-from gpuflow.importing.gpus import gpu_words
-from gpuflow.importing.listing import TAG, Listing, Place
-from gpuflow.importing.plain import mapping, maps, plain
-from gpuflow.importing.probes import probe_words
-from gpuflow.importing.texts import Lookup, Parts, expanded, filled, joined, plain_text, written
-from gpuflow.importing.volumes import PodVolumes
+from gpuflow.catalog.catalog import FormName
+from gpuflow.catalog.lookup import models_with_product
+from gpuflow.core.errors import Where
+from gpuflow.importing.unsupported import TAG, Listing, Place
+from gpuflow.importing.values import (
+    Lookup,
+    Parts,
+    expanded,
+    filled,
+    joined,
+    mapping,
+    maps,
+    plain,
+    plain_text,
+    whole_number,
+    written,
+)
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.kubernetes.pod_fields import fields_of
 from gpuflow.pod.containers import SCRIPT_RUNNER
 from gpuflow.site import Site
-from gpuflow.spec.merge import OF_MAIN, OF_POD
+from gpuflow.spec.kubernetes_fields import OF_MAIN, OF_POD
 from gpuflow.spec.names import OURS
+
+FORMS: tuple[FormName, ...] = ("sxm", "pcie", "nvl")
+_MIG = re.compile(r"nvidia\.com/mig-([0-9]+g\.[0-9]+gb)")
+
+
+def gpu_words(
+    extended: dict[str, str], selector: dict[str, str], site: Site
+) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """Words of a step for its GPUs; the node labels and the resources that they do not say."""
+    rest = dict(extended)
+    label = site.gpu.product_label
+    product = str(selector[label]) if label in selector else None
+    models = models_with_product(product) if product else ()
+    count = whole_number(rest.get(site.gpu.resource))
+    if count:
+        del rest[site.gpu.resource]
+        if len(models) != 1 or label is None or product is None:
+            return {"gpu": count}, selector, rest
+        others = {key: value for key, value in selector.items() if key != label}
+        model = models[0]
+        forms = [form for form in FORMS if product in model.products_in(form)]
+        form = {"form": forms[0]} if len(forms) == 1 and len(model.products) > 1 else {}
+        return {"gpu": {"model": model.id, "count": count, **form}}, others, rest
+    for name in rest:
+        match = _MIG.fullmatch(name)
+        slices = whole_number(rest[name])
+        if match and len(models) == 1 and site.mig.strategy == "mixed" and slices is not None:
+            others = {key: value for key, value in selector.items() if key != label}
+            del rest[name]
+            return {"mig": {"profile": match[1], "model": models[0].id, "count": slices}}, others, rest
+    return {}, selector, rest
+
+
+_TIMES = {"initialDelaySeconds": "delay", "periodSeconds": "period", "timeoutSeconds": "timeout"}
+
+
+def probe_words(probe: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The probe; None when it says more than the words do, so that the patch carries it."""
+    found: dict[str, Any] = {}
+    for key, value in probe.items():
+        if key in _TIMES and value:
+            found[_TIMES[key]] = f"{value}s"
+        elif key == "failureThreshold":
+            found["failures"] = value
+        elif key in ("exec", "httpGet", "tcpSocket") and not isinstance(value, Mapping):
+            return None
+        elif key == "exec" and set(value) == {"command"}:
+            found["command"] = value["command"]
+        elif key == "httpGet" and set(value) == {"path", "port"} and isinstance(value["port"], int):
+            found["http"] = value
+        elif key == "tcpSocket" and set(value) == {"port"} and isinstance(value["port"], int):
+            found["tcp"] = value["port"]
+        else:
+            return None
+    return found if {"command", "http", "tcp"} & set(found) else None
+
+
+class PodVolumes:
+    """Volumes that the spec has words for become entries of `volumes`; the others go into the patch as they are."""
+
+    def __init__(
+        self,
+        volumes: Any,
+        containers: Iterable[Mapping[str, Any]],
+        claims: Mapping[str, str],
+        listing: Listing,
+        place: Place,
+        value: Callable[..., Any],
+    ) -> None:
+        self.volumes = {str(each.get("name")): each for each in volumes or () if isinstance(each, Mapping)}
+        self.claims, self.listing, self.place, self.value = claims, listing, place, value
+        self._raw: dict[str, Any] = {}
+        self._mounted = Counter(
+            str(mount.get("name")) for each in containers for mount in each.get("volumeMounts") or ()
+        )
+
+    def mounts(self, container: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        """Entries of `volumes` by path, and mounts for the patch."""
+        words: dict[str, Any] = {}
+        raw: list[Any] = []
+        for each in maps(container.get("volumeMounts")):
+            mount = self.value(each, each)
+            name, path = str(mount.get("name")), str(mount.get("mountPath"))
+            source = self._source(name, each)
+            if not isinstance(mount.get("mountPath"), str):
+                self.listing.cannot(f"mount of {name}", "it names no path", self.place.of(each))
+                continue
+            if source is None:
+                continue
+            said = {key: value for key, value in mount.items() if value not in (None, False, "")}
+            extra = set(said) - {"name", "mountPath", "readOnly", "subPath"}
+            entry = _words(source) if not extra and path.startswith("/") and ":" not in path else None
+            # Scratch space that containers hand to each other at different paths is one volume by its name alone.
+            if entry is None or path in words or ("emptyDir" in source and self._mounted[name] > 1):
+                self._raw[name] = {"name": name, **source}
+                raw.append(mount)
+                continue
+            entry |= {"read_only": True} if said.get("readOnly") else {}
+            entry |= {"sub_path": said["subPath"]} if "subPath" in said else {}
+            words[path] = entry
+        return words, raw
+
+    def _source(self, name: str, mount: Any) -> dict[str, Any] | None:
+        if name in self.claims:
+            return {"new_claim": self.claims[name]}
+        volume = self.volumes.get(name)
+        if volume is None:
+            where = self.place.of(mount, "name")
+            self.listing.cannot(f"volume {name}", "no volume of that name is declared", where, "declare it in volumes")
+            return None
+        value = self.value(volume, volume)
+        return {key: item for key, item in value.items() if key != "name"}
+
+    def raw(self) -> list[Any]:
+        """Volumes for the patch; also those that no container mounts, which are lost otherwise."""
+        return list(self._raw.values())
+
+
+def _words(source: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A volume's source in the words of the spec; None when they do not say all of it."""
+    if len(source) != 1:
+        return None
+    ((kind, value),) = source.items()
+    if kind == "new_claim":
+        return {"new_claim": value}
+    if not isinstance(value, Mapping):
+        return None
+    given = {key: item for key, item in value.items() if item not in (None, False)}
+    if kind == "persistentVolumeClaim" and set(given) == {"claimName"}:
+        return {"claim": given["claimName"]}
+    sized = kind == "emptyDir" and set(given) <= {"sizeLimit", "medium"} and "sizeLimit" in given
+    if sized and given.get("medium") in (None, "", "Memory"):
+        return {"memory" if given.get("medium") else "empty_dir": str(given["sizeLimit"])}
+    if kind == "hostPath" and set(given) <= {"path", "type"}:
+        return {"host_path": given if given.get("type") else given["path"]}
+    if kind == "nfs" and set(given) == {"server", "path"}:
+        return {"nfs": given}
+    name = {"configMap": "name", "secret": "secretName"}.get(kind)
+    if name and set(given) <= {name, "items", "optional", "defaultMode"} and name in given:
+        return _files(kind, given, name)
+    return None
+
+
+def _files(kind: str, given: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"config_map" if kind == "configMap" else "secret": given[name]}
+    if given.get("items"):
+        found["items"] = {
+            each["key"]: {"path": each["path"], "mode": f"0{each['mode']:o}"} if "mode" in each else each["path"]
+            for each in given["items"]
+        }
+    if "defaultMode" in given:
+        found["default_mode"] = f"0{given['defaultMode']:o}"
+    if given.get("optional"):
+        found["optional"] = True
+    return found
+
 
 BRACE = "GPUFLOW_BRACE"
 """A variable of ours that carries a brace past Argo."""

@@ -1,1 +1,1 @@
-"""What Kubernetes itself says: labels and selectors, the kubelet's expansion of text, the admission of one pod."""
+"""What Kubernetes says: labels, requests and limits, expansion of text, patches, the admission of one pod."""

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import yaml
 
-from gpuflow import yaml_tree
-from gpuflow.yaml_tree import Float, Int
+from gpuflow.core import yaml_tree
+from gpuflow.core.yaml_tree import Float, Int
 
 OURS: Final = "gpuflow/"
 _LONGEST = 300

@@ -1,4 +1,7 @@
-"""The buckets that a step's supervisor uses, and the variables with which it gets at them."""
+"""The buckets that a step's supervisor uses, and the variables that give it access to them.
+
+A bucket that the site does not know is refused at the line of the step that names it (`refusal_at`).
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,29 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any
 
-from gpuflow.errors import shortened
-from gpuflow.pod.refusals import refusal_at
-from gpuflow.pod.restarts import counts_budgets
+from gpuflow.core.errors import GpuflowError, fail, shortened
+from gpuflow.pod.supervision import counts_budgets
 from gpuflow.site import Site
 from gpuflow.spec.params import Output
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.places import bucket_of, lost_with_pod, text_fault, written
+from gpuflow.spec.references import declared_output, writer_of
 from gpuflow.spec.step import Step
+from gpuflow.spec.storage_paths import bucket_of, lost_with_pod, text_fault, written
 from gpuflow.spec.text import parts_of
-from gpuflow.spec.types import declared_output, writer_of
+
+
+def refusal_at(
+    pipeline: Pipeline, step: str, path: tuple[str, ...], code: str, message: str, *, hint: str
+) -> GpuflowError:
+    """A refusal at a part of a step. Where no line of it is known, whoever makes the pod names the step."""
+    where = pipeline.where_step(step, *path)
+    return fail(code, message if where.line is None else f'step "{step}": {message}', hint=hint, where=where)
+
 
 Path = tuple[str, ...]
 
 
-def credentials(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[str, Any]:
+def bucket_credentials(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[str, Any]:
     """The variables for all buckets of a step. Refused: a bucket that the site does not know, no place at all, and two
     buckets that ask for different values of one variable."""
     if not (step.checkpoint or step.outputs or step.inputs or site.runtime.state):

@@ -1,13 +1,13 @@
-"""Step + site = one plain pod. The only place where a pod is made; targets carry it, the checker checks it."""
+"""Step + site = one plain pod. No other module makes pods: targets write this one, and the checker checks it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from gpuflow.errors import Finding, GpuflowError, fail
+from gpuflow.core.errors import Finding, GpuflowError, fail
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
-from gpuflow.pod.buckets import credentials
+from gpuflow.pod.buckets import bucket_credentials, refusal_at
 from gpuflow.pod.containers import (
     command_of,
     container_security,
@@ -20,14 +20,9 @@ from gpuflow.pod.containers import (
     resources,
     rewritten,
 )
-from gpuflow.pod.gang import gang_environment
-from gpuflow.pod.gang_network import SHM, networked, program_security
-from gpuflow.pod.inputs import input_mounts, room_on_node
-from gpuflow.pod.merging import merged_pod
-from gpuflow.pod.network import network
-from gpuflow.pod.nodes import scheduling
-from gpuflow.pod.placement import devices
-from gpuflow.pod.refusals import refusal_at
+from gpuflow.pod.gang import SHM, gang_environment, networked, program_security
+from gpuflow.pod.patch import merged_pod
+from gpuflow.pod.placement import devices, scheduling, topology_annotations
 from gpuflow.pod.spelling import Readable, Spelling
 from gpuflow.pod.supervision import (
     Engine,
@@ -38,14 +33,33 @@ from gpuflow.pod.supervision import (
     supervisor_environment,
     termination_grace,
 )
-from gpuflow.pod.topology import topology_annotations
-from gpuflow.pod.volumes import Volumes
+from gpuflow.pod.volumes import Volumes, input_mounts, room_on_node
 from gpuflow.site import Site
 from gpuflow.spec.container import Security
+from gpuflow.spec.kubernetes_fields import DnsConfig
 from gpuflow.spec.names import OURS
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.resources import Amount
 from gpuflow.spec.step import Step, leading
+
+
+def network(hatch: Kubernetes) -> dict[str, Any]:
+    """Fields of the pod's spec; None or empty where nothing is said."""
+    return {
+        "hostAliases": [{"ip": ip, "hostnames": list(names)} for ip, names in hatch.host_aliases.items()],
+        "dnsPolicy": hatch.dns_policy,
+        "dnsConfig": _dns(hatch.dns_config) if hatch.dns_config else None,
+    }
+
+
+def _dns(config: DnsConfig) -> dict[str, Any]:
+    options = [
+        {"name": name} if value is None else {"name": name, "value": value} for name, value in config.options.items()
+    ]
+    fields = {"nameservers": list(config.nameservers), "searches": list(config.searches), "options": options}
+    return {key: value for key, value in fields.items() if value}
+
 
 LABEL = OURS
 TMP = "/tmp"
@@ -145,7 +159,7 @@ def _main(
     if step.inputs:
         mounts += input_mounts(pipeline, step, volumes)
     command = command_of(step, spelling)
-    variables = environment({**credentials(pipeline, name, step, site), **step.env}, spelling)
+    variables = environment({**bucket_credentials(pipeline, name, step, site), **step.env}, spelling)
     if is_supervised(step, site, engine.restarts):
         gpus = sum(device_resources.values())
         command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command, gpus)

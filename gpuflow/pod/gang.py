@@ -1,8 +1,9 @@
-"""A gang as Kubernetes objects: the step's pod several times in one JobSet, and the small pod that looks after it.
+"""A gang in its pods: the variables of a rank, the object of one attempt, and the network between the ranks.
 
 A JobSet, or an object of another kind that the site names (`gang_kinds`), is one attempt. It never restarts
 anything by itself: `gpuflow-run gang`, in the launcher's pod, reads why it ended, counts, and creates the next one. So
-the two budgets mean what they mean for a single pod, whatever created the launcher.
+the two budgets mean what they mean for a single pod, whatever created the launcher. What ranks need for a fast network
+(devices, rights, settings) the site says once, for all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from gpuflow.kubernetes.expansion import escaped
 from gpuflow.kubernetes.labels import LEADER, MADE_BY, QUEUED_BY, WORKERS
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.spelling import Spelling
+from gpuflow.site import Site
+from gpuflow.site.gangs import GangNetwork
+from gpuflow.spec.container import Security
 from gpuflow.spec.gang import Gang
+from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.step import Step
 
 COUNTS = ("attempt", "interruptions")
@@ -122,3 +127,36 @@ def _closed(value: Any, place: str, is_open: Callable[[str], bool], sets: list[s
 def _step(key: str, inside: bool) -> str:
     plain = key.replace("-", "").replace("_", "").isalnum()
     return (f".{key}" if inside else key) if plain else f"['{key}']"
+
+
+SHM = "/dev/shm"
+
+
+def networked(step: Step, site: Site) -> Step:
+    """The step with what `gangs.network` of the site adds to a rank with GPUs. What the step says itself is meant."""
+    preset = _preset(step, site)
+    if preset is None:
+        return step
+    more: dict[str, Any] = {
+        "env": {**preset.env, **step.env},
+        "annotations": {**preset.annotations, **step.annotations},
+        "shm": preset.shm if step.shm is None and SHM not in step.volumes else step.shm,
+    }
+    if preset.resources:
+        own = step.kubernetes or Kubernetes()
+        more["kubernetes"] = own.model_copy(update={"resources": {**preset.resources, **own.resources}})
+    return step.model_copy(update=more)
+
+
+def program_security(step: Step, site: Site) -> Security:
+    """What the program of a rank may do: more than its helpers and the launcher, which use no network of this kind."""
+    said, preset = step.security or Security(), _preset(step, site)
+    if preset is None or not preset.capabilities:
+        return said
+    added = dict.fromkeys((*preset.capabilities, *said.add_capabilities))
+    return said.model_copy(update={"add_capabilities": tuple(added)})
+
+
+def _preset(step: Step, site: Site) -> GangNetwork | None:
+    has_gpus = any(each is not None for each in (step.gpu, step.mig, step.shared_gpu, step.device_claim))
+    return site.gangs.network if step.gang is not None and has_gpus else None

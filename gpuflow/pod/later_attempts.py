@@ -1,6 +1,6 @@
 """The pod of a later attempt: more memory after running out of it, off spot after losing nodes, on another node.
 
-What such a pod is, `gpuflow.runtime.later_attempts` says, which the launcher of a gang uses in the cluster. Airflow's
+`gpuflow.runtime.gangs.later_attempts` says what such a pod is; the launcher of a gang uses it in the cluster. Airflow's
 operator asks here when it starts the next pod; Argo's expressions are written from the same amounts and fields, because
 Argo makes the pod itself; a demand holds the pods of the last attempts, which the checker counts.
 """
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpuflow.quantity import Quantity
-from gpuflow.runtime import later_attempts as runtime
-from gpuflow.runtime.later_attempts import Before
+from gpuflow.runtime.gangs import later_attempts as runtime
+from gpuflow.runtime.gangs.later_attempts import Before
 
 if TYPE_CHECKING:
     from gpuflow.site import Site

@@ -1,9 +1,13 @@
-"""The pod that looks after a gang: it creates the JobSet, waits, repeats rank 0's log, counts, and creates the next."""
+"""The pod that looks after a gang, and what its account must be allowed.
+
+It creates the gang's object, waits, repeats rank 0's log, counts failures and interruptions, and creates the next.
+`gpuflow site gang` prints the account, the Role and the RoleBinding as manifests.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuflow.kubernetes.expansion import escaped
@@ -11,13 +15,13 @@ from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.pod.build import leader_pod, pod_for
 from gpuflow.pod.containers import container_security, rewritten
 from gpuflow.pod.gang import gang_object, manifest_words
-from gpuflow.pod.gang_kinds import SPELLINGS
+from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.later_attempts import Changes, changes_of
 from gpuflow.pod.spelling import Readable, Spelling, spelled
 from gpuflow.pod.supervision import DEFAULT_GRACE, GRACE_MARGIN, OUTPUTS, Engine, termination_grace
 from gpuflow.pod.volumes import Volumes
 from gpuflow.runtime import bundle
-from gpuflow.runtime.wrapping import delivered
+from gpuflow.runtime.bundle import delivery_command
 from gpuflow.site import Site
 from gpuflow.spec.container import Security
 from gpuflow.spec.pipeline import Pipeline
@@ -76,7 +80,7 @@ def launcher_for(
         "name": "main",
         "image": rewritten(image, site),
         "imagePullPolicy": step.image_pull_policy if site.gangs.image is None else None,
-        "command": delivered(
+        "command": delivery_command(
             words,
             delivery=runtime.delivery,
             mount=spelled(runtime.mount, spelling),
@@ -160,3 +164,66 @@ def _options(pipeline: Pipeline, name: str, step: Step, spelling: Spelling, engi
     }
     words = [f"--{option}={value}" for option, value in given.items() if value is not None]
     return [*words, *(f"--output={output}:{declared.type}" for output, declared in step.outputs.items())]
+
+
+RBAC = "rbac.authorization.k8s.io"
+LOOKING: list[dict[str, Any]] = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["get", "list"]},
+]
+REPORTS: dict[str, Any] = {
+    "apiGroups": ["argoproj.io"],
+    "resources": ["workflowtaskresults"],
+    "verbs": ["create", "patch"],
+}
+"""What Argo's own container in the same pod asks for, where it has no account of its own."""
+
+
+ROLE = "gpuflow-gang"
+"""The Role that is bound to an account which is there already."""
+
+
+def gang_rules(kind: str = DEFAULT) -> list[dict[str, Any]]:
+    """What whoever looks after gangs of this kind must be allowed."""
+    return [*SPELLINGS[kind].rules, *LOOKING]
+
+
+def gang_role(account: str, namespace: str | None, kind: str = DEFAULT) -> list[dict[str, Any]]:
+    """A Role, and its binding to an account that an engine gives to all pods of a run."""
+    return _role(ROLE, account, namespace, gang_rules(kind))
+
+
+def gang_account(name: str, namespace: str | None, *, reports: bool, kind: str = DEFAULT) -> list[dict[str, Any]]:
+    """The account, and a Role with its binding. `reports`: Argo's container uses the same account."""
+    place = {} if namespace is None else {"namespace": namespace}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, **place}}
+    return [account, *_role(name, name, namespace, [*gang_rules(kind), *([REPORTS] if reports else [])])]
+
+
+AIRFLOW_ACCOUNTS = ("airflow/airflow-worker", "airflow/airflow-triggerer")
+"""Who runs GpuGangOperator and its trigger, as the chart of Airflow calls them in a release called airflow."""
+
+
+def airflow_role(
+    accounts: Sequence[tuple[str, str]], namespace: str | None, kind: str = DEFAULT
+) -> list[dict[str, Any]]:
+    """A Role, and its binding to accounts of Airflow's, each with its namespace: gangs run in another one."""
+    role, binding = _role(ROLE, "", namespace, gang_rules(kind))
+    subjects = [{"kind": "ServiceAccount", "name": name, "namespace": home} for home, name in accounts]
+    return [role, {**binding, "subjects": subjects}]
+
+
+def _role(name: str, account: str, namespace: str | None, rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    place = {} if namespace is None else {"namespace": namespace}
+    return [
+        {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": name, **place}, "rules": rules},
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name, **place},
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": account, **place}],
+        },
+    ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuflow.errors import Finding, GpuflowError, shortened
+from gpuflow.core.errors import Finding, GpuflowError, shortened
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod.build import leader_pod, pod_for
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
-from gpuflow.pod.merging import overridden
+from gpuflow.pod.patch import overridden
+from gpuflow.pod.placement import REQUIRED_TOPOLOGY, asks_kueue
 from gpuflow.pod.supervision import is_supervised
-from gpuflow.pod.topology import REQUIRED_TOPOLOGY, asks_kueue
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 

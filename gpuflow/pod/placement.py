@@ -1,4 +1,8 @@
-"""Where a step may run, in this site's words: resource names, node labels, taints."""
+"""Where a step may run: its GPUs in the site's names (resource, labels, taints), and its pod's scheduling fields.
+
+Pods that must be near each other: Kueue places the pods of a gang together where the queue has a topology; otherwise
+the scheduler places them pod by pod.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,15 @@ from functools import lru_cache
 from typing import Any
 
 from gpuflow.catalog.catalog import FormName, Model, models
-from gpuflow.catalog.labels import PRODUCT_KEY, SHARING_KEY, SLICES_KEY, LabelTooLong, product_labels
+from gpuflow.catalog.kubernetes_names import PRODUCT_KEY, SHARING_KEY, SLICES_KEY, LabelTooLong, product_labels
 from gpuflow.catalog.lookup import model as find_model
 from gpuflow.catalog.profile_name import dotted
-from gpuflow.errors import GpuflowError, did_you_mean, fail
+from gpuflow.core.caching import IdentityKey
+from gpuflow.core.errors import GpuflowError, did_you_mean, fail
 from gpuflow.quantity import Quantity
-from gpuflow.same import Same
+from gpuflow.runtime.gangs.kinds import WORDS
 from gpuflow.site import Site
+from gpuflow.spec.kubernetes_fields import TopologySpread
 from gpuflow.spec.names import is_label_value
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.resources import Gpu
@@ -48,7 +54,7 @@ def devices_of_step(step: Step, site: Site) -> dict[str, int]:
 def devices(step: Step, site: Site) -> Devices:
     """The step's GPUs in the site's words. Raises `GpuflowError` when the site has no word for them."""
     if step.gpu is not None:
-        return _gpus(Same(step.gpu), Same(site))
+        return _gpus(IdentityKey(step.gpu), IdentityKey(site))
     if step.mig is not None:
         return _mig(step, site)
     if step.shared_gpu is not None:
@@ -58,7 +64,7 @@ def devices(step: Step, site: Site) -> Devices:
 
 
 @lru_cache(maxsize=1024)
-def _gpus(wish: Same[Gpu], here: Same[Site]) -> Devices:
+def _gpus(wish: IdentityKey[Gpu], here: IdentityKey[Site]) -> Devices:
     gpu, site = wish.value, here.value
     # Whoever asks for any GPU names no product, so nothing else keeps cut and shared nodes away.
     barred = _parts(site) | (_unnamed_parts(site) if gpu.is_any else {})
@@ -258,3 +264,157 @@ def _merge(terms: list[Term]) -> tuple[Term, ...]:
         (key,) = next(iter(keys))
         return ({key: tuple(dict.fromkeys(value for term in terms for value in term[key]))},)
     return tuple(terms)
+
+
+REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"
+GROUP_NAME = "kueue.x-k8s.io/podset-group-name"
+GROUP = "gang"
+"""The leader of a gang and its workers are two pod sets of one workload, and go to one place by this name."""
+
+
+def asks_kueue(step: Step, site: Site) -> bool:
+    """Whether Kueue places the step's pods together: only those of a gang are one workload, and not in every queue."""
+    if not WORDS[site.gangs.made_as].in_kueue:
+        return False
+    together = step.gang is not None and step.topology is not None and step.topology.same is not None
+    return together and (step.queue or site.queue) in site.topology.queues
+
+
+def topology_label(level: str, site: Site) -> str:
+    """The label of nodes that says in which rack, block or zone they are."""
+    key: str | None = getattr(site.topology, level)
+    if key is None:
+        raise fail(
+            "GF228",
+            f'site "{site.name}" does not say which label is a {level}',
+            hint=f"set topology.{level} in the site",
+        )
+    return key
+
+
+def topology_annotations(step: Step, site: Site) -> dict[str, str]:
+    """What the pods say to Kueue; nothing where the scheduler is asked."""
+    if not asks_kueue(step, site):
+        return {}
+    assert step.topology is not None and step.topology.same is not None and step.gang is not None
+    asked = {REQUIRED_TOPOLOGY: topology_label(step.topology.same, site)}
+    return {**asked, GROUP_NAME: GROUP} if step.gang.leader is not None else asked
+
+
+Expression = dict[str, Any]
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def scheduling(step: Step, site: Site, devices: Devices, selector: dict[str, str]) -> dict[str, Any]:
+    """Fields of the pod spec that decide where it runs. `selector` finds the sibling pods of the same step."""
+    node_selector, terms = _split(devices.terms)
+    extra = [_without(key, values) for key, values in devices.barred.items()]
+    preferred: list[dict[str, Any]] = []
+    tolerations: list[Toleration] = list(devices.tolerations)
+    hatch = step.kubernetes
+    if step.spot is not None:
+        tolerations += site.spot.tolerations if step.spot.mode != "never" else ()
+        if step.spot.mode == "require":
+            if not site.spot.labels:
+                raise fail(
+                    "GF227",
+                    f'site "{site.name}" does not say what a spot node is',
+                    hint="set spot.labels, or use spot: prefer",
+                )
+            node_selector.update(site.spot.labels)
+        elif step.spot.mode == "prefer" and site.spot.labels:
+            preferred.append({"weight": 100, "preference": {"matchExpressions": _equal(site.spot.labels)}})
+        elif step.spot.mode == "never":
+            extra += [{"key": key, "operator": "NotIn", "values": [value]} for key, value in site.spot.labels.items()]
+    if hatch is not None:
+        node_selector.update(hatch.node_selector)
+        tolerations += hatch.tolerations
+    affinity = _affinity(terms, extra, preferred, hatch.affinity if hatch else None)
+    spread: list[dict[str, Any]] = []
+    if step.topology is not None and not asks_kueue(step, site):
+        affinity, spread = _topology(step, site, affinity, selector)
+    if hatch is not None:
+        spread = [*spread, *(_spread(each, selector) for each in hatch.topology_spread)]
+    fields = {
+        "nodeSelector": node_selector,
+        "affinity": affinity,
+        "tolerations": _once([toleration.manifest() for toleration in tolerations]),
+        "topologySpreadConstraints": spread,
+    }
+    return {key: value for key, value in fields.items() if value}
+
+
+def _spread(wish: TopologySpread, selector: dict[str, str]) -> dict[str, Any]:
+    """An entry of topologySpreadConstraints; unless it says otherwise it counts the pods of the same step."""
+    fields = {
+        "maxSkew": wish.max_skew,
+        "topologyKey": wish.topology_key,
+        "whenUnsatisfiable": wish.when_unsatisfiable,
+        "labelSelector": {"matchLabels": wish.match_labels or selector},
+        "minDomains": wish.min_domains,
+        "nodeAffinityPolicy": wish.node_affinity_policy,
+        "nodeTaintsPolicy": wish.node_taints_policy,
+        "matchLabelKeys": list(wish.match_label_keys),
+    }
+    return {key: value for key, value in fields.items() if value not in (None, [])}
+
+
+def _once(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [item for index, item in enumerate(items) if item not in items[:index]]
+
+
+def _split(terms: tuple[Term, ...]) -> tuple[dict[str, str], list[list[Expression]]]:
+    """One term with single values reads best as a node selector; anything else needs node affinity."""
+    if len(terms) == 1 and all(len(values) == 1 for values in terms[0].values()):
+        return {key: values[0] for key, values in terms[0].items()}, []
+    return {}, [[{"key": k, "operator": "In", "values": list(v)} for k, v in term.items()] for term in terms]
+
+
+def _without(key: str, values: tuple[str, ...]) -> Expression:
+    """A node without the label, or with none of its values."""
+    return (
+        {"key": key, "operator": "NotIn", "values": list(values)}
+        if values
+        else {"key": key, "operator": "DoesNotExist"}
+    )
+
+
+def _equal(labels: dict[str, str]) -> list[Expression]:
+    return [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
+
+
+def _affinity(
+    terms: list[list[Expression]], extra: list[Expression], preferred: list[dict[str, Any]], own: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Our node terms and the user's affinity object, both of which must hold."""
+    result: dict[str, Any] = {key: dict(value) for key, value in (own or {}).items()}
+    node: dict[str, Any] = dict(result.get("nodeAffinity", {}))
+    theirs = node.get(REQUIRED, {}).get("nodeSelectorTerms", [])
+    ours = [[*term, *extra] for term in terms] or ([extra] if extra else [])
+    if ours:
+        # Terms are alternatives, so "both" is every pair.
+        pairs = [
+            {**their, "matchExpressions": [*their.get("matchExpressions", []), *our]}
+            for our in ours
+            for their in theirs or [{}]
+        ]
+        node[REQUIRED] = {"nodeSelectorTerms": pairs}
+    if preferred:
+        node[PREFERRED] = [*node.get(PREFERRED, []), *preferred]
+    if node:
+        result["nodeAffinity"] = node
+    return result
+
+
+def _topology(
+    step: Step, site: Site, affinity: dict[str, Any], selector: dict[str, str]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    assert step.topology is not None
+    key = topology_label(step.topology.same or step.topology.spread or "node", site)
+    siblings = {"labelSelector": {"matchLabels": selector}, "topologyKey": key}
+    if step.topology.spread is not None:
+        return affinity, [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **siblings}]
+    together = dict(affinity.get("podAffinity", {}))
+    together[REQUIRED] = [*together.get(REQUIRED, []), siblings]
+    return {**affinity, "podAffinity": together}, []

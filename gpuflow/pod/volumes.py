@@ -1,14 +1,24 @@
-"""The files of a pod: one volume per source, mounted wherever containers ask for it."""
+"""The files of a pod: one volume for each source, mounted wherever containers ask for it, and the inputs of a step.
+
+For inputs: where they lie in the pod, which options the supervisor gets, and how much of the node's disk they take.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import re
 from functools import lru_cache
 from typing import Any
 
+from gpuflow.pod.spelling import Spelling, spelled
 from gpuflow.quantity import Quantity
-from gpuflow.spec.volumes import Csi, Ephemeral, Projection, Volume, mode_number
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.rules.file_rules import is_file
+from gpuflow.spec.rules.volume_room import sized_files
+from gpuflow.spec.step import Step
+from gpuflow.spec.storage_paths import below, volume_above
+from gpuflow.spec.volumes import Csi, Ephemeral, Input, Projection, Volume, mode_number
 
 
 class Volumes:
@@ -24,7 +34,7 @@ class Volumes:
 
     def mount(self, path: str, volume: Volume) -> dict[str, Any]:
         """The volume mount for a path, its volume added to the pod."""
-        mount: dict[str, Any] = {"name": self._add(*_source(path, volume)), "mountPath": path}
+        mount: dict[str, Any] = {"name": self._add(*_volume_source(path, volume)), "mountPath": path}
         if volume.sub_path is not None:
             mount["subPath"] = volume.sub_path
         if volume.read_only:
@@ -73,7 +83,7 @@ def volume_name(wish: str) -> str:
     return f"{plain[:54].rstrip('-')}-{hashlib.sha256(wish.encode()).hexdigest()[:8]}"
 
 
-def _source(path: str, volume: Volume) -> tuple[str, dict[str, Any]]:
+def _volume_source(path: str, volume: Volume) -> tuple[str, dict[str, Any]]:
     if volume.claim is not None:
         return f"claim-{volume.claim}", {"persistentVolumeClaim": {"claimName": volume.claim}}
     if volume.new_claim is not None:
@@ -156,3 +166,59 @@ def _fact(path: str, fact: str) -> dict[str, Any]:
 def run_claim_volume(name: str) -> str:
     """The volume of a claim that is made for each run; engines put the real claim's name behind it."""
     return volume_name(f"run-{name}")
+
+
+def fetches(step: Step) -> bool:
+    """Whether the supervisor brings something before the command starts."""
+    return bool(step.inputs) and any(given.is_fetched for given in step.inputs.values())
+
+
+def keeps_artifacts(step: Step) -> bool:
+    """Whether the supervisor keeps files or directories after the command has ended."""
+    return any(output.is_artifact for output in step.outputs.values())
+
+
+def input_mounts(pipeline: Pipeline, step: Step, volumes: Volumes) -> list[dict[str, Any]]:
+    """A mount for each input: the claim that has it, or scratch space, unless a volume of the step holds its path.
+
+    A directory gets scratch space at its path. A file cannot be mounted before it is there, so its folder gets it.
+    """
+    mounts = [
+        volumes.mount(mount, Volume(claim=given.claim, sub_path=given.path, read_only=True))
+        for mount, given in step.inputs.items()
+        if given.claim is not None
+    ]
+    return mounts + [volumes.scratch(folder) for folder in scratch_folders(pipeline, step)]
+
+
+def scratch_folders(pipeline: Pipeline, step: Step) -> list[str]:
+    """The folders on the node's disk that inputs are brought to."""
+    folders: list[str] = []
+    for mount, given in step.inputs.items():
+        if given.is_fetched and volume_above(step, mount) is None:
+            path = mount.rstrip("/")
+            folders.append(posixpath.dirname(path) if is_file(pipeline, given) else path)
+    outermost = [one for one in folders if not any(one != other and below(one, other) for other in folders)]
+    return list(dict.fromkeys(outermost))
+
+
+def input_options(step: Step, spelling: Spelling) -> dict[str, Any]:
+    """What the supervisor is told about the inputs that it brings."""
+    fetched = {mount.rstrip("/"): given for mount, given in step.inputs.items() if given.is_fetched}
+    paths = {mount: spelled(mount, spelling) for mount in fetched}
+    options = {
+        "input": [f"{paths[mount]}={_input_source(given, spelling)}" for mount, given in fetched.items()],
+        "input-type": [f"{paths[mount]}={given.type}" for mount, given in fetched.items() if given.type],
+        "input-digest": [f"{paths[mount]}={given.digest}" for mount, given in fetched.items() if given.digest],
+    }
+    return {key: value for key, value in options.items() if value}
+
+
+def _input_source(given: Input, spelling: Spelling) -> str:
+    return spelled(given.uri, spelling) if given.output is None else spelling.reference(given.output)
+
+
+def room_on_node(pipeline: Pipeline, step: Step) -> Quantity | None:
+    """What inputs and outputs take of the node's disk, as far as their sizes are known."""
+    found = [file.size for file in sized_files(pipeline, step) if file.is_on_node]
+    return sum(found[1:], found[0]) if found else None

@@ -5,7 +5,7 @@ for each in foreign_in(read_documents("workflow.yaml"))[0]:
 """
 
 from gpuflow.readers.documents import Document, documents_of, read_documents
-from gpuflow.readers.frame import Foreign, Library, Options, Passive, foreign_in, with_parts
+from gpuflow.readers.interface import Foreign, Library, Options, Passive, foreign_in, with_parts
 
 __all__ = [
     "Document",

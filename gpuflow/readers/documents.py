@@ -1,4 +1,8 @@
-"""The documents of files that are not ours, told apart by what they say and never by how the file is called."""
+"""The documents of files that gpuflow did not write, and the table of their kinds: which reader reads which.
+
+Documents are told apart by their content, never by the name of the file. The table names the readers' modules and
+imports none of them.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from gpuflow import yaml_tree
-from gpuflow.cluster.files import documents_in, read_bytes
-from gpuflow.cluster.places import with_entry
-from gpuflow.errors import Where, fail
+from gpuflow.cluster.manifests import documents_in, read_bytes
+from gpuflow.cluster.model import with_entry
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import Where, fail
+from gpuflow.engines import NO_ENGINE
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 
 STDIN = "-"
@@ -184,3 +189,49 @@ def _parts(tree: Any) -> Iterator[Any]:
 
 def _map(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+class Reader(NamedTuple):
+    module: str
+    engine: str
+
+
+ARGO_READER = Reader("gpuflow.readers.argo", "argo")
+KUBEFLOW_READER = Reader("gpuflow.readers.kfp", "kubeflow")
+KUBERNETES_READER = Reader("gpuflow.readers.kubernetes", NO_ENGINE)
+AIRFLOW_READER = Reader("gpuflow.readers.python", "airflow")
+
+READERS: dict[tuple[str, str], Reader] = {
+    **{
+        (kind, "argoproj.io"): ARGO_READER
+        for kind in ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
+    },
+    ("PipelineSpec", KFP): KUBEFLOW_READER,
+    ("PipelineJob", KFP): KUBEFLOW_READER,
+    ("PipelineVersion", "pipelines.kubeflow.org"): KUBEFLOW_READER,
+    ("DAG", "airflow"): AIRFLOW_READER,
+    **{(kind, ""): KUBERNETES_READER for kind in ("Pod", "ReplicationController", "PodTemplate")},
+    **{(kind, "batch"): KUBERNETES_READER for kind in ("Job", "CronJob")},
+    **{(kind, "apps"): KUBERNETES_READER for kind in ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet")},
+    ("JobSet", "jobset.x-k8s.io"): KUBERNETES_READER,
+    ("LeaderWorkerSet", "leaderworkerset.x-k8s.io"): KUBERNETES_READER,
+    **{
+        (kind, "kubeflow.org"): KUBERNETES_READER
+        for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "Experiment")
+    },
+    ("TrainJob", "trainer.kubeflow.org"): KUBERNETES_READER,
+    ("Job", "batch.volcano.sh"): KUBERNETES_READER,
+    **{(kind, "ray.io"): KUBERNETES_READER for kind in ("RayJob", "RayCluster", "RayService")},
+}
+"""By kind and group; any version of the group is read."""
+
+
+_OF_KUBERNETES = ("", "apps", "autoscaling", "batch", "policy")
+_STARTS_PODS = ("sparkoperator.k8s.io",)
+_SERVES_OTHERS = ("ClusterTrainingRuntime", "TrainingRuntime", "PodGroup")
+
+
+def starts_nothing(kind: str, group: str) -> bool:
+    """Whether a kind without a reader certainly starts no pods: it is Kubernetes' own, or serves one that is read."""
+    own = group in _OF_KUBERNETES or (group.endswith("k8s.io") and group not in _STARTS_PODS)
+    return own or kind in _SERVES_OTHERS

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuflow.runtime.saving import Checkpointing, checkpointing
+    from gpuflow.runtime.checkpoints.training import Checkpointing, checkpointing
 
 __all__ = ["Checkpointing", "checkpointing"]
 
@@ -32,5 +32,5 @@ CONTRACT = 1
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(importlib.import_module("gpuflow.runtime.saving"), name)
+        return getattr(importlib.import_module("gpuflow.runtime.checkpoints.training"), name)
     raise AttributeError(f"module 'gpuflow.runtime' has no attribute {name!r}")

@@ -39,9 +39,10 @@ from torch.distributed.checkpoint.state_dict import (  # type: ignore[import-not
     set_state_dict,
 )
 
-from gpuflow.runtime import disk, distcp, elastic, generators, pytorch, sharded, staging
-from gpuflow.runtime.saving import Checkpointing, say
-from gpuflow.runtime.together import Together
+from gpuflow.runtime import elastic, pytorch
+from gpuflow.runtime.checkpoints import completeness, torch_state, training
+from gpuflow.runtime.checkpoints.training import Checkpointing, say
+from gpuflow.runtime.elastic import Together
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Saver(pytorch.Saver):
         state = self._state()
         shards = Shards(state)
         # Frozen together: what both hold is copied once.
-        frozen = staging.Frozen({"own": own, "shards": shards.plain})
+        frozen = torch_state.Frozen({"own": own, "shards": shards.plain})
         if not (self.background and shards.can_wait and self._fits(frozen)):
             if not shards.can_wait:
                 self._say_once("FSDP without a device mesh is written while the training waits; fully_shard is not")
@@ -126,8 +127,8 @@ class Saver(pytorch.Saver):
             return {}
         name = os.path.basename(path)
         plain = self.weights_only if weights_only is None else weights_only
-        if not os.path.isfile(os.path.join(path, distcp.METADATA)):
-            raise ValueError(f"{name} was not saved by dcp.Saver: it has no {distcp.METADATA}")
+        if not os.path.isfile(os.path.join(path, completeness.METADATA)):
+            raise ValueError(f"{name} was not saved by dcp.Saver: it has no {completeness.METADATA}")
         state = self._state()
         reader = _PlainReader(path) if plain else FileSystemReader(path)
         planner = _PlainPlanner() if plain else DefaultLoadPlanner()
@@ -156,7 +157,7 @@ class Saver(pytorch.Saver):
         pytorch._fill(self.parts, own["parts"], name, optional)
         if source == rank:
             pytorch._fill(self.each_rank, own["own"]["parts"], name, optional)
-            for remark in generators.restore(own["own"]["generators"]):
+            for remark in torch_state.restore_generators(own["own"]["generators"]):
                 say(f"{name}: {remark}")
         if len(ranks) != world:
             say(
@@ -218,7 +219,7 @@ class Shards:
             return [self._plain(item) for item in value]
         if _is_dtensor(value):
             return value.to_local().detach()
-        if sharded.kind(value) is not None:
+        if training.sharded_kind(value) is not None:
             # Of another kind: it is written as it is.
             self.can_wait = False
             return None
@@ -245,14 +246,14 @@ def _said_plainly() -> Iterator[None]:
     except torch_dcp.CheckpointException as error:
         found = {rank: wrapped[0] for rank, wrapped in error.failures.items()}
         for failure in found.values():
-            if isinstance(failure, OSError) and disk.refused(failure):
+            if isinstance(failure, OSError) and training.disk_refused(failure):
                 raise OSError(failure.errno, f"{failure.strerror}, on one rank") from error
         rank = min(found)
         raise RuntimeError(f"rank {rank}: {found[rank]}") from error
 
 
 def _is_dtensor(value: Any) -> bool:
-    return sharded.kind(value) == "DTensor"
+    return training.sharded_kind(value) == "DTensor"
 
 
 def _rank_file(rank: int) -> str:
@@ -275,7 +276,9 @@ class _PlainReader(FileSystemReader):  # type: ignore[misc,unused-ignore]  # its
             metadata = _IndexReader(file).load()
         for info in metadata.storage_data.values():
             if os.path.basename(info.relative_path) != info.relative_path:
-                raise ValueError(f"{distcp.METADATA} names a file outside of the checkpoint: {info.relative_path!r}")
+                raise ValueError(
+                    f"{completeness.METADATA} names a file outside of the checkpoint: {info.relative_path!r}"
+                )
         if getattr(metadata, "storage_meta", None) is not None:
             metadata.storage_meta.load_id = self.load_id
         return metadata
@@ -300,7 +303,8 @@ class _IndexReader(pickle.Unpickler):
         elif (module, name) == ("collections", "OrderedDict"):
             return super().find_class(module, name)
         raise TypeError(
-            f"{distcp.METADATA} holds {module}.{name}, which is not plain data; restore(weights_only=False) reads it "
+            f"{completeness.METADATA} holds {module}.{name}, which is not plain data; "
+            "restore(weights_only=False) reads it "
             "if you trust everyone who can write to the store"
         )
 

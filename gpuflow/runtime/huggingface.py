@@ -13,8 +13,9 @@ from typing import Any
 
 from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]  # an extra
 
-from gpuflow.runtime import elastic, sharded
-from gpuflow.runtime.saving import Checkpointing
+from gpuflow.runtime import elastic
+from gpuflow.runtime.checkpoints import training
+from gpuflow.runtime.checkpoints.training import Checkpointing
 
 
 class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # its base is of that extra
@@ -36,8 +37,8 @@ class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # i
             )
         for option in ("fsdp", "deepspeed"):
             if getattr(args, option, None):
-                raise sharded.Sharded(sharded.sentence("model", option))
-        sharded.refuse("model", others.get("model"))
+                raise training.Sharded(training.sharded_sentence("model", option))
+        training.refuse_sharded("model", others.get("model"))
         self.ckpt.listen()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.runtime import disk, elastic, sharded
-from gpuflow.runtime.saving import Checkpointing
+from gpuflow.runtime import elastic
+from gpuflow.runtime.checkpoints import training
+from gpuflow.runtime.checkpoints.training import Checkpointing
 
 try:
     from lightning.pytorch.callbacks import Callback  # type: ignore[import-not-found,unused-ignore]  # an extra
@@ -27,10 +28,10 @@ class GpuflowCheckpoint(Callback):  # type: ignore[misc,unused-ignore]  # its ba
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Lightning ends a training on SIGTERM at once, without a save: hear it first."""
-        found = sharded.kind(trainer.strategy)
+        found = training.sharded_kind(trainer.strategy)
         if found is not None:
-            raise sharded.Sharded(sharded.sentence("model", found))
-        sharded.refuse("model", module)
+            raise training.Sharded(training.sharded_sentence("model", found))
+        training.refuse_sharded("model", module)
         self.ckpt.listen()
         self._step = trainer.global_step
 
@@ -58,6 +59,6 @@ def _save(trainer: Any, path: str) -> None:
     try:
         trainer.save_checkpoint(path)
     except OSError as error:
-        if disk.refused(error):
+        if training.disk_refused(error):
             trainer.strategy.barrier("Trainer.save_checkpoint")
         raise

@@ -24,8 +24,10 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]  # an extra
 
-from gpuflow.runtime import disk, elastic, generators, memory, sharded, staging
-from gpuflow.runtime.saving import Checkpointing, say
+from gpuflow.runtime import elastic
+from gpuflow.runtime.base import container
+from gpuflow.runtime.checkpoints import torch_state, training
+from gpuflow.runtime.checkpoints.training import Checkpointing, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,12 +61,12 @@ class Saver:
     ) -> None:
         self.ckpt, self.background, self.parts = ckpt, background, parts
         self.weights_only, self.host_memory, self.each_rank = weights_only, host_memory, each_rank or {}
-        self.staging = staging.Staging()
+        self.staging = torch_state.Staging()
         self._plain: set[tuple[str, str]] = set()
         self._checked = False
         self._said: set[str] = set()
         for name, part in {**parts, **self.each_rank}.items():
-            sharded.refuse(name, part)
+            training.refuse_sharded(name, part)
         ckpt.of_each_rank["saver"] = self._own
 
     def save(self, name: str | None = None, **facts: Any) -> None:
@@ -74,7 +76,7 @@ class Saver:
         began = time.monotonic()
         self.ckpt.wait()
         state = self._capture(facts)
-        frozen = staging.Frozen(state)
+        frozen = torch_state.Frozen(state)
         if not (self.background and self._fits(frozen)):
             self._must_be_plain(frozen)
             self.ckpt.save(lambda path: write(state, path), name)
@@ -102,7 +104,7 @@ class Saver:
         _fill(self.parts, state["parts"], name, set(optional))
         if own is not None:
             _fill(self.each_rank, own["parts"], name, set(optional))
-            for remark in generators.restore(own["generators"]):
+            for remark in torch_state.restore_generators(own["generators"]):
                 say(f"{name}: {remark}")
         if len(ranks) != elastic.world_size():
             say(
@@ -116,7 +118,7 @@ class Saver:
     def _own(self) -> dict[str, Any]:
         """What only this rank has."""
         parts = {name: part.state_dict() for name, part in self.each_rank.items()}
-        return {"generators": generators.capture(), "parts": parts}
+        return {"generators": torch_state.capture_generators(), "parts": parts}
 
     def _capture(self, facts: dict[str, Any]) -> dict[str, Any]:
         gathered, self.ckpt.gathered = self.ckpt.gathered, None
@@ -130,14 +132,14 @@ class Saver:
                     "right before a save"
                 )
         for name, part in self.parts.items():
-            sharded.refuse(name, part)
+            training.refuse_sharded(name, part)
         parts = {name: part.state_dict() for name, part in self.parts.items()}
         return {"format": FORMAT, "parts": parts, "facts": facts, "ranks": ranks}
 
-    def _fits(self, frozen: staging.Frozen) -> bool:
+    def _fits(self, frozen: torch_state.Frozen) -> bool:
         """Whether there is host memory for a copy; a container that takes too much is killed with all its work."""
         needed = frozen.host_bytes(self.staging.pinned())
-        room, left = self.host_memory, memory.available()
+        room, left = self.host_memory, container.available_memory()
         if room is not None:
             room -= sum(size * count for size, count in self.staging.pinned().items())
         elif left is not None:
@@ -150,7 +152,7 @@ class Saver:
         )
         return False
 
-    def _must_be_plain(self, frozen: staging.Frozen) -> None:
+    def _must_be_plain(self, frozen: torch_state.Frozen) -> None:
         """Find out at the first save, not at the first resume, that a state cannot be read back as plain data."""
         if not self.weights_only or (self._checked and frozen.globals <= self._plain):
             return
@@ -179,7 +181,7 @@ def write(state: Any, path: str) -> None:
     try:
         torch.save(state, path)
     except RuntimeError as error:
-        disk.probe(os.path.dirname(os.path.abspath(path)))
+        training.probe_disk(os.path.dirname(os.path.abspath(path)))
         if any(word in str(error) for word in _WRITING):
             raise OSError(errno.EIO, f"{os.strerror(errno.EIO)}: {error}", path) from error
         raise
@@ -252,7 +254,7 @@ def _culprit(error: Exception) -> str:
 
 def _unmapped(state: Any) -> Any:
     """Small tensors (a step count that an optimizer keeps on the host) out of the file, so that it can be removed."""
-    frozen = staging.Frozen(state)
+    frozen = torch_state.Frozen(state)
     small = {key: storage.clone() for key, storage in frozen.storages.items() if storage.nbytes() < _SMALL}
     return frozen.thaw({**frozen.storages, **small})
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, model_validator
 
-from gpuflow.runtime.gang_kinds import WORDS, word_of
+from gpuflow.runtime.gangs.kinds import WORDS, word_of
 from gpuflow.spec.container import EnvField
 from gpuflow.spec.model import Model, QuantityField, Str, problem
 from gpuflow.spec.names import EnvName, LabelKey, ObjectName

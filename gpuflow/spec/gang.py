@@ -7,9 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from gpuflow.spec.container import EnvField, Script
-from gpuflow.spec.model import NOTHING, Count, Model, Once, Port, QuantityField, problem
+from gpuflow.spec.model import NOTHING, Count, Model, Nulls, Once, Port, QuantityField, nulls_in, problem, without_nulls
 from gpuflow.spec.names import EnvName
-from gpuflow.spec.nulls import Nulls, nulls_in, without
 from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.resources import Amount, Gpu
 from gpuflow.spec.text import TextField
@@ -81,7 +80,7 @@ class Leader(Model):
         if not isinstance(value, dict):
             return handler(value)
         unsaid = nulls_in(value, (*cls.SETTINGS, "env"), ("env",))
-        leader = handler(without(value, unsaid) if unsaid else value)
+        leader = handler(without_nulls(value, unsaid) if unsaid else value)
         if unsaid:
             leader._unsaid = frozenset(unsaid)
         return leader

@@ -9,11 +9,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from gpuflow import collector, files, yaml_tree
-from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.spec.building import check
+from gpuflow.core import files, gc_pause, yaml_tree
+from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.spec.builder import check
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.source import Source
+from gpuflow.spec.problems import Source
 
 
 def load(path: str | Path, *, allow_python: bool = True) -> Pipeline:
@@ -31,7 +31,7 @@ def load(path: str | Path, *, allow_python: bool = True) -> Pipeline:
     return loads(raw, str(path))
 
 
-@collector.paused()
+@gc_pause.gc_paused()
 def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
     """The pipeline in a YAML text; `file` is the name that errors show, and what sub-pipelines are found beside."""
     if not isinstance(text, str | bytes):

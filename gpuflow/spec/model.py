@@ -1,12 +1,13 @@
-"""The ground all spec models stand on: frozen, closed to unknown keys, equal when their fields are equal.
+"""The base of all spec models: frozen, closed to unknown keys, equal when their fields are equal.
 
 Short forms (`cpu: 4`, `retry: 3`, `gpu: a100-80gb x 2`) are expanded by each model's `shorthand`, never by unions:
-so a validation error always names the field the user wrote.
+so a validation error always names the field the user wrote. Null in a document takes away what would count otherwise;
+`Nulls` keeps it apart from the values of a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Annotated, Any, ClassVar, NoReturn
 
 from pydantic import (
@@ -24,6 +25,30 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from gpuflow.quantity import Quantity
 from gpuflow.spec.duration import Duration
+
+Nulls = frozenset[tuple[str, ...]]
+"""What is taken away: a field, or a field and a key of it."""
+
+
+def nulls_in(fields: dict[str, Any], known: Collection[str], maps: Collection[str]) -> list[tuple[str, ...]]:
+    """Where a map says null: in fields that are `known`, and for keys of those that are `maps`."""
+    whole = [(name,) for name, value in fields.items() if value is None and name in known]
+    keys = [
+        (name, key)
+        for name in maps
+        if isinstance(fields.get(name), dict)
+        for key, value in fields[name].items()
+        if value is None and isinstance(key, str)
+    ]
+    return [*whole, *keys]
+
+
+def without_nulls(fields: dict[str, Any], nulls: list[tuple[str, ...]]) -> dict[str, Any]:
+    """The map with values alone."""
+    result = {name: value for name, value in fields.items() if (name,) not in nulls}
+    for name in {path[0] for path in nulls if len(path) > 1}:
+        result[name] = {key: value for key, value in result[name].items() if value is not None}
+    return result
 
 
 def problem(code: str, message: str, hint: str | None = None, *, at: tuple[str | int, ...] = ()) -> PydanticCustomError:

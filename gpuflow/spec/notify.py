@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import PlainValidator, WithJsonSchema, model_validator
 
-from gpuflow.secret_text import is_secret_name
+from gpuflow.core.secret_text import is_secret_name
 from gpuflow.spec.model import Model, OneOrMore, exactly_one, problem
 from gpuflow.spec.names import DataKey, ObjectName
 from gpuflow.spec.problems import nested

@@ -9,23 +9,21 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import PlainValidator, PrivateAttr, WithJsonSchema, model_validator
 
-from gpuflow import cron as clock
-from gpuflow.errors import Where
+from gpuflow.core import cron as clock
+from gpuflow.core.errors import Where
 from gpuflow.quantity import Quantity
-from gpuflow.spec.artifact_sizes import passed_sizes
-from gpuflow.spec.building import Draft, Handle, draft_of, open_or_checked
-from gpuflow.spec.engine_words import PipelineEngines
-from gpuflow.spec.engine_words.words import misplaced
+from gpuflow.spec.builder import Draft, Handle, draft_of, open_or_checked
+from gpuflow.spec.engine_options import PipelineEngines
+from gpuflow.spec.engine_options.base import misplaced
 from gpuflow.spec.model import Bool, Count, Model, OneOrMore, Str, TimeLimit, problem, spelled
 from gpuflow.spec.names import ClaimName, LabelValue, OutputName, ParamName, PipelineName, PodLabelKey, StepName
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.params import Param, RunClaim
-from gpuflow.spec.settings import Settings
-from gpuflow.spec.silence import SilencedCode
-from gpuflow.spec.source import Source
-from gpuflow.spec.step import Step, effective
+from gpuflow.spec.problems import SilencedCode, Source
+from gpuflow.spec.rules.volume_room import passed_sizes
+from gpuflow.spec.step import Settings, Step, effective
 from gpuflow.spec.text import ParamRef, TextField
-from gpuflow.spec.zones import YEARS, check_zone, zone_of
+from gpuflow.spec.time_zones import YEARS, check_zone, zone_of
 
 _CRON_MACROS = {
     "@hourly": "0 * * * *",

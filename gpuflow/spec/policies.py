@@ -8,10 +8,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from gpuflow.quantity import Quantity
-from gpuflow.spec.affinity import affinity
 from gpuflow.spec.duration import Duration
-from gpuflow.spec.hatch import DnsConfig, IpAddress, TopologySpread
-from gpuflow.spec.merge import judged_merge
+from gpuflow.spec.kubernetes_fields import DnsConfig, IpAddress, TopologySpread, affinity, judged_merge
 from gpuflow.spec.model import (
     Bool,
     Count,

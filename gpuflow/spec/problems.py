@@ -1,18 +1,67 @@
-"""From pydantic's errors to ours: each kind of error has a code, a sentence and a way out."""
+"""Findings about a document: where it was written, which codes it may silence, and pydantic's errors as ours.
+
+Each kind of pydantic error has a code, a sentence and a hint. A document silences notes and warnings, never errors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, PlainValidator, ValidationError, WithJsonSchema
 
-from gpuflow.errors import did_you_mean
-from gpuflow.spec.kubernetes_words import instead_of
+from gpuflow.core.codes import CODES
+from gpuflow.core.errors import Where, did_you_mean
+from gpuflow.spec.kubernetes_fields import instead_of
 from gpuflow.spec.model import Model, problem, spelled
 
-M = TypeVar("M", bound=Model)
 Path = tuple[str | int, ...]
+
+
+def _nowhere(path: Path, key: bool) -> Where:
+    return Where()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`file` is None for a document that was never a file."""
+
+    file: str | None = None
+    locate: Callable[[Path, bool], Where] = _nowhere
+    is_part: bool = False
+    """Whether the document stands inside another one, whose file this is."""
+
+
+_REFUSALS = frozenset({"GF301", "GF302", "GF304", "GF312", "GF342", "GF702", "GF703", "GF704", "GF736", "GF737"})
+_REMARKS = frozenset({"GF210", "GF912"})
+"""Notes and warnings among codes that are errors else."""
+
+
+def is_always_error(code: str) -> bool:
+    """Whether a code only ever stops the work: what is wrong with a document, a site or a command, and every never."""
+    if code in _REMARKS:
+        return False
+    return code in _REFUSALS or code[:3] in ("GF1", "GF2", "GF9") or CODES[code].title.startswith("Never")
+
+
+def _silenced(value: Any) -> str:
+    if not isinstance(value, str) or value not in CODES:
+        hint = did_you_mean(value, CODES) if isinstance(value, str) else None
+        raise problem("GF342", f"{value!r} is not a code", hint or "gpuflow explain lists them")
+    if is_always_error(value):
+        raise problem(
+            "GF342",
+            f'{value} ("{CODES[value].title}") is an error, which cannot be silenced',
+            f"gpuflow explain {value}",
+        )
+    return value
+
+
+SilencedCode = Annotated[str, PlainValidator(_silenced), WithJsonSchema({"type": "string", "pattern": "^GF[0-9]{3}$"})]
+
+
+M = TypeVar("M", bound=Model)
 MOST = 1000
 """So many errors of one document are told one by one."""
 Problem = tuple[str, str, str | None, Path, bool]

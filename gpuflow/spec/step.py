@@ -1,4 +1,7 @@
-"""A step: what runs, what it needs, how it survives, and how it hangs together with the others."""
+"""A step: what runs, what it needs, how it survives, and how it depends on other steps.
+
+`Settings` is what a step says of its pod; a pipeline's `defaults` may say the same for all steps.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,42 @@ from pydantic import (
 )
 
 from gpuflow.spec import expression
-from gpuflow.spec.container import Helper, Lifecycle, Probes, Script
-from gpuflow.spec.engine_words import StepEngines
-from gpuflow.spec.engine_words.words import misplaced
+from gpuflow.spec.container import EnvField, EnvFrom, Helper, Lifecycle, Probes, PullPolicy, Script, Security
+from gpuflow.spec.engine_options import StepEngines
+from gpuflow.spec.engine_options.base import misplaced
 from gpuflow.spec.fan_out import SourceField
 from gpuflow.spec.gang import Gang, Leader
-from gpuflow.spec.inputs import Input
-from gpuflow.spec.model import NOTHING, Count, Model, Once, OneOrMore, Str, TimeLimit, problem
+from gpuflow.spec.model import (
+    NOTHING,
+    Bool,
+    Count,
+    DurationField,
+    Model,
+    Nulls,
+    Once,
+    OneOrMore,
+    QuantityField,
+    Str,
+    TimeLimit,
+    nulls_in,
+    problem,
+    without_nulls,
+)
 from gpuflow.spec.names import (
+    EnvName,
     ItemName,
+    LabelKey,
+    LabelValue,
     MountPath,
+    ObjectName,
     OutputName,
     ParamName,
+    PodLabelKey,
     StepName,
 )
-from gpuflow.spec.nulls import Nulls, nulls_in, without
 from gpuflow.spec.params import Output, a, plain_json
-from gpuflow.spec.policies import Checkpoint
-from gpuflow.spec.resources import DeviceClaim, Gpu, Mig, SharedGpu
-from gpuflow.spec.settings import Settings
+from gpuflow.spec.policies import Checkpoint, Kubernetes, Priority, Retry, Spot, Topology
+from gpuflow.spec.resources import Amount, DeviceClaim, Gpu, Mig, SharedGpu
 from gpuflow.spec.text import (
     RUN_FIELDS,
     ItemRef,
@@ -47,9 +67,75 @@ from gpuflow.spec.text import (
     refs_of,
 )
 from gpuflow.spec.text import text as literal_text
+from gpuflow.spec.volumes import Input, Volume
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
+
+
+class Settings(Model):
+    """Fields that a pipeline's `defaults` may have too. None or empty means that a field is not set here."""
+
+    @classmethod
+    def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
+        hint = "engines stands in the pipeline and in steps; Airflow's default_args there are for all tasks"
+        return ("GF113", f'unknown key "{key}"', hint) if key == "engines" else None
+
+    image: Str | None = None
+    """The container image."""
+    image_pull_policy: PullPolicy | None = None
+    """Always, IfNotPresent or Never."""
+    image_pull_secrets: tuple[ObjectName, ...] = ()
+    """Secrets with registry credentials."""
+    working_dir: MountPath | None = None
+    """The working directory of the command."""
+    env: dict[EnvName, EnvField] = NOTHING
+    """Environment variables: text, a reference, {secret, key} or {config_map, key}."""
+    env_from: tuple[EnvFrom, ...] = ()
+    """Whole Secrets or ConfigMaps as environment variables."""
+    volumes: dict[MountPath, Volume] = NOTHING
+    """Files, by the path they are mounted at."""
+    shm: QuantityField | None = None
+    """Size of /dev/shm; default: 64 MiB, which breaks most data loaders."""
+    cpu: Annotated[Amount | None, Once()] = None
+    """CPU: a number for request and limit, or {request, limit}."""
+    memory: Annotated[Amount | None, Once()] = None
+    """Memory: a quantity for request and limit, or {request, limit}."""
+    ephemeral_storage: Annotated[Amount | None, Once()] = None
+    """Local disk: a quantity for request and limit, or {request, limit}."""
+    service_account: ObjectName | None = None
+    """The pod's ServiceAccount."""
+    security: Annotated[Security | None, Once()] = None
+    """Identity and privileges."""
+    labels: dict[PodLabelKey, LabelValue] = NOTHING
+    """Labels on every pod, for example team and cost-center."""
+    annotations: dict[LabelKey, Str] = NOTHING
+    """Annotations on every pod."""
+    termination_grace: DurationField | None = None
+    """Time between SIGTERM and SIGKILL."""
+    queue: LabelValue | None = None
+    """The Kueue LocalQueue the pod waits in."""
+    queue_timeout: TimeLimit | None = None
+    """Longest time a pod may wait for quota, queue or a node; default: no limit."""
+    priority: Priority | None = None
+    """A PriorityClass, or {pod, queue}."""
+    spot: Spot | None = None
+    """never, allow, prefer or require; or {mode, fallback_after}."""
+    topology: Topology | None = None
+    """How pods are placed relative to each other."""
+    retry: Annotated[Retry | None, Once()] = None
+    """How often to retry: a number, whatever ended the step, or {failures, interruptions, …}. A step's own replaces the
+    one of `defaults` as a whole, its number too."""
+    timeout: TimeLimit | None = None
+    """Longest time one attempt may run."""
+    outputs_from: Literal["xcom"] | None = None
+    """How the program hands over its outputs, where that is not one file for each: `xcom` is the map of all of them
+    in /airflow/xcom/return.json, as images made for Airflow's KubernetesPodOperator write it. Needs no gpuflow-run in
+    the image. For Airflow alone."""
+    cache: Bool | None = None
+    """Reuse the outputs of an earlier equal run if the engine can; default: off."""
+    kubernetes: Kubernetes | None = None
+    """Kubernetes fields, for this cluster only."""
 
 
 def _condition(value: Any) -> expression.Expression:
@@ -125,7 +211,7 @@ class Alone(type(Settings)):  # type: ignore[misc]  # pydantic's metaclass has n
     """Makes `Step("train", command=[…])` in user code give our errors, with codes, instead of pydantic's."""
 
     def __call__(cls, name: str | None = None, /, **fields: Any) -> Any:
-        from gpuflow.spec.building import checked_step  # building checks whole pipelines, which hold steps
+        from gpuflow.spec.builder import checked_step  # building checks whole pipelines, which hold steps
 
         return checked_step(cls, name, fields)
 
@@ -217,7 +303,7 @@ class Step(Settings, metaclass=Alone):
         if not isinstance(value, dict):
             return handler(value)
         unsaid = nulls_in(value, Settings.model_fields, SHARED_MAPS)
-        step = handler(without(value, unsaid) if unsaid else value)
+        step = handler(without_nulls(value, unsaid) if unsaid else value)
         if unsaid:
             step._unsaid = frozenset(unsaid)
         return step

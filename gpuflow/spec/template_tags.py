@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpuflow.date_format import DATE, MOMENT, pieces
+from gpuflow.core.date_format import DATE, MOMENT, pieces
 
 _MACRO = r"\[\[(?:RunUUID|RunUuid|Index|(?:Scheduled|Current)Time(?:\.[^\]\n]*)?)\]\]"
 _STATEMENT = r"\{%[-+]?\s*(?:if|for|set|macro|call|filter|block|extends|include|import|from|with|raw)\b.*?%\}"

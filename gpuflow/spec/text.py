@@ -14,11 +14,11 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from gpuflow import date_format
-from gpuflow.errors import did_you_mean
+from gpuflow.core import date_format
+from gpuflow.core.errors import did_you_mean
 from gpuflow.spec.model import problem, receivable, spelled
 from gpuflow.spec.template_tags import looks_like_template
-from gpuflow.spec.zones import check_zone
+from gpuflow.spec.time_zones import check_zone
 
 
 class Later:

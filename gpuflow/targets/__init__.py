@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuflow.core.errors import did_you_mean, fail
 from gpuflow.engines import load_engine
-from gpuflow.errors import did_you_mean, fail
 
 if TYPE_CHECKING:
-    from gpuflow.targets.frame import Target
+    from gpuflow.targets.target import Target
 
 TARGETS = {
     "airflow": "gpuflow.targets.airflow",

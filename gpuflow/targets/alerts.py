@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuflow.errors import Finding, Where
+from gpuflow.core.errors import Finding, Where
 from gpuflow.plan import Plan
 from gpuflow.site import Site
-from gpuflow.site.alerts import alerts_of
+from gpuflow.site.policy import alerts_of
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker
-from gpuflow.targets.losses import Loss, named_steps
+from gpuflow.targets.capabilities import Cannot, Capabilities, Loss, Weaker, named_steps
 
 UNSAID = "or say notify: [] in the pipeline, and its runs tell nobody"
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from gpuflow.spec import expression
 from gpuflow.spec.container import ConfigMapKey, SecretKey
-from gpuflow.spec.engine_words import PipelineEngines, StepEngines
+from gpuflow.spec.engine_options import PipelineEngines, StepEngines
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.gang import Leader
-from gpuflow.spec.merge import merged_texts
+from gpuflow.spec.kubernetes_fields import merged_texts
 from gpuflow.spec.notify import CHANNELS
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Kubernetes

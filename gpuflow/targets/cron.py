@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from gpuflow.cron import parse
+from gpuflow.core.cron import parse
 
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 

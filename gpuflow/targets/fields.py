@@ -12,10 +12,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from gpuflow.spec.container import ConfigMapKey, SecretKey
-from gpuflow.spec.engine_words import PipelineEngines, StepEngines, argo
-from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask, Teardown
-from gpuflow.spec.engine_words.imported import Imported
-from gpuflow.spec.engine_words.kubeflow import KubeflowPipeline, KubeflowTask
+from gpuflow.spec.engine_options import PipelineEngines, StepEngines, argo
+from gpuflow.spec.engine_options.airflow import AirflowDag, AirflowTask, Teardown
+from gpuflow.spec.engine_options.base import Imported
+from gpuflow.spec.engine_options.kubeflow import KubeflowPipeline, KubeflowTask
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.constructs import PIPELINE_FIELDS, STEP_FIELDS, VOCABULARY

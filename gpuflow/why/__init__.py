@@ -8,10 +8,10 @@ from typing import Any
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.site.model import Site
 from gpuflow.why.answer import Answer, Cause, answer_of
+from gpuflow.why.objects import JOB, POD, WORKLOAD, Kind
 from gpuflow.why.pods import why_pod
 from gpuflow.why.queues import workload_causes
 from gpuflow.why.runs import why_job, why_workflow
-from gpuflow.why.subjects import JOB, POD, WORKLOAD, Kind
 
 __all__ = ["Answer", "Cause", "why"]
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuflow.checker.kueue.amounts import amount_text
-from gpuflow.checker.kueue.answer import Assignment
 from gpuflow.checker.kueue.fifo import blocker_ahead
 from gpuflow.checker.kueue.reasons import NoUnusedQuota
+from gpuflow.checker.kueue.scheduler import Assignment
 from gpuflow.checker.pipeline.queues.setup import Setup, read_setup
 from gpuflow.checker.snapshot.prepared import PreparedCluster
-from gpuflow.errors import shortened
+from gpuflow.core.errors import shortened
 from gpuflow.why.answer import Cause
-from gpuflow.why.fields import conditions, maps, part, words
+from gpuflow.why.objects import conditions, maps, part, words
 
 GATE = "kueue.x-k8s.io/admission"
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"

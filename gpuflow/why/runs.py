@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.errors import GpuflowError
 from gpuflow.readers import Foreign, Library, Options, documents_of
 from gpuflow.site.model import Site
 from gpuflow.why.answer import Answer, Cause, gravest
-from gpuflow.why.fields import conditions, maps, part, words
+from gpuflow.why.objects import JOB, WORKFLOW, conditions, maps, part, pods_of, words
 from gpuflow.why.pods import why_missing, why_pod
 from gpuflow.why.queues import workload_causes, workload_of
-from gpuflow.why.subjects import JOB, WORKFLOW, pods_of
 
 ENDED = ("Succeeded", "Failed", "Error", "Skipped", "Omitted")
 

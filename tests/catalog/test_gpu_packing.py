@@ -81,7 +81,7 @@ def test_thousands_of_slices_are_packed_without_search() -> None:
 def test_a_search_that_runs_out_of_steps_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     request = {"4g.40gb": 1, "3g.40gb": 3, "2g.20gb": 3, "1g.20gb": 3, "1g.10gb": 4}
     proven = catalog.pack("a100-80gb", request)
-    monkeypatch.setattr("gpuflow.catalog.packing.SEARCH_LIMIT", 0)
+    monkeypatch.setattr("gpuflow.catalog.mig_geometry.SEARCH_LIMIT", 0)
     stopped = catalog.pack("a100-80gb", request)
     assert proven.exact
     assert stopped.at_least <= len(proven.gpus) <= len(stopped.gpus)

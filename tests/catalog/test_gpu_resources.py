@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuflow import catalog
-from gpuflow.catalog.labels import MAX_LABEL
+from gpuflow.catalog.kubernetes_names import MAX_LABEL
 
 PROFILES = [(model.id, profile.name) for model in catalog.models() for profile in model.profiles]
 LABELED = [

@@ -7,8 +7,8 @@ import yaml
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
 from gpuflow.cluster import Cluster, Manifest
+from gpuflow.core.errors import Finding, Where
 from gpuflow.demands import demand_of
-from gpuflow.errors import Finding, Where
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.assumed import ASSUMED

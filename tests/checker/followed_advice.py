@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from gpuflow.checker.report import Report
-from gpuflow.errors import Finding
+from gpuflow.core.errors import Finding
 
 PARALLEL = re.compile(r"^always admitted with parallel: (\d+)$", re.MULTILINE)
 FEWER = re.compile(r"\bask for (\d+) in each pod$", re.MULTILINE)

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuflow.kubernetes.admission import admit, broken_claim_bounds, read_limit_range
-from gpuflow.kubernetes.admission.clauses import sentences
+from gpuflow.kubernetes.admission.field_errors import sentences
 from tests.checker.admission_cases import Resources, container, limit_range, pod
 
 GPU = "nvidia.com/gpu"

@@ -22,6 +22,6 @@ def test_the_guide_shows_each_verdict_that_its_headings_promise(verdict: str, co
 
 
 def test_every_code_that_the_guide_explains_exists() -> None:
-    from gpuflow.codes import CODES
+    from gpuflow.core.codes import CODES
 
     assert set(re.findall(r"GF\d{3}", GUIDE.read_text(encoding="utf-8"))) <= set(CODES)

@@ -16,6 +16,7 @@ from gpuflow.checker.report import LimitLine, Report
 from gpuflow.checker.rules.deadlocks import Part, may_block
 from gpuflow.checker.run import check
 from gpuflow.cluster import read_cluster
+from gpuflow.core.errors import Finding, Where
 from gpuflow.demands import (
     ClaimDemand,
     Deadline,
@@ -26,7 +27,6 @@ from gpuflow.demands import (
     StepDemand,
     graph_of,
 )
-from gpuflow.errors import Finding, Where
 from gpuflow.graph import Dag, Leaf
 from gpuflow.quantity import Quantity
 from tests.assumed import ASSUMED

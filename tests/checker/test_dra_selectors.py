@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuflow.checker.dra.cel import CelError, Unsupported, View, compiled
-from gpuflow.checker.dra.cel.semver import normalized, parse
-from gpuflow.checker.dra.extended import extended_claim
+from gpuflow.checker.dra.cel.values import parse_semver, parse_short_semver
+from gpuflow.checker.dra.inventory import extended_claim
 from gpuflow.checker.dra.objects import DeviceClass
 from gpuflow.kubernetes.admission.pod import read_pod
 from gpuflow.quantity import Quantity
@@ -14,7 +14,7 @@ from gpuflow.quantity import Quantity
 DEVICE = View(
     "gpu.example.com",
     False,
-    {"gpu.example.com": {"model": "a100", "index": 3, "fast": True, "firmware": parse("1.10.0")}},
+    {"gpu.example.com": {"model": "a100", "index": 3, "fast": True, "firmware": parse_semver("1.10.0")}},
     {"gpu.example.com": {"memory": Quantity("80Gi")}},
 )
 ATTRIBUTES = 'device.attributes["gpu.example.com"]'
@@ -86,11 +86,11 @@ def test_other_text_is_not_judged(expression: str) -> None:
 
 def test_versions_are_ordered_as_semver_says() -> None:
     texts = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0", "1.0.1"]
-    assert sorted(texts, key=parse) == texts
-    assert parse("1.0.0+a") == parse("1.0.0+b") and normalized("v01.2") == parse("1.2.0")
+    assert sorted(texts, key=parse_semver) == texts
+    assert parse_semver("1.0.0+a") == parse_semver("1.0.0+b") and parse_short_semver("v01.2") == parse_semver("1.2.0")
     for text in ("1.0", "01.0.0", "1.0.0-", "1.0.0-01", "v1.0.0"):
         with pytest.raises(ValueError, match="version"):
-            parse(text)
+            parse_semver(text)
 
 
 def test_init_containers_use_the_devices_of_those_that_run_after_them() -> None:

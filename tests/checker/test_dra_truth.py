@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gpuflow.checker.dra.allocated import AllocatedState, read_allocated
 from gpuflow.checker.dra.allocator import AllocationError, Allocator
 from gpuflow.checker.dra.objects import Claim, DeviceId, Slice, read_claim, read_device_class
+from gpuflow.checker.dra.pools import AllocatedState, read_allocated
 from tests.checker.dra_scenes import (
     GPU,
     PARTITION,

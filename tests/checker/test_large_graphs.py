@@ -23,7 +23,7 @@ STEPS = 60
 def in_a_hurry() -> Iterator[None]:
     """Every flow ends after its first, simple part, as in a graph that is far too large."""
     _flows.cache_clear()
-    with patch("gpuflow.graph.work.FLOW", 0), patch("gpuflow.graph.work.QUESTION", 0):
+    with patch("gpuflow.graph.antichain.FLOW", 0), patch("gpuflow.graph.antichain.QUESTION", 0):
         yield
 
 

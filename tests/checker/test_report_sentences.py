@@ -6,12 +6,12 @@ import json
 
 import pytest
 
+from gpuflow.checker.fit import fit
 from gpuflow.checker.report import Report
 from gpuflow.cluster import Cluster
-from gpuflow.errors import Finding, Where
-from gpuflow.fit import fit
-from gpuflow.report.machine import github, sarif
-from gpuflow.report.markdown import comparison, markdown
+from gpuflow.core.errors import Finding, Where
+from gpuflow.report.ci_formats import github, sarif
+from gpuflow.report.text import comparison, markdown
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.assumed import ASSUMED

@@ -8,8 +8,8 @@ from typing import Any
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
 from gpuflow.cluster import Cluster, Manifest, read_cluster
+from gpuflow.core.errors import Where
 from gpuflow.demands import demand_of
-from gpuflow.errors import Where
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from tests.assumed import ASSUMED

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from tests.checker.kueue.scenes import API, cluster_queue, cohort, flavor, holder, local_queue, pod_set, workload
 from tests.checker.whole_scenes import A100, Body, checked, codes, line, node, queues, quota, text_of

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gpuflow.checker.kueue import Kueue
 from gpuflow.checker.run import check
 from gpuflow.cluster import Cluster
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.assumed import ASSUMED

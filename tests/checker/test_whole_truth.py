@@ -14,8 +14,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from gpuflow.checker.contention.concurrency import Concurrency
-from gpuflow.checker.contention.peak_load import bounded_moment
+from gpuflow.checker.contention.concurrency import Concurrency, bounded_moment
 from gpuflow.checker.kueue import Kueue
 from gpuflow.demands import demand_of
 from gpuflow.site import Site

@@ -8,10 +8,10 @@ from typing import Any
 from gpuflow.checker.report import LimitLine, Report
 from gpuflow.checker.run import check
 from gpuflow.cluster import Cluster, Manifest
+from gpuflow.cluster.fields import SHAPES, keep_checked_fields
 from gpuflow.cluster.tenants import without_tenants
-from gpuflow.cluster.tidy import SHAPES, tidied
+from gpuflow.core.errors import Where
 from gpuflow.demands import Demand, demand_of
-from gpuflow.errors import Where
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.assumed import ASSUMED
@@ -55,7 +55,9 @@ def assert_a_snapshot_says_the_same(report: Report, demand: Demand, cluster: Clu
 
 def as_listed(item: Manifest) -> Manifest:
     """The object as a live cluster is read."""
-    return replace(item, body=tidied(item.kind, item.body)) if item.is_known and item.kind in SHAPES else item
+    return (
+        replace(item, body=keep_checked_fields(item.kind, item.body)) if item.is_known and item.kind in SHAPES else item
+    )
 
 
 def node(name: str, gpu: int = 0, *, cpu: str = "64", memory: str = "512Gi", pods: int = 110, **more: Any) -> Body:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.loading import load
 from tests.assumed import RECORD
 from tests.cli.commands import DEMO, NIGHTLY, Answer, Gpuflow

@@ -10,8 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
-from gpuflow import load, loads, yaml_tree
-from gpuflow.codes import CODES
+from gpuflow import load, loads
+from gpuflow.core import yaml_tree
+from gpuflow.core.codes import CODES
 from gpuflow.quantity import Quantity
 from gpuflow.site import presets
 from tests.cli.commands import DEMO, EXAMPLES, FINETUNE, NIGHTLY, Gpuflow
@@ -111,7 +112,7 @@ def test_show_draws_a_diamond_with_lines_that_meet(gpuflow: Gpuflow, tmp_path: P
 
 @pytest.mark.parametrize("name", ["nightly", "finetune"])
 def test_mermaid_and_dot_hold_every_step_and_every_edge(name: str, gpuflow: Gpuflow) -> None:
-    from gpuflow.spec.flow import upstream
+    from gpuflow.spec.references import upstream
 
     pipeline = load(EXAMPLES / f"{name}.yaml")
     edges = sum(map(len, upstream(pipeline).values()))

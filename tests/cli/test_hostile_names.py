@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gpuflow.printable import HIDDEN, escaped
+from gpuflow.core.printable import HIDDEN, escaped
 from tests.cli.commands import DEMO, Answer, Gpuflow
 from tests.conftest import ROOT
 

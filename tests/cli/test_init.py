@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.cli import init
-from gpuflow.cli.init import FOLDERS
-from gpuflow.cli.origin import Origin, _sound, origin
+from gpuflow.cli.init import FOLDERS, Origin, _sound, origin
 from gpuflow.targets import TARGETS
 from tests.cli.commands import Gpuflow
 from tests.conftest import ROOT

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuflow.cli.commands import COMMANDS, load, parser_for
-from gpuflow.version import __version__
+from gpuflow.core.version import __version__
 from tests.cli.commands import NIGHTLY, Gpuflow
 
 PYTHON = [sys.executable, "-m", "gpuflow.cli.main"]

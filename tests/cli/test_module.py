@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from gpuflow.version import __version__
+from gpuflow.core.version import __version__
 
 
 def test_the_module_is_the_command() -> None:

@@ -11,12 +11,11 @@ import pytest
 import yaml
 
 import gpuflow as library
-from gpuflow.codes import CODES
-from gpuflow.errors import GpuflowError
-from gpuflow.spec.canonical import to_yaml
+from gpuflow.core.codes import CODES
+from gpuflow.core.errors import GpuflowError
+from gpuflow.spec.canonical import digest, to_yaml
 from gpuflow.spec.loading import loads
-from gpuflow.spec.meaning import digest
-from gpuflow.spec.silence import is_always_error
+from gpuflow.spec.problems import is_always_error
 from tests.cli.commands import DEMO, EXAMPLES, NIGHTLY, Gpuflow
 from tests.conftest import ROOT
 

@@ -13,8 +13,8 @@ import pytest
 import gpuflow
 from gpuflow.cluster import live
 from gpuflow.cluster.api_server import Answer as Served
-from gpuflow.emit import emit_all
-from gpuflow.errors import GpuflowError
+from gpuflow.core.emit import emit_all
+from gpuflow.core.errors import GpuflowError
 from tests.cli.commands import Gpuflow
 
 GPU = "requests.nvidia.com/gpu"

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuflow.kubernetes.expansion import expanded
-from gpuflow.pod.gang_account import gang_account
-from gpuflow.pod.launcher import launcher_for
+from gpuflow.pod.launcher import gang_account, launcher_for
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 
@@ -78,7 +77,7 @@ class Launched:
         (self.folder / "last-words").touch()
         with (self.folder / "log").open("w") as file:
             self.process = subprocess.Popen(
-                [*self.cluster.enter, sys.executable, "-m", "gpuflow.runtime.main", *given, *more, *words],
+                [*self.cluster.enter, sys.executable, "-m", "gpuflow.runtime.supervise.main", *given, *more, *words],
                 env=environ, stdout=file, stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.runtime.gang_kinds import JOBSET, GangKind
+from gpuflow.runtime.gangs.kinds import JOBSET, GangKind
 
 from .kube import Kube
 from .waiting import until

@@ -38,7 +38,7 @@ SHELL_COMMANDS = (
     "dd",
 )
 GPUFLOW = Path(__file__).resolve().parents[2] / "gpuflow"
-RUNNER = "#!/usr/local/bin/python3\nimport sys\nfrom gpuflow.runtime.main import main\nsys.exit(main())\n"
+RUNNER = "#!/usr/local/bin/python3\nimport sys\nfrom gpuflow.runtime.supervise.main import main\nsys.exit(main())\n"
 PATH = "/usr/local/bin:/usr/bin:/bin"
 # Folders of a Python library that no test step imports.
 LEFT_OUT = {

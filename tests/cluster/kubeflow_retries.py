@@ -24,8 +24,8 @@ import yaml
 
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
+from gpuflow.targets.target import Request, compile_with
 
 from . import kubeflow
 from .cluster import Cluster

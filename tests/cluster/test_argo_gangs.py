@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuflow.runtime.gang_kinds import WORDS
+from gpuflow.runtime.gangs.kinds import WORDS
 
 from .. import gang_words
 from .cluster import Cluster

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime.gang_kinds import WORDS
+from gpuflow.runtime.gangs.kinds import WORDS
 
 from . import gang_faults
 from .cluster import Cluster

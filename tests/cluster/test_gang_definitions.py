@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from gpuflow.pod.gang_kinds import SPELLINGS
-from gpuflow.runtime.gang_kinds import WORDS
-from gpuflow.runtime.gang_object import Gang, Names
-from gpuflow.runtime.later_attempts import Before, Changes
+from gpuflow.runtime.gangs.attempt_object import Gang, Names
+from gpuflow.runtime.gangs.kinds import WORDS
+from gpuflow.runtime.gangs.later_attempts import Before, Changes
 from gpuflow.spec.loading import loads
 
 from ..engines.build import BuildError

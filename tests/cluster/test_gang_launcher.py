@@ -104,7 +104,15 @@ class Launch:
             "GPUFLOW_POD_NAME": pod,
         }
         given = ["--pipeline", "p", "--step", step, "--run-id", "r", "--settle", "8s", "--grace", "5s"]
-        command = [sys.executable, "-m", "gpuflow.runtime.main", "gang", "--manifest", json.dumps(manifest), *given]
+        command = [
+            sys.executable,
+            "-m",
+            "gpuflow.runtime.supervise.main",
+            "gang",
+            "--manifest",
+            json.dumps(manifest),
+            *given,
+        ]
         log = self.folder / f"log-{len(self.processes)}"
         with log.open("w") as file:
             process = subprocess.Popen(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime.gang_object import Gang, Names
-from gpuflow.runtime.later_attempts import Before
+from gpuflow.runtime.gangs.attempt_object import Gang, Names
+from gpuflow.runtime.gangs.later_attempts import Before
 from gpuflow.site import load_site
 from gpuflow.site.model import Gangs, TopologySpelling
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow import yaml_tree
-from gpuflow.cluster import files
-from gpuflow.errors import GpuflowError
+from gpuflow.cluster import manifests
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError
 from tests.assumed import RECORD
 from tests.cluster_model.conftest import Check
 from tests.cluster_model.scenes import (
@@ -340,9 +340,9 @@ def test_a_file_and_a_folder_without_permission_are_named(open_folder: Path) -> 
     if before == 0:
         os.seteuid(65534)
     try:
-        _, findings = files.files_in(open_folder)
+        _, findings = manifests.files_in(open_folder)
         with pytest.raises(GpuflowError) as refused:
-            files.documents(closed)
+            manifests.documents(closed)
     finally:
         os.seteuid(before)
     assert [(finding.code, finding.where.file) for finding in findings] == [("GF100", str(shut))]
@@ -370,7 +370,7 @@ def test_json_is_read_far_beyond_the_limit_of_yaml_and_not_without_end(
     check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(yaml_tree, "MAX_BYTES", 1000)
-    monkeypatch.setattr(files, "QUICK_JSON", 1000)
+    monkeypatch.setattr(manifests, "QUICK_JSON", 1000)
     hard = {"requests.nvidia.com/gpu": "1"}
     quota = {
         "apiVersion": "v1",
@@ -382,7 +382,7 @@ def test_json_is_read_far_beyond_the_limit_of_yaml_and_not_without_end(
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [quota]}))
     assert check(file).data["verdict"] == "never"
-    monkeypatch.setattr(files, "MOST_JSON", 1500)
+    monkeypatch.setattr(manifests, "MOST_JSON", 1500)
     answer = check(file)
     assert (answer.code, "GF102" in answer.err) == (2, True)
 
@@ -400,7 +400,7 @@ LARGE_JSON = {
 def test_a_large_json_file_is_held_to_the_same_rules(
     name: str, check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "QUICK_JSON", 1)
+    monkeypatch.setattr(manifests, "QUICK_JSON", 1)
     text, code = LARGE_JSON[name]
     file = tmp_path / "cluster.json"
     file.write_text(text)

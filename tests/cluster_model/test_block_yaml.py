@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuflow import yaml_tree
-from gpuflow.cluster import block_yaml, files, read_cluster
-from gpuflow.errors import GpuflowError
+from gpuflow.cluster import block_yaml, manifests, read_cluster
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError
 
 PODS = """apiVersion: v1
 items:
@@ -130,7 +130,7 @@ def test_text_changed_at_random_is_read_the_same_or_left_alone(data: st.DataObje
 @pytest.mark.parametrize("size", [1, 10**9])
 def test_a_large_file_gives_the_same_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     (tmp_path / "pods.yaml").write_text(BLOCK)
-    monkeypatch.setattr(files, "QUICK_YAML", size)
+    monkeypatch.setattr(manifests, "QUICK_YAML", size)
     cluster = read_cluster(str(tmp_path))
     assert [(each.name, each.where.line) for each in cluster.objects] == [("a", 3), ("b", 30)]
 

@@ -19,7 +19,7 @@ from gpuflow.cluster import api_server
 from gpuflow.cluster.api_server import Reader
 from gpuflow.cluster.live import read_live
 from gpuflow.cluster.model import Cluster
-from gpuflow.errors import EnvironmentFailure
+from gpuflow.core.errors import EnvironmentFailure
 
 from .faulty_server import TOKEN, Said, Server, certificate, healthy, kubeconfig, listed, refused, serving
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuflow import yaml_tree
 from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import read_cluster
-from gpuflow.cluster.fields import ELSEWHEN, FIELDS, strays
+from gpuflow.cluster.fields import FIELDS, OTHER_VERSIONS, unknown_fields
 from gpuflow.cluster.kinds import HARMLESS_BY_GROUP, MODELED
-from gpuflow.cluster.places import parts_of
-from gpuflow.resources import BadField
+from gpuflow.cluster.model import parts_of
+from gpuflow.core import yaml_tree
+from gpuflow.kubernetes.resources import BadField
 from tests.cluster_model.conftest import Check
 from tests.cluster_model.scenes import CLUSTER_QUEUE, NAMESPACE, NODE, QUEUED, QUEUES, QUOTA, written
 
@@ -43,7 +43,7 @@ def test_every_example_of_kueue_loads_and_every_object_of_it_is_there(path: Path
     validate(cluster)
     documents = [document for document in yaml.safe_load_all(path.read_text()) if document]
     assert [item.kind for item in cluster.objects] == [document["kind"] for document in documents]
-    assert [stray for item in cluster.objects for stray in strays(item.kind, item.body)] == []
+    assert [stray for item in cluster.objects for stray in unknown_fields(item.kind, item.body)] == []
     known = {kind for table in (MODELED, HARMLESS_BY_GROUP) for kinds in table.values() for kind in kinds.split()}
     assert set(cluster.kinds()) <= known | NAMED_ONLY
 
@@ -74,7 +74,7 @@ def test_the_fields_that_are_known_are_those_of_kueues_own_definitions() -> None
                 continue
             seen.add(kind)
             spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-            foreign = set(ELSEWHEN.get((kind, version["name"]), "").split())
+            foreign = set(OTHER_VERSIONS.get((kind, version["name"]), "").split())
             ours = set(FIELDS[kind]["spec"].split()) - foreign
             retired = {"parent"} if kind == "Cohort" else set()  # v1alpha1
             assert ours - retired == set(spec), (kind, version["name"])

@@ -13,11 +13,11 @@ from gpuflow.cli import snapshot
 from gpuflow.cli.main import main
 from gpuflow.cluster import live, read_cluster
 from gpuflow.cluster.api_server import Answer, Reader
+from gpuflow.cluster.fields import keep_checked_fields
+from gpuflow.cluster.kinds import KUEUE_SETTINGS, SOURCES, rbac
 from gpuflow.cluster.live import read_live
 from gpuflow.cluster.model import Cluster
-from gpuflow.cluster.sources import KUEUE_SETTINGS, SOURCES, rbac
-from gpuflow.cluster.tidy import tidied
-from gpuflow.errors import EnvironmentFailure
+from gpuflow.core.errors import EnvironmentFailure
 
 SECRET = "s3cr3t"
 
@@ -206,13 +206,13 @@ WITH_SECRETS: dict[str, dict[str, Any]] = {
 def test_nothing_that_may_be_a_secret_is_kept(kind: str) -> None:
     body = WITH_SECRETS[kind]
     assert SECRET in str(body)
-    assert SECRET not in str(tidied(kind, body))
+    assert SECRET not in str(keep_checked_fields(kind, body))
 
 
 def test_what_a_check_reads_of_a_pod_is_kept() -> None:
     states = [{"name": "main", "resources": {"requests": {"cpu": "2"}}, "image": "i", "imageID": "sha256:0"}]
     body = {**WITH_SECRETS["Pod"], "status": {"phase": "Running", "containerStatuses": states, "podIP": "10.0.0.1"}}
-    tidy = tidied("Pod", body)
+    tidy = keep_checked_fields("Pod", body)
     assert tidy["spec"]["nodeName"] == "n"
     assert [each["resources"] for each in tidy["spec"]["containers"]] == [{"requests": {"cpu": "1"}}]
     assert tidy["spec"]["initContainers"][0]["restartPolicy"] == "Always"

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
 from gpuflow.cluster import read_cluster
-from gpuflow.codes import CODES
+from gpuflow.core.codes import CODES
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.cluster_model.scenes import CLUSTER_QUEUE, LIMITS, NODE, PIPELINE, POD, QUEUED, QUEUES, QUOTA

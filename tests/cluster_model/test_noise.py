@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.cluster.sources import SOURCES
+from gpuflow.cluster.kinds import SOURCES
 from tests.cluster_model.conftest import Check
 from tests.cluster_model.scenes import LIMITS, NAMESPACE, NODE, PIPELINE, POD, QUEUED, QUEUES, QUOTA, written
 

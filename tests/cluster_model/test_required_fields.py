@@ -13,9 +13,9 @@ import yaml
 from gpuflow.checker.run import check as judge
 from gpuflow.cluster import read_cluster
 from gpuflow.cluster.kinds import NATIVE
-from gpuflow.codes import CODES
+from gpuflow.core.codes import CODES
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 

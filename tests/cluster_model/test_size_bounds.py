@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuflow import yaml_tree
-from gpuflow.cluster import files, manifests
-from gpuflow.errors import GpuflowError
+from gpuflow.cluster import manifests
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError
 
 
 def pods(count: int) -> list[dict[str, Any]]:
@@ -50,16 +50,16 @@ def test_a_value_less_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("value", ["1", "{}", "[]", '{"a":"b"}'])
 def test_json_is_refused_by_what_its_values_take(value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST_JSON_MEMORY", 32 * 1024 * 1024)
+    monkeypatch.setattr(manifests, "MOST_JSON_MEMORY", 32 * 1024 * 1024)
     path = tmp_path / "cluster.json"
     path.write_text(f'{{"kind": "List", "items": [{",".join([value] * 600_000)}]}}', encoding="utf-8")
-    assert path.stat().st_size > files.QUICK_JSON
+    assert path.stat().st_size > manifests.QUICK_JSON
     assert codes(path) == ["GF102"]
 
 
 def test_a_text_takes_what_it_weighs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large files with few values are read: the bound is on what values take, not on bytes alone."""
-    monkeypatch.setattr(files, "MOST_JSON_MEMORY", 32 * 1024 * 1024)
+    monkeypatch.setattr(manifests, "MOST_JSON_MEMORY", 32 * 1024 * 1024)
     held = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "x" * 8 * 1024 * 1024}}
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps(held), encoding="utf-8")

@@ -17,9 +17,9 @@ from gpuflow.checker.run import check
 from gpuflow.cli import snapshot
 from gpuflow.cli.main import main
 from gpuflow.cluster import Cluster, read_cluster
+from gpuflow.cluster.fields import SHAPES, keep_checked_fields
+from gpuflow.cluster.kinds import SOURCES
 from gpuflow.cluster.live import read_live
-from gpuflow.cluster.sources import SOURCES
-from gpuflow.cluster.tidy import SHAPES, tidied
 from gpuflow.demands import demand_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
@@ -355,7 +355,7 @@ def test_every_kind_that_is_listed_has_its_fields_named() -> None:
 def test_a_field_that_is_not_named_is_gone_at_every_depth(kind: str) -> None:
     body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "n"}, **_filled(SHAPES[kind])}
     assert "unnamed" in str(body)
-    assert MARK not in str(tidied(kind, body))
+    assert MARK not in str(keep_checked_fields(kind, body))
 
 
 def _filled(shape: Any) -> Any:
@@ -369,7 +369,7 @@ def _filled(shape: Any) -> Any:
 
 def test_a_field_of_a_quota_that_nobody_knows_yet_is_kept_by_name() -> None:
     body = {"metadata": {"name": "cq"}, "spec": {"resourceGroups": [], "newRule": {"secret": MARK}}}
-    assert tidied("ClusterQueue", body)["spec"] == {"resourceGroups": [], "newRule": None}
+    assert keep_checked_fields("ClusterQueue", body)["spec"] == {"resourceGroups": [], "newRule": None}
 
 
 APART = """apiVersion: gpuflow/v1

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuflow import yaml_tree
-from gpuflow.errors import GpuflowError
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError
 from tests.differential.kinds import Kind
 from tests.differential.oracle import Answer, Case, Oracle
 from tests.differential.shrinking import shrink

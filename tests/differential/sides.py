@@ -17,15 +17,15 @@ import gpuflow
 from gpuflow.checker.dra.inventory import Inventory
 from gpuflow.checker.dra.plan import DevicePlan
 from gpuflow.checker.nodes.capacity import read_node_pools
-from gpuflow.checker.nodes.fit import fit, read_pending
+from gpuflow.checker.nodes.filters import fit, read_pending
 from gpuflow.checker.nodes.storage import read_storage
-from gpuflow.checker.pipeline.mixed_gangs import gang_workload
+from gpuflow.checker.pipeline.placement import gang_workload
 from gpuflow.checker.pipeline.pod_groups import pod_groups
 from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.cluster import Cluster, Manifest, cluster_of
+from gpuflow.core.errors import Where
 from gpuflow.demands.pod_sets import one_pod_each
-from gpuflow.errors import Where
 from gpuflow.kubernetes.strategic_merge import BadPatch, merged
 from gpuflow.quantity import Quantity
 from tests.differential import pipelines, workloads
@@ -189,7 +189,7 @@ def nodefit_theirs(answer: Answer) -> Answer:
 
 
 def devices_ours(case: Case) -> Answer:
-    allocate = _ours("allocate_devices", "gpuflow.checker.dra.answer")
+    allocate = _ours("allocate_devices", "gpuflow.checker.dra.allocator")
     nodes = allocate(
         case["claims"], case["nodes"], slices=case["slices"], classes=case["classes"], others=case["others"]
     )
@@ -362,8 +362,8 @@ def compiled(case: Case) -> Case:
             f"compiling for Argo needs the package {missing.name}: use the environment of the argo extra"
         ) from None
     from gpuflow import Site, loads
-    from gpuflow.targets.argo.options import ArgoOptions
-    from gpuflow.targets.frame import Request
+    from gpuflow.targets.argo.facts import ArgoOptions
+    from gpuflow.targets.target import Request
 
     pipeline = loads(json.dumps(case["pipeline"], ensure_ascii=False), "pipeline.yaml")
     request = Request(pipeline, Site.load("nvidia"), "ns", "pipeline.yaml", (), ArgoOptions("Workflow"))

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuflow import yaml_tree
-from gpuflow.errors import GpuflowError
-from gpuflow.importing.normalizing import normalized
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError
+from gpuflow.importing.normalize import normalize
 from tests.differential.conftest import Ask
 from tests.differential.oracle import Oracle
 from tests.importing.test_normalize import corpus_files, trees
@@ -52,6 +52,6 @@ def _is_read(text: str) -> bool:
 
 def _compare(reader: Oracle, texts: list[str]) -> None:
     before = list(reader.ask(texts))
-    after = list(reader.ask([normalized(text, "x") for text in texts]))
+    after = list(reader.ask([normalize(text, "x") for text in texts]))
     for text, one, other in zip(texts, before, after, strict=True):
         assert one.get("refused") or one == other, text

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
 from gpuflow.kubernetes.yaml_scalars import is_read_otherwise, parse_manifests, plain
 from tests.differential.conftest import Ask
 from tests.differential.oracle import Oracle

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from gpuflow.version import __version__
+from gpuflow.core.version import __version__
 from tests.cli.conftest import gpuflow
 from tests.conftest import ROOT
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuflow.version import __version__
+from gpuflow.core.version import __version__
 from tests.conftest import ROOT
 from tests.gitops.action import ACTION, INSTALLING, Ended, commands, run
 from tests.gitops.comments import comments

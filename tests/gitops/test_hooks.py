@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from gpuflow.cli.main import main
-from gpuflow.version import __version__
+from gpuflow.core.version import __version__
 from tests.conftest import ROOT
 from tests.gitops.conftest import TAKEN, git, no_index, plant
 from tests.gitops.test_action import FOREIGN

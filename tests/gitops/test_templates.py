@@ -13,7 +13,7 @@ import yaml
 
 from gpuflow.spec.loading import load
 from gpuflow.targets.argo import target
-from gpuflow.targets.losses import construct_losses
+from gpuflow.targets.capabilities import construct_losses
 from tests.cli.commands import EXAMPLES, Gpuflow
 from tests.conftest import ROOT
 

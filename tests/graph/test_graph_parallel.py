@@ -46,7 +46,7 @@ def test_the_proposed_cap_is_safe_for_nested_pipelines_with_caps_of_their_own(tr
 @given(flat_dags(parallel=st.none()), st.integers(0, 25), st.integers(0, 60))
 def test_a_cap_is_safe_when_there_is_no_work_left_to_find_a_larger_one(dag, budget, work):
     _flows.cache_clear()
-    with patch("gpuflow.graph.work.FLOW", work), patch("gpuflow.graph.work.QUESTION", work):
+    with patch("gpuflow.graph.antichain.FLOW", work), patch("gpuflow.graph.antichain.QUESTION", work):
         cap = safe_parallel(dag, "gpu", budget)
     heaviest = max((leaf.weights["gpu"] for leaf in dag.nodes.values()), default=0)
     assert (cap is None) == (heaviest > budget)

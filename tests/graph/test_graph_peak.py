@@ -64,7 +64,7 @@ def test_small_pipelines_under_caps_are_decided_exactly(tree):
 @MANY
 @given(trees())
 def test_where_no_table_is_made_the_bound_still_holds_and_what_is_reached_can_live(tree):
-    with patch("gpuflow.graph.knapsack.WORK", 0):
+    with patch("gpuflow.graph.parallelism_cap.TABLE_WORK", 0):
         found = peak(tree, "gpu")
     expanded = expand(tree, "gpu")
     assert found.reached <= maximum(expanded) <= found.value
@@ -75,7 +75,7 @@ def test_where_no_table_is_made_the_bound_still_holds_and_what_is_reached_can_li
 def hurried(tree: Tree, flow: int, question: int) -> Peak:
     """The peak when little work is allowed, and nothing is known from before."""
     _flows.cache_clear()
-    with patch("gpuflow.graph.work.FLOW", flow), patch("gpuflow.graph.work.QUESTION", question):
+    with patch("gpuflow.graph.antichain.FLOW", flow), patch("gpuflow.graph.antichain.QUESTION", question):
         return peak(tree, "gpu")
 
 
@@ -119,7 +119,7 @@ def test_a_graph_of_three_thousand_random_edges_is_within_the_work_that_one_flow
 
 def test_a_gap_under_caps_is_told_with_both_numbers():
     steps = {"gang": gpu("gang", 4, pods=4), "a": gpu("a", 3), "b": gpu("b", 3)}
-    with patch("gpuflow.graph.knapsack.WORK", 0):
+    with patch("gpuflow.graph.parallelism_cap.TABLE_WORK", 0):
         found = peak(Dag(steps, parallel=4), "gpu")
     assert (found.value, found.bound, found.reached, found.witness) == (8, "at-most", 6, ("a", "b"))
     assert found.because == "under the parallel caps 6 can be reached and more than 8 cannot"

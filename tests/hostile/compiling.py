@@ -13,19 +13,19 @@ from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
-from gpuflow import yaml_tree
 from gpuflow.cli.main import main
 from gpuflow.cli.output import shown_source
-from gpuflow.errors import GpuflowError
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.site.loading import _site, merged
+from gpuflow.site.model import _site, merged
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
-from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.frame import Batch, Request, compile_with
-from gpuflow.targets.kubeflow.options import KubeflowOptions
+from gpuflow.targets.airflow.facts import AirflowOptions
+from gpuflow.targets.argo.facts import ArgoOptions
+from gpuflow.targets.kubeflow.facts import KubeflowOptions
+from gpuflow.targets.target import Batch, Request, compile_with
 from tests.hostile import documents
 from tests.hostile.documents import FILE, Place
 
@@ -127,7 +127,7 @@ def site_of(document: Mapping[str, Any]) -> Site:
 
 @cache
 def _base_tree() -> Any:
-    from gpuflow.site.loading import _PRESETS, _tree
+    from gpuflow.site.model import _PRESETS, _tree
 
     return _tree(_PRESETS / "nvidia.yaml", ())
 
@@ -182,8 +182,8 @@ class Case:
 
 def _alone(pipeline: Pipeline, site: Site) -> str:
     """Every step as a template for somebody's own workflow."""
-    from gpuflow.emit import emit
-    from gpuflow.targets.argo.alone import template_alone
+    from gpuflow.core.emit import emit
+    from gpuflow.targets.argo.single_step import template_alone
 
     made = [template_alone(pipeline.effective(name), site, "alone") for name in pipeline.steps]
     return emit({"spec": {"templates": made}})

@@ -18,9 +18,9 @@ from xml.etree import ElementTree
 
 import yaml
 
-from gpuflow import printable
-from gpuflow.runtime import manifests
-from gpuflow.targets.argo.spelling import carried, constant
+from gpuflow.core import printable
+from gpuflow.runtime.supervise import kube_client
+from gpuflow.targets.argo.references import constant, percent_encoded_text
 from tests.hostile.compiling import TWINS, Case
 
 HIDDEN_IS_REFUSED = True
@@ -144,7 +144,7 @@ class Words:
         yield json.dumps(self.text)[1:-1]
         yield written.replace("\\", "\\\\").replace("'", "\\'")  # JSON as a text of Argo's expressions
         yield expanded_back(self.text)
-        yield carried(self.text)  # to a sub-pipeline of Argo's
+        yield percent_encoded_text(self.text)  # to a sub-pipeline of Argo's
         yield from (_cel(self.text), _cel_for_driver(self.text))
         yield written.replace("}}", "} }").replace("\\", "\\\\").replace("'", "\\'")
 
@@ -306,7 +306,7 @@ def _object_of(words: list[str]) -> Any:
     """What the launcher creates, as its kubelet hands it the words."""
     (text,) = [expanded(word).partition("=")[2] for word in words if word.startswith(_OBJECT)]
     changes = [expanded(word).removeprefix(_CHANGE) for word in words if word.startswith(_CHANGE)]
-    return manifests.from_text(text, "--manifest", changes)
+    return kube_client.manifest_from_text(text, "--manifest", changes)
 
 
 _USED = f"$({BRACE})"

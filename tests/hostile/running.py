@@ -10,7 +10,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from tests.hostile.argo_itself import ArgoItself
 from tests.hostile.compiling import MODES, TWINS, Case, Mode, Refused, Unchanged
 from tests.hostile.documents import Place, places

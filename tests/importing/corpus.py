@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gpuflow.errors import GpuflowError
-from gpuflow.importing.pipelines import Imported, imported
+from gpuflow.core.errors import GpuflowError
+from gpuflow.importing.pipelines import Imported, import_document
 from gpuflow.readers import Document, Library, foreign_in, read_documents
 from tests.importing.samples import SITE
 
@@ -35,7 +35,7 @@ def answers(root: Path, same_pods: Callable[[Path, Document, Imported], bool]) -
     yield from unread
     for path, document in active:
         beside = Library(tuple(each for each in library.documents if each.file == document.file))
-        result = imported(document, library if document.group != "kfp" else beside, SITE)
+        result = import_document(document, library if document.group != "kfp" else beside, SITE)
         if result.pipeline is None:
             first = result.findings[0]
             reason = f"{first.code} {first.message.rpartition(': ')[2]}"

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from gpuflow.pod.supervision import RUN_ID
-from gpuflow.targets.kubeflow.names import RUN_LABEL
+from gpuflow.targets.kubeflow.references import RUN_LABEL
 from tests.targets.kubeflow.driver_model import driver_pod
 from tests.targets.kubeflow.test_pods import made
 

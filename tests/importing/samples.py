@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuflow import yaml_tree
-from gpuflow.importing.pipelines import Imported, imported
+from gpuflow.core import yaml_tree
+from gpuflow.importing.pipelines import Imported, import_document
 from gpuflow.readers import Library
 from gpuflow.readers.documents import documents_of
 from gpuflow.site import Site
@@ -232,4 +232,4 @@ def import_text(text: str, file: str = "x.yaml") -> Imported:
 def import_trees(trees: list[object], file: str = "x.yaml") -> Imported:
     """The same, of documents that are parsed."""
     documents = documents_of(trees, file)
-    return imported(documents[0], Library(tuple(documents)), SITE)
+    return import_document(documents[0], Library(tuple(documents)), SITE)

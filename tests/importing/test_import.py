@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow import yaml_tree
 from gpuflow.cli.main import main
-from gpuflow.errors import GpuflowError
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.canonical import to_document
 from gpuflow.spec.loading import loads
 from tests.cli.commands import Gpuflow

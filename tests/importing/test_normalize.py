@@ -13,9 +13,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuflow import yaml_tree
-from gpuflow.errors import GpuflowError
-from gpuflow.importing.normalizing import normalized
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError
+from gpuflow.importing.normalize import normalize
 from tests.cli.commands import Answer
 from tests.cli.conftest import gpuflow  # noqa: F401  # a fixture
 
@@ -70,10 +70,10 @@ def plain(tree: Any) -> Any:
 
 
 def assert_equal_in_content(text: str) -> str:
-    written = normalized(text, "x.yaml")
+    written = normalize(text, "x.yaml")
     assert same(plain(yaml_tree.parse_all(written, "y")), plain(yaml_tree.parse_all(text, "x")))
     assert same(read_by_pyyaml(written), read_by_pyyaml(text))
-    assert normalized(written, "y.yaml") == written
+    assert normalize(written, "y.yaml") == written
     return written
 
 
@@ -87,8 +87,8 @@ def test_a_workflow_keeps_every_field_every_spelling_and_its_order() -> None:
 
 
 def test_all_documents_of_a_stream_are_written_empty_ones_too() -> None:
-    assert normalized("a: 1\n---\n---\n- b\n...\n", "x") == "a: 1\n---\nnull\n---\n- b\n"
-    assert normalized("", "x") == ""
+    assert normalize("a: 1\n---\n---\n- b\n...\n", "x") == "a: 1\n---\nnull\n---\n- b\n"
+    assert normalize("", "x") == ""
 
 
 words = st.sampled_from(
@@ -176,11 +176,11 @@ def test_every_file_of_the_corpora_is_equal_in_content(corpora: Path) -> None:
         except GpuflowError as refusal:
             refused.append((path.name, refusal.findings[0].code))
             continue
-        written = normalized(text, str(path))
+        written = normalize(text, str(path))
         assert same(plain(yaml_tree.parse_all(written, "y")), plain(yaml_tree.parse_all(text, "x"))), path
         if len(text) < 100_000:
             assert same(read_by_libyaml(written), read_by_libyaml(text)), path
-        assert normalized(written, "y.yaml") == written, path
+        assert normalize(written, "y.yaml") == written, path
     assert refused == [("k8s-patch-json-workflow.yaml", "GF109")]  # Kubernetes refuses a key that stands twice as well
 
 
@@ -201,7 +201,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 def test_bombs_are_refused_at_once(text: str, code: str) -> None:
     with pytest.raises(GpuflowError) as caught:
-        normalized(text, "x.yaml")
+        normalize(text, "x.yaml")
     assert [finding.code for finding in caught.value.findings] == [code]
 
 
@@ -209,7 +209,7 @@ def test_the_command_prints_writes_and_compares(gpuflow: Run, tmp_path: Path) ->
     file, other = tmp_path / "w.yaml", tmp_path / "n.yaml"
     file.write_text(WORKFLOW)
     printed = gpuflow("normalize", file)
-    assert (printed.code, printed.out) == (0, normalized(WORKFLOW, "x"))
+    assert (printed.code, printed.out) == (0, normalize(WORKFLOW, "x"))
     assert gpuflow("normalize", file, "-o", other).code == 0
     assert other.read_text() == printed.out
     assert gpuflow("normalize", file, "-o", other, "--check") == Answer(0, "", "")

@@ -11,20 +11,19 @@ from typing import Any, get_args
 
 import pytest
 
-from gpuflow.codes import CODES
+from gpuflow.core.codes import CODES
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.kubernetes.expansion import expanded
 from gpuflow.kubernetes.labels import MADE_BY, QUEUED_BY
 from gpuflow.plan import plan_of
 from gpuflow.pod import pod_notes
-from gpuflow.pod.gang_account import airflow_role, gang_account, gang_role
 from gpuflow.pod.gang_kinds import SPELLINGS, refusals_of
-from gpuflow.pod.launcher import launcher_for
-from gpuflow.readers.kubernetes.owner import INTEGRATIONS
-from gpuflow.runtime.gang_kinds import GROUP, KINDS, WORDS, kind_of, word_of
-from gpuflow.runtime.gang_object import Gang, Names
-from gpuflow.runtime.later_attempts import Before, Changes
+from gpuflow.pod.launcher import airflow_role, gang_account, gang_role, launcher_for
+from gpuflow.readers.kubernetes.pods import INTEGRATIONS
+from gpuflow.runtime.gangs.attempt_object import Gang, Names
+from gpuflow.runtime.gangs.kinds import GROUP, KINDS, WORDS, kind_of, word_of
+from gpuflow.runtime.gangs.later_attempts import Before, Changes
 from gpuflow.site import Site
 from gpuflow.site.gangs import GangWord, SchedulerWord
 from gpuflow.spec.loading import loads
@@ -332,7 +331,7 @@ def test_a_jobset_that_volcano_places_is_a_jobset_with_one_podgroup(leads: bool)
     text = f"gang: {{workers: 4, leader: {'{command: [lead]}' if leads else 'null'}}}\ntimeout: 1h\n"
     made = manifest(text + "queue: research\npriority: {pod: training}", "jobset+volcano")
     plain = manifest(text + "priority: {pod: training}", "jobset")
-    # Without resources: see gpuflow/pod/gang_podgroup.py.
+    # Without resources: see gpuflow/pod/gang_kinds.py.
     assert made.pop("podGroup") == {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.plan import plan_of
 from gpuflow.pod import pod_for
@@ -17,7 +17,7 @@ from gpuflow.pod.gang import gang_object
 from gpuflow.pod.later_attempts import Before, changes_of
 from gpuflow.pod.notes import pod_notes
 from gpuflow.pod.placement import devices_of_step
-from gpuflow.runtime.gang_object import Gang, Names
+from gpuflow.runtime.gangs.attempt_object import Gang, Names
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.pod import pod_for
 from gpuflow.pod.build import leader_pod
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.site import Site
-from gpuflow.site.loading import load_site
+from gpuflow.site.model import load_site
 from gpuflow.spec.loading import loads
 
 NETWORK = """

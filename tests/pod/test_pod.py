@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gpuflow import GpuflowError, Pipeline, Site, load
-from gpuflow.emit import emit
+from gpuflow.core.emit import emit
 from gpuflow.kubernetes.admission import admit
 from gpuflow.plan import plan_of
 from gpuflow.pod import pod_for, pod_notes

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuflow import GpuflowError, Pipeline, Site
-from gpuflow.emit import emit
+from gpuflow.core.emit import emit
 from gpuflow.pod import pod_for
 from gpuflow.site import presets
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.plan import plan_of
 from gpuflow.pod import pod_for, pod_notes
 from gpuflow.site import Site

@@ -20,14 +20,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
 from gpuflow.demands import Bound, Demand, demand_of
 from gpuflow.readers import Options, Passive, documents_of, foreign_in
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.target import Request, compile_with
 from tests.conftest import ROOT
 from tests.targets.every_construct import HEAD, SITE
 from tests.targets.every_construct import PIPELINES as CONSTRUCTS

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-from gpuflow.runtime import evidence
+from gpuflow.runtime.supervise import evidence
 
 from ..cluster.borrowing import borrowed
 from . import results

@@ -6,14 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuflow.runtime.outcomes import (
-    FINAL,
-    INTERRUPTED,
-    NEVER_STARTED,
-    OUT_OF_MEMORY,
-    RETRYABLE,
-    SUCCEEDED,
-)
+from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, NEVER_STARTED, OUT_OF_MEMORY, RETRYABLE, SUCCEEDED
 
 from ..cluster.nodes import FENCE
 from .contract import Case, Engine

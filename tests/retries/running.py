@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
-from gpuflow.runtime import evidence
+from gpuflow.runtime.supervise import evidence
 
 from .contract import (
     FAILED,

@@ -38,7 +38,7 @@ def main():
     elif kind != "deaf":
         signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
     if kind == "listens":
-        from gpuflow.runtime.attempt_folder import AttemptFolder
+        from gpuflow.runtime.base.attempt_folder import AttemptFolder
 
         AttemptFolder(os.path.dirname(os.environ["GPUFLOW_STOP"])).listen()
     for child in me.get("children", ()):

@@ -24,7 +24,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gpuflow.runtime.store import open_store
+from gpuflow.runtime.stores.store import open_store
 from tests.runtime.killing import end_session
 from tests.runtime.servers import BUCKET, s3_server
 
@@ -150,7 +150,7 @@ class Round:
         if at_step:
             environ["KILL_AT"] = str(self.chance.randint(1, 110))
         before = len(self.log.read_text().splitlines()) if self.log.exists() else 0
-        module = "tests.runtime.killed_at" if at_step else "gpuflow.runtime.main"
+        module = "tests.runtime.killed_at" if at_step else "gpuflow.runtime.supervise.main"
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *words], env=environ, stdout=log, stderr=log, start_new_session=True

@@ -15,8 +15,8 @@ import sys
 import time
 from typing import Any
 
-import gpuflow.runtime.folder_store as stores
-from gpuflow.runtime.main import main
+import gpuflow.runtime.stores.folder_store as stores
+from gpuflow.runtime.supervise.main import main
 
 FOLDER = os.environ.get("BAD_STORE", "")
 LISTINGS = float(os.environ.get("BAD_LISTINGS", "0"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuflow.runtime.gang_kinds import MPIJOB, PYTORCHJOB, TRAINJOB, VOLCANO, GangKind
+from gpuflow.runtime.gangs.kinds import MPIJOB, PYTORCHJOB, TRAINJOB, VOLCANO, GangKind
 
 FAILED_AT, COMPLETED_AT = "2026-11-17T01:00:02Z", "2026-11-17T01:00:00Z"
 LATE = "Job train has failed because it was active longer than specified deadline"

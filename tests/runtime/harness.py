@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def words(*options: object) -> list[str]:
-    return [sys.executable, "-m", "gpuflow.runtime.main", *map(str, options)]
+    return [sys.executable, "-m", "gpuflow.runtime.supervise.main", *map(str, options)]
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -14,8 +14,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.main import main
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.supervise.main import main
 
 AT = int(os.environ.get("KILL_AT", "0"))
 LOG = os.environ.get("KILL_LOG", "")
@@ -71,7 +71,7 @@ def file_system(name: str) -> None:
 if __name__ == "__main__":
     kinds: list[Any] = [Folder]
     try:
-        from gpuflow.runtime.remote import Remote
+        from gpuflow.runtime.stores.fsspec_store import Remote
 
         kinds.append(Remote)
     except ImportError:

@@ -21,11 +21,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gpuflow.runtime import identity
-from gpuflow.runtime.ledger import Ledger
-from gpuflow.runtime.records import Success
-from gpuflow.runtime.retrying import persist
-from gpuflow.runtime.store import Store, open_store
+from gpuflow.runtime.base import attempt_folder
+from gpuflow.runtime.base.records import Success
+from gpuflow.runtime.state.ledger import Ledger
+from gpuflow.runtime.stores.storage_timeout import persist
+from gpuflow.runtime.stores.store import Store, open_store
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -84,7 +84,7 @@ class Place:
 
     @property
     def base(self) -> str:
-        return identity.path("default", "kill", "default", self.item or None)
+        return attempt_folder.identity_path("default", "kill", "default", self.item or None)
 
 
 def start(place: Place, node: str, steps: int, pause: float, on_term: str) -> subprocess.Popen[bytes]:
@@ -104,7 +104,7 @@ def start(place: Place, node: str, steps: int, pause: float, on_term: str) -> su
         **shape,
     }
     bad = any(name.startswith("BAD_") for name in shape)
-    words = [sys.executable, "-m", "tests.runtime.bad_store" if bad else "gpuflow.runtime.main"]
+    words = [sys.executable, "-m", "tests.runtime.bad_store" if bad else "gpuflow.runtime.supervise.main"]
     words += ["--checkpoint-dir", str(folder / node), "--store", place.store]
     words += ["--run-id", "kill", "--every", "0s", "--grace", "3s", "--output", "digest"]
     words += ["--item", place.item, "--own-folder"] if place.item else []

@@ -28,8 +28,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpuflow.runtime.attempt_folder import identity_of
-from gpuflow.runtime.main import main as gpuflow_run
+from gpuflow.runtime.base.attempt_folder import identity_of
+from gpuflow.runtime.supervise.main import main as gpuflow_run
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "p/r1/train"

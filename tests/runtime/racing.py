@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from gpuflow.runtime.store import Store
+from gpuflow.runtime.stores.store import Store
 
 
 def one_of_many_creates(opened: Callable[[], Store], count: int, key: str = "claim") -> None:

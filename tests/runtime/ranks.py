@@ -16,7 +16,7 @@ from typing import Any
 import torch  # type: ignore[import-not-found,unused-ignore]  # an extra
 
 from gpuflow.runtime import elastic
-from gpuflow.runtime.saving import Checkpointing
+from gpuflow.runtime.checkpoints.training import Checkpointing
 
 STEPS, PAUSE = 60, 0.05
 

@@ -100,7 +100,15 @@ class Killing:
         """Every rank in a session of its own, as in a container of its own, with a directory of its own."""
         port, found = str(free_port()), {}
         for rank in reversed(range(SIZE)):
-            words = [sys.executable, "-m", "gpuflow.runtime.main", "--gang", str(SIZE), "--gang-port", str(gang.port)]
+            words = [
+                sys.executable,
+                "-m",
+                "gpuflow.runtime.supervise.main",
+                "--gang",
+                str(SIZE),
+                "--gang-port",
+                str(gang.port),
+            ]
             words += ["--sharded", "--checkpoint-dir", str(self.folder / f"c{rank}"), "--store", str(self.store)]
             words += ["--run-id", "kill", "--every", "0s", "--grace", "6s", "--failures", "9999"]
             words += ["--interruptions", "9999", "--output", "digest", "--outputs-dir", str(self.folder / "out")]

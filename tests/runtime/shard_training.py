@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh  # type: ignore[impor
 from torch.distributed.fsdp import fully_shard  # type: ignore[import-not-found,unused-ignore]
 
 from gpuflow.runtime import dcp, elastic, pytorch
-from gpuflow.runtime.saving import Checkpointing
+from gpuflow.runtime.checkpoints.training import Checkpointing
 
 WIDTH = 16
 

@@ -230,10 +230,10 @@ def stand_still(path: Path) -> None:
 
 def run_by_driver(words: list[str]) -> int:
     """`gpuflow-run` that sends nothing around s3fs."""
-    from gpuflow.runtime import remote
-    from gpuflow.runtime.main import main
+    from gpuflow.runtime.stores import fsspec_store
+    from gpuflow.runtime.supervise.main import main
 
-    vars(remote)["learned"] = lambda *_: None
+    vars(fsspec_store)["learned"] = lambda *_: None
     return main(words)
 
 
@@ -241,8 +241,8 @@ def run_other_driver(words: list[str]) -> int:
     """`gpuflow-run` on a driver that is not S3's, over a directory; one of its methods stands still."""
     import fsspec  # type: ignore[import-not-found,import-untyped,unused-ignore]  # an extra
 
-    from gpuflow.runtime import remote
-    from gpuflow.runtime.main import main
+    from gpuflow.runtime.stores import fsspec_store
+    from gpuflow.runtime.supervise.main import main
 
     where, method, hit = os.environ["SILENT_FOLDER"], os.environ["SILENT_METHOD"], Path(os.environ["SILENT_HIT"])
 
@@ -252,15 +252,15 @@ def run_other_driver(words: list[str]) -> int:
             setattr(found, method, lambda *_, **__: stand_still(hit))
         return found
 
-    vars(remote)["_filesystem"] = made
+    vars(fsspec_store)["_filesystem"] = made
     return main(words)
 
 
 def run_folder(words: list[str]) -> int:
     """`gpuflow-run` with a folder of which one call stands still, as on a mount whose server is gone."""
-    from gpuflow.runtime import folder_store
-    from gpuflow.runtime.main import main
-    from gpuflow.runtime.waiting import watched, written_to_disk
+    from gpuflow.runtime.stores import folder_store
+    from gpuflow.runtime.stores.storage_timeout import watched, written_to_disk
+    from gpuflow.runtime.supervise.main import main
 
     where, method, hit = os.environ["SILENT_FOLDER"], os.environ["SILENT_METHOD"], Path(os.environ["SILENT_HIT"])
     real = getattr(folder_store.Folder, method)
@@ -321,7 +321,7 @@ def _run_case(case: Case, upstream: int, tmp: Path) -> Row:
     entry = (
         ["-m", "tests.runtime.silent_stores", "--as", case.store]
         if case.store in ENTRIES
-        else ["-m", "gpuflow.runtime.main"]
+        else ["-m", "gpuflow.runtime.supervise.main"]
     )
     wait_for_it = HIT.format(tmp=tmp)
     command = case.call.command.replace("{hit}", "true" if case.call.again else wait_for_it)
@@ -329,7 +329,7 @@ def _run_case(case: Case, upstream: int, tmp: Path) -> Row:
         if case.call.again:
             first = {**extra, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{upstream}"}
             subprocess.run(
-                [sys.executable, "-m", "gpuflow.runtime.main", *words(f"{command}; exit 1")],
+                [sys.executable, "-m", "gpuflow.runtime.supervise.main", *words(f"{command}; exit 1")],
                 env=environment(first), capture_output=True, timeout=60, check=False,
             )  # fmt: skip
             subprocess.run(["rm", "-rf", str(tmp / "ck")], check=True)

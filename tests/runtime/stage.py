@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from gpuflow.runtime import processes
+from gpuflow.runtime.base import container
 from tests.runtime.harness import eventually, start
 
 ACTORS = Path(__file__).parent / "actors.py"
@@ -52,7 +52,7 @@ class Stage:
     def alive(self) -> list[int]:
         token = f"ACTORS_TOKEN={self.token}".encode()
         found = []
-        for pid, process in processes.everyone().items():
+        for pid, process in container.all_processes().items():
             try:
                 if token in Path(f"/proc/{pid}/environ").read_bytes() and process.lives:
                     found.append(pid)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import api_server
-from gpuflow.runtime.api_server import ApiServer, Refused, Unreachable
+from gpuflow.runtime.supervise import kube_client
+from gpuflow.runtime.supervise.kube_client import ApiServer, Refused, Unreachable
 
 PODS = "/api/v1/namespaces/ns/pods"
 NO_RIGHT = 'pods is forbidden: User "system:serviceaccount:ns:launcher" cannot list resource "pods" in API group ""'
@@ -68,7 +68,7 @@ def api(tmp_path: Path, script: Script) -> Iterator[ApiServer]:
     (tmp_path / "token").write_text("t")
     (tmp_path / "namespace").write_text("ns")
     host = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.server_port)}
-    yield ApiServer({api_server.ACCOUNT_VARIABLE: str(tmp_path), **host})
+    yield ApiServer({kube_client.ACCOUNT_VARIABLE: str(tmp_path), **host})
     server.shutdown()
     server.server_close()
 
@@ -82,7 +82,7 @@ def test_a_right_that_was_there_is_asked_for_again(
     status: int,
     words: str,
 ) -> None:
-    monkeypatch.setattr(api_server, "POLL", 0.01)
+    monkeypatch.setattr(kube_client, "POLL", 0.01)
     api.get(PODS)
     script.answers = [(status, words), (status, words), (200, "")]
     assert api.patiently(lambda: api.get(PODS, limit="1"))["items"] == []
@@ -102,7 +102,7 @@ def test_a_right_that_stays_away_is_gone(api: ApiServer, script: Script, monkeyp
     script.answers = [(403, NO_RIGHT)]
     with pytest.raises(Unreachable):
         api.get(PODS)
-    monkeypatch.setattr(api_server, "DOUBTED", 0.0)
+    monkeypatch.setattr(kube_client, "DOUBTED", 0.0)
     with pytest.raises(Refused):
         api.get(PODS)
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import artifacts, records
-from gpuflow.runtime.artifacts import Artifact, NotKept
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.ledger import Ledger, Lost
-from gpuflow.runtime.progress import Progress
-from gpuflow.runtime.store import StorageError
+from gpuflow.runtime.artifacts import artifact_files
+from gpuflow.runtime.artifacts.artifact_files import Artifact, NotKept
+from gpuflow.runtime.base import records
+from gpuflow.runtime.state.ledger import Ledger, Lost
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.store import Progress, StorageError
 from tests.runtime.harness import eventually, run, shell, start
 
 WRITE = 'mkdir -p "$GPUFLOW_OUTPUTS/m"; echo "$GPUFLOW_ATTEMPT" >"$GPUFLOW_OUTPUTS/m/w"'
@@ -166,7 +166,7 @@ def test_a_link_out_of_the_artifact_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "up").symlink_to("..")
     with pytest.raises(NotKept):
-        list(artifacts.entries_of(str(tmp_path / "m")))
+        list(artifact_files.entries_of(str(tmp_path / "m")))
 
 
 def test_what_a_lost_attempt_uploaded_goes_once_another_has_succeeded(tmp_path: Path, state: tuple[str, ...]) -> None:
@@ -262,7 +262,7 @@ def test_a_file_that_may_not_be_read_is_the_outputs_fault_and_not_the_storages(
         raise PermissionError(13, "Permission denied")
 
     # The suite may run as root, who may read everything.
-    monkeypatch.setattr(artifacts, "open_same", refusing)
+    monkeypatch.setattr(artifact_files, "open_same", refusing)
     artifact = Artifact(ledger, Folder(str(tmp_path / "kept")), "a", str(tmp_path / "m"), lambda _: None)
     with pytest.raises(NotKept, match=r"m/secret may not be read"):
         artifact.keep()

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from gpuflow.runtime.attempt_folder import AttemptFolder, of_program, place
+from gpuflow.runtime.base.attempt_folder import AttemptFolder, of_program, place
 
 
 def folder(tmp_path: Path) -> AttemptFolder:

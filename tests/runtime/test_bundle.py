@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import bundle, wrapping
+from gpuflow.runtime import bundle
 from tests.runtime.harness import ROOT
 
 BARE = {"PATH": os.environ.get("PATH", ""), "HOME": "/nonexistent"}
@@ -237,7 +237,7 @@ def test_what_looks_like_a_comment_inside_a_text_stays(source: str, text: str) -
 
 
 def test_a_wrapped_command_runs_from_the_mount(mount: Path, tmp_path: Path) -> None:
-    words = wrapping.wrap(
+    words = bundle.wrap(
         ["sh", "-c", 'echo "$0 $GPUFLOW_ATTEMPT"', "$HOME"],
         {},
         delivery="config-map",
@@ -249,7 +249,7 @@ def test_a_wrapped_command_runs_from_the_mount(mount: Path, tmp_path: Path) -> N
 
 
 def test_an_image_without_python_ends_at_once_with_the_final_code_and_one_sentence(tmp_path: Path) -> None:
-    words = wrapping.wrap(["train"], {"keep": 2}, delivery="config-map", python="python3")
+    words = bundle.wrap(["train"], {"keep": 2}, delivery="config-map", python="python3")
     (tmp_path / "sh").symlink_to("/bin/sh")
     done = subprocess.run(words, env={"PATH": str(tmp_path)}, executable="/bin/sh", capture_output=True, text=True)
     assert done.returncode == 79
@@ -260,7 +260,7 @@ def test_an_image_without_python_ends_at_once_with_the_final_code_and_one_senten
 
 def test_the_shell_text_holds_nothing_that_kubernetes_or_argo_would_read() -> None:
     for mark in ("$(", "$$", "{{"):
-        assert mark not in wrapping.NEEDS_PYTHON
+        assert mark not in bundle.NEEDS_PYTHON
 
 
 def test_every_page_applies_the_config_map_on_the_servers_side() -> None:

@@ -14,20 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime import farewell, last_attempt, memory_watch, records
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.ledger import Ledger
-from gpuflow.runtime.outcomes import (
-    DISK_LIMIT,
-    INTERRUPTED,
-    NEVER_STARTED,
-    OUT_OF_MEMORY,
-    RETRYABLE,
-    TIMED_OUT,
-)
-from gpuflow.runtime.records import Judgment, Usage
-from gpuflow.runtime.signing import Keys
-from gpuflow.runtime.store import StorageError
+from gpuflow.runtime.base import records, termination_message
+from gpuflow.runtime.base.outcomes import DISK_LIMIT, INTERRUPTED, NEVER_STARTED, OUT_OF_MEMORY, RETRYABLE, TIMED_OUT
+from gpuflow.runtime.base.records import Judgment, Usage
+from gpuflow.runtime.base.signing import Keys
+from gpuflow.runtime.state.ledger import Ledger
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.store import StorageError
+from gpuflow.runtime.supervise import diagnosis, running
 from tests.runtime.harness import environment, run, shell, start
 
 BASE = "default/r/default"
@@ -59,7 +53,7 @@ def kill_all(*options: object) -> None:
 
 
 def facts(tmp_path: Path) -> dict[str, Any]:
-    found = farewell.parse((tmp_path / "log").read_text())
+    found = termination_message.parse((tmp_path / "log").read_text())
     assert found is not None
     return found
 
@@ -237,7 +231,7 @@ def begin(store: Folder, keys: Keys | None = None, engine_attempt: int | None = 
 
 def settle(store: Folder, text: str | None, keys: Keys | None = None) -> tuple[int, int]:
     ledger = Ledger(store, BASE, keys=keys)
-    last_attempt.settle(ledger, ledger.history(), last_attempt.read(text, lambda _: None))
+    diagnosis.settle_last(ledger, ledger.history(), diagnosis.read_last(text, lambda _: None))
     counts = Ledger(store, BASE, keys=keys).history().counts
     return counts.failures, counts.interruptions
 
@@ -271,7 +265,7 @@ def test_a_suspicion_is_a_failure_and_said(store: Folder, keys: Keys | None) -> 
     almost_full(one)
     said: list[str] = []
     ledger = Ledger(store, BASE, say=said.append, keys=keys)
-    assert last_attempt.settle(ledger, ledger.history(), None)
+    assert diagnosis.settle_last(ledger, ledger.history(), None)
     assert settle(store, None, keys) == (1, 0)
     assert "used 96% of its memory limit" in said[0]
     assert "suspected out of memory" in said[0]
@@ -323,16 +317,16 @@ def test_an_attempt_that_took_no_number_costs_nothing_and_is_said_once(store: Fo
     begin(store, engine_attempt=0)
     said: list[str] = []
     ledger = Ledger(store, BASE, say=said.append)
-    told = last_attempt.read(last(OOM, attempt=1), said.append)
+    told = diagnosis.read_last(last(OOM, attempt=1), said.append)
     for _ in range(3):
-        assert not last_attempt.settle(ledger, ledger.history(), told)
+        assert not diagnosis.settle_last(ledger, ledger.history(), told)
     assert said == ["argo tells of its attempt 1, which took no number here: it costs nothing"]
     assert settle(store, last(OOM, attempt=1)) == (0, 1)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda each: st.lists(each) | st.dictionaries(st.sampled_from(["attempt", "by", "phase", "reason", "message", "exit_code", "container_reason", "conditions", "deleted"]) | st.text(), each)))  # fmt: skip  # noqa: E501 (one strategy, read as a whole)
 def test_reading_the_engines_word_never_fails(value: object) -> None:
-    found = last_attempt.read(json.dumps(value), lambda _: None)
+    found = diagnosis.read_last(json.dumps(value), lambda _: None)
     if found is not None:
         json.dumps(found.plain())
 
@@ -436,7 +430,7 @@ def test_one_budget_and_the_two_exclude_each_other(state: tuple[str, ...]) -> No
 
 def test_memory_is_written_when_it_rises_over_a_mark_and_seldom_else(store: Folder) -> None:
     ledger = begin(store)
-    watch = memory_watch.Watch(ledger)
+    watch = running.MemoryWatch(ledger)
     looks = [
         (50, 0.0),
         (79, 1.0),
@@ -460,7 +454,7 @@ def test_memory_that_could_not_be_written_is_written_at_the_next_look(
     def fail(*_: object) -> None:
         raise StorageError("gone")
 
-    watch = memory_watch.Watch(begin(store))
+    watch = running.MemoryWatch(begin(store))
     with monkeypatch.context() as patch:
         patch.setattr(store, "write", fail)
         assert not watch.look(96, 100, 1.0)
@@ -482,9 +476,9 @@ def test_a_claim_of_before_has_no_engine_attempt_and_is_read(store: Folder) -> N
 
 FULL = """
 import sys
-from gpuflow.runtime import memory
+from gpuflow.runtime.base import container as memory
 memory.working_set = lambda: (97, 100)
-from gpuflow.runtime.main import main
+from gpuflow.runtime.supervise.main import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -515,9 +509,9 @@ def test_a_container_killed_with_its_memory_full_is_suspected_by_the_next_attemp
 
 def test_after_the_command_has_ended_its_memory_is_no_reason(store: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = begin(store)
-    watch = memory_watch.Watch(ledger)
+    watch = running.MemoryWatch(ledger)
     assert watch.look(97, 100, 0.0)
-    monkeypatch.setattr(memory_watch.memory, "working_set", lambda: (12, 100))
+    monkeypatch.setattr(running.memory, "working_set", lambda: (12, 100))
     watch.end()
     watch._run()
     assert settle(store, None) == (0, 1)
@@ -525,9 +519,9 @@ def test_after_the_command_has_ended_its_memory_is_no_reason(store: Folder, monk
 
 KILLED_ONE = """
 import itertools, sys
-from gpuflow.runtime import memory
+from gpuflow.runtime.base import container as memory
 memory.oom_kills = itertools.count().__next__
-from gpuflow.runtime.main import main
+from gpuflow.runtime.supervise.main import main
 sys.exit(main(sys.argv[1:]))
 """
 

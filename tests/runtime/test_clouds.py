@@ -19,11 +19,13 @@ from typing import NoReturn
 
 import pytest
 
-from gpuflow.runtime import artifacts, landing, transfer
-from gpuflow.runtime.files import Shared
-from gpuflow.runtime.ledger import Ledger
-from gpuflow.runtime.remote import Remote
-from gpuflow.runtime.store import StorageError, Store, open_store
+from gpuflow.runtime.artifacts import artifact_files
+from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.checkpoints import transfer
+from gpuflow.runtime.state.ledger import Ledger
+from gpuflow.runtime.stores import local_files
+from gpuflow.runtime.stores.fsspec_store import Remote
+from gpuflow.runtime.stores.store import StorageError, Store, open_store
 from tests.runtime.harness import run, shell
 from tests.runtime.racing import one_of_many_creates
 from tests.runtime.servers import BUCKET, answers, free_port, started
@@ -183,12 +185,12 @@ def test_an_artifact_goes_there_and_comes_back(store: Store, tmp_path: Path) -> 
     (source / "link").symlink_to("deep")
     ledger = Ledger(store, "p/r/s")
     assert ledger.claim(ledger.history())
-    prefix = ledger.key("artifacts", "it", artifacts.records.artifact_name(ledger.number, ledger.id))
-    kept = artifacts.Artifact(ledger, store, prefix, str(source), lambda _: None).keep()
+    prefix = ledger.key("artifacts", "it", artifact_files.records.artifact_name(ledger.number, ledger.id))
+    kept = artifact_files.Artifact(ledger, store, prefix, str(source), lambda _: None).keep()
     manifest = transfer.read_manifest(store, f"{prefix}/manifest.json")
     assert manifest.files == kept
     back = str(tmp_path / "back")
-    landing.bring(
+    local_files.bring_files(
         store,
         prefix,
         manifest.files,
@@ -199,7 +201,7 @@ def test_an_artifact_goes_there_and_comes_back(store: Store, tmp_path: Path) -> 
         single=False,
         arrived=set(),
     )
-    assert artifacts.is_here(back, artifacts.kept("directory", kept, None, None))
+    assert artifact_files.is_here(back, artifact_files.kept("directory", kept, None, None))
     assert os.stat(f"{back}/deep/tool").st_mode & 0o777 == 0o755
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import api_server, creating, gang, manifests, object_state
-from gpuflow.runtime.main import main
-from gpuflow.runtime.object_state import BAD, GOOD
+from gpuflow.runtime.gangs import gang_command
+from gpuflow.runtime.supervise import create, kube_client, object_state
+from gpuflow.runtime.supervise.main import main
+from gpuflow.runtime.supervise.object_state import BAD, GOOD
 from tests.differential.expansion import expanded
 
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {"args": ["--lr", ""]}}
@@ -65,7 +66,7 @@ def test_a_condition_is_parted_at_the_equals_sign_outside_brackets() -> None:
 
 
 def test_values_of_the_run_are_put_into_the_manifest_as_text() -> None:
-    request = creating.Request(
+    request = create.Request(
         ["--manifest", json.dumps(JOB), "--set", 'spec.args[1]=a "quote" = {', "--set=metadata.x=1"]
     )
     made = request.manifest()
@@ -93,8 +94,10 @@ VALUES = ("$(DB_PASSWORD)", "$$(DB_PASSWORD)", "$$", "a=$(X)=$", "$", "${trialPa
 def test_what_is_set_is_no_variable_of_the_created_pods_kubelet(place: str, value: str) -> None:
     change = f"--set={place}={value}"
     for made in (
-        creating.Request([f"--manifest={POD}", change]).manifest(),
-        manifests.from_text(POD, "--manifest", gang.parse(["--manifest=x", "--run-id=r", change], {}).set),
+        create.Request([f"--manifest={POD}", change]).manifest(),
+        kube_client.manifest_from_text(
+            POD, "--manifest", gang_command.parse(["--manifest=x", "--run-id=r", change], {}).set
+        ),
     ):
         assert expanded(object_state.found(made, place), {"DB_PASSWORD": "secret", "X": "secret"}) == value
 
@@ -104,7 +107,7 @@ def test_what_is_set_is_no_variable_of_the_created_pods_kubelet(place: str, valu
     "place", ["metadata.annotations.a", f"{MAIN}[0].image", f"{MAIN}[0].lifecycle.preStop.exec.command[0]"]
 )
 def test_where_no_kubelet_reads_it_what_is_set_stays_as_it_is(place: str, value: str) -> None:
-    made = creating.Request([f"--manifest={POD}", "--set", f"{place}={value}"]).manifest()
+    made = create.Request([f"--manifest={POD}", "--set", f"{place}={value}"]).manifest()
     assert object_state.found(made, place) == value
 
 
@@ -119,8 +122,8 @@ def test_where_no_kubelet_reads_it_what_is_set_stays_as_it_is(place: str, value:
     ],
 )
 def test_misuse_is_said_in_one_sentence(words: list[str], sentence: str) -> None:
-    with pytest.raises(creating.Misuse, match=sentence):
-        creating.Request(words)
+    with pytest.raises(create.Misuse, match=sentence):
+        create.Request(words)
 
 
 @pytest.mark.parametrize(
@@ -135,15 +138,15 @@ def test_misuse_is_said_in_one_sentence(words: list[str], sentence: str) -> None
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_refused(words: list[str], sentence: str) -> None:
-    with pytest.raises(creating.Misuse) as refusal:
-        creating.Request(words).manifest()
+    with pytest.raises(create.Misuse) as refusal:
+        create.Request(words).manifest()
     assert sentence in str(refusal.value)
 
 
 def test_outside_a_pod_it_says_so_and_ends_with_78(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(api_server, "ACCOUNT", str(tmp_path))
+    monkeypatch.setattr(kube_client, "ACCOUNT", str(tmp_path))
     file = tmp_path / "job.json"
     file.write_text(json.dumps(JOB))
     assert main(["create", str(file)]) == 78

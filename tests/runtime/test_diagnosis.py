@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime.diagnosis import diagnose
-from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE
+from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE
+from gpuflow.runtime.supervise.diagnosis import diagnose
 from tests.runtime.harness import environment, python, words
 
 IMPORT = "Traceback (most recent call last):\n  File \"t.py\", line 1\nModuleNotFoundError: No module named 'apex'\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import digesting, sources
-from gpuflow.runtime.main import main
-from gpuflow.runtime.store import open_store
+from gpuflow.runtime.artifacts import artifact_files, input_files
+from gpuflow.runtime.stores.store import open_store
+from gpuflow.runtime.supervise.main import main
 
 
 def test_of_a_file_it_is_the_hash_of_its_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,10 +24,10 @@ def test_of_a_directory_it_is_what_a_fetched_copy_adds_up_to(tmp_path: Path) -> 
     (tmp_path / "d" / "sub" / "x").write_bytes(b"1")
     (tmp_path / "d" / "y").write_bytes(b"")
     uri = str(tmp_path / "d")
-    source = sources.read(sources.Stores(open_store), uri, "directory", None, lambda _: None)
+    source = input_files.read_source(input_files.Stores(open_store), uri, "directory", None, lambda _: None)
     for file in (each for each in source.files if not each.directory):
         file.sha256 = hashlib.sha256((tmp_path / "d" / file.path).read_bytes()).hexdigest()
-    assert source.digest() == digesting.digest(uri)
+    assert source.digest() == artifact_files.digest_of_path(uri)
 
 
 @pytest.mark.parametrize("words", [[], ["a", "b"], ["/does/not/exist"], ["--what"]])

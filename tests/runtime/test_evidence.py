@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime import evidence
-from gpuflow.runtime.evidence import (
+from gpuflow.runtime.supervise import evidence
+from gpuflow.runtime.supervise.evidence import (
     DISK_LIMIT,
     FINAL,
     INTERRUPTED,

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuflow.runtime import keeper as keeping
-from gpuflow.runtime import restoring, transfer
-from gpuflow.runtime.directory import Directory
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.keeper import Keeper
-from gpuflow.runtime.ledger import Ledger, Lost
-from gpuflow.runtime.options import parse
-from gpuflow.runtime.owner import Occupancy
-from gpuflow.runtime.retrying import Limit
-from gpuflow.runtime.store import StorageError, Store
+from gpuflow.runtime.base.options import parse
+from gpuflow.runtime.checkpoints import keeper as keeping
+from gpuflow.runtime.checkpoints import restore, transfer
+from gpuflow.runtime.checkpoints.keeper import Keeper
+from gpuflow.runtime.state.checkpoint_dir import Directory
+from gpuflow.runtime.state.directory_owner import Occupancy
+from gpuflow.runtime.state.ledger import Ledger, Lost
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.storage_timeout import Limit
+from gpuflow.runtime.stores.store import StorageError, Store
 from tests.runtime.harness import eventually, run, shell, start
 
 
@@ -89,12 +89,12 @@ class Machine:
         self.said: list[str] = []
         self.keeper: Keeper | None = None
 
-    def begin(self, patience: float = 60.0) -> restoring.Restored:
+    def begin(self, patience: float = 60.0) -> restore.Restored:
         history = patiently(self.ledger.history)
         patiently(lambda: self.ledger.claim(history))
         Occupancy(self.directory, self.ledger, self.said.append).enter()
         self.keeper = Keeper(self.options, self.directory, self.ledger, self.store, self.said.append, lambda: None)
-        return restoring.restore(
+        return restore.restore(
             self.directory, self.ledger, history, self.store, Limit(patience), lambda: True, self.said.append
         )
 

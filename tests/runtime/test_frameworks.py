@@ -88,8 +88,8 @@ def test_lightning_saves_after_optimizer_steps_only_and_keeps_the_newest(
 def test_lightning_with_a_sharded_model_is_refused_with_a_sentence(
     tmp_path: Path, lightning: Any, strategy: str
 ) -> None:
+    from gpuflow.runtime.checkpoints.training import Sharded
     from gpuflow.runtime.lightning import GpuflowCheckpoint
-    from gpuflow.runtime.sharded import Sharded
 
     class Trainer:
         global_step = 0
@@ -181,7 +181,7 @@ def test_an_output_dir_elsewhere_is_refused_before_the_first_step(tmp_path: Path
 
 
 def test_the_hugging_face_trainer_with_fsdp_is_refused_with_a_sentence(tmp_path: Path, transformers: Any) -> None:
-    from gpuflow.runtime.sharded import Sharded
+    from gpuflow.runtime.checkpoints.training import Sharded
 
     with checkpointing(str(tmp_path)) as ckpt:
         one = trainer(transformers, ckpt, max_steps=3)

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime import api_server, gang, gang_object, object_state
-from gpuflow.runtime.gang_object import Gang, label_value, owner_of
-from gpuflow.runtime.main import main
-from gpuflow.runtime.manifests import Misuse
-from gpuflow.runtime.options import BadOption
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.gangs import attempt_object, gang_command
+from gpuflow.runtime.gangs.attempt_object import Gang, label_value, owner_of
+from gpuflow.runtime.supervise import kube_client, object_state
+from gpuflow.runtime.supervise.kube_client import Misuse
+from gpuflow.runtime.supervise.main import main
 
 
 def manifest(workers: int = 3, *, coordinator: bool = False) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def manifest(workers: int = 3, *, coordinator: bool = False) -> dict[str, Any]:
 
 
 def made(*words: str, body: dict[str, Any] | None = None, owner: dict[str, Any] | None = None) -> Gang:
-    return Gang(body or manifest(), gang.parse(["--manifest", "{}", "--run-id", "r", *words], {}), owner)
+    return Gang(body or manifest(), gang_command.parse(["--manifest", "{}", "--run-id", "r", *words], {}), owner)
 
 
 @given(st.text(max_size=70), st.integers(1, 2000), st.integers(1, 10**6), st.booleans())
@@ -77,9 +78,9 @@ def test_the_owner_is_the_controller_without_its_rights() -> None:
 
 def test_a_count_that_somebody_changed_is_refused_and_not_guessed() -> None:
     body = made().body(1, 0, 0)
-    body["metadata"]["annotations"][gang_object.FAILURES] = "many"
+    body["metadata"]["annotations"][attempt_object.FAILURES] = "many"
     with pytest.raises(Misuse, match=r'failures is "many", and no number'):
-        gang_object.number(body, gang_object.FAILURES)
+        attempt_object.number(body, attempt_object.FAILURES)
 
 
 def test_keys_with_dots_have_a_place() -> None:
@@ -105,7 +106,7 @@ def test_keys_with_dots_have_a_place() -> None:
 )
 def test_misuse_is_said_in_one_sentence(words: list[str], sentence: str) -> None:
     with pytest.raises(BadOption, match=sentence):
-        gang.parse(["--manifest", "{}", *words], {})
+        gang_command.parse(["--manifest", "{}", *words], {})
 
 
 @pytest.mark.parametrize("wrong", ["kind", "pods"])
@@ -119,7 +120,7 @@ def test_a_manifest_that_is_no_gang_is_refused(wrong: str) -> None:
 def test_outside_a_pod_it_says_so_and_ends_with_78(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(api_server, "ACCOUNT", str(tmp_path))
+    monkeypatch.setattr(kube_client, "ACCOUNT", str(tmp_path))
     file = tmp_path / "gang.json"
     file.write_text(json.dumps(manifest()))
     assert main(["gang", "--manifest", str(file), "--run-id", "r"]) == 78

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime import gang_agree, gang_words
-from gpuflow.runtime.gang_agree import COLLATERAL, Report, Tally, agree
-from gpuflow.runtime.options import BadOption
-from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, OUT_OF_MEMORY, OUTCOMES, RETRYABLE, SUCCEEDED, TIMED_OUT
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, OUT_OF_MEMORY, OUTCOMES, RETRYABLE, SUCCEEDED, TIMED_OUT
+from gpuflow.runtime.gangs.ranks import protocol
+from gpuflow.runtime.gangs.ranks.protocol import COLLATERAL, Report, Tally, agree
 
-TIMES = gang_words.Times(beat=2, lost=15, settle=20, linger=3)
+TIMES = protocol.Times(beat=2, lost=15, settle=20, linger=3)
 
 
 @pytest.mark.parametrize(
@@ -96,24 +96,24 @@ def test_a_rank_that_is_lost_after_its_success_interrupts_those_that_still_run()
 @pytest.mark.parametrize("given", ["beat", "beat=x", "lost=1", "settle=10", "quick=1", "beat=0"])
 def test_waits_that_would_break_the_order_are_refused(given: str) -> None:
     with pytest.raises(BadOption, match="GPUFLOW_GANG_TIMES"):
-        gang_words.times(given)
+        protocol.times(given)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_garbage(data: bytes) -> None:
     try:
-        said = gang_words.unpack(data)["say"]
-    except gang_words.Garbage:
+        said = protocol.unpack(data)["say"]
+    except protocol.Garbage:
         return
     assert isinstance(said, str)
 
 
 @given(st.text(max_size=5000))
 def test_what_is_packed_is_one_line_within_the_limit(because: str) -> None:
-    line = gang_words.pack("stop", because=because)
-    assert line.count(b"\n") == 1 and len(line) <= gang_words.LONGEST
-    assert gang_words.unpack(line)["because"] == because[:2000]
+    line = protocol.pack("stop", because=because)
+    assert line.count(b"\n") == 1 and len(line) <= protocol.LONGEST
+    assert protocol.unpack(line)["because"] == because[:2000]
 
 
 def test_outcomes_that_mean_nothing_for_a_gang_are_not_in_its_order() -> None:
-    assert set(gang_agree.STRONGEST_FIRST) <= set(OUTCOMES)
+    assert set(protocol.STRONGEST_FIRST) <= set(OUTCOMES)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import farewell, gang_words
-from gpuflow.runtime.signing import Keys, read_keys
+from gpuflow.runtime.base import termination_message
+from gpuflow.runtime.base.signing import Keys, read_keys
+from gpuflow.runtime.gangs.ranks import protocol
 from tests.runtime.gangs import Gang, orphans_of, strangers_say
 from tests.runtime.harness import eventually, run, shell, start
 
@@ -38,12 +39,12 @@ def test_all_end_well_and_rank_0_alone_writes_the_book(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "digest").read_text() == "of 0"
     claims = [path.name for path in (tmp_path / "state").rglob("attempts/*")]
     assert claims == ["000001.json"]
-    facts = farewell.parse(gang.last_words(0))
+    facts = termination_message.parse(gang.last_words(0))
     assert facts is not None and facts["outputs"] == {"digest": "of 0"}
     again = Gang(tmp_path / "again", 3)
     again.start(*words, *shell("exit 9"))
     assert again.all_end_with(0)  # the marker is there: nobody runs
-    facts = farewell.parse(again.last_words(0))
+    facts = termination_message.parse(again.last_words(0))
     assert facts is not None and facts["outputs"] == {"digest": "of 0"}
 
 
@@ -109,9 +110,9 @@ def test_the_code_of_the_one_that_fails_is_everyones(tmp_path: Path) -> None:
     (end,) = ends(tmp_path / "state")
     assert (end["outcome"], end["exit_code"]) == ("failed (retryable)", 17)
     assert "rank 2" in str(end["because"])
-    facts = farewell.parse(gang.last_words(1))
+    facts = termination_message.parse(gang.last_words(1))
     assert facts is not None and (facts["exit_code"], facts["own_exit_code"], facts["rank"]) == (17, 1, 1)
-    facts = farewell.parse(gang.last_words(0))
+    facts = termination_message.parse(gang.last_words(0))
     assert facts is not None and facts["cause_rank"] == 2, "whoever looks from outside sees equal exit codes"
 
 
@@ -222,7 +223,7 @@ def test_a_rank_that_waits_for_others_can_be_told_to_stop_and_nothing_is_counted
 
 
 def hello(gang: Gang, rank: int, *, name: str | None = None, size: int | None = None) -> bytes:
-    return gang_words.pack("hello", gpuflow=1, gang=name or gang.name, rank=rank, size=size or gang.size)
+    return protocol.pack("hello", gpuflow=1, gang=name or gang.name, rank=rank, size=size or gang.size)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +343,7 @@ class Stranger:
 
 def guesses(gang: Gang, nonce: str) -> list[dict[str, object]]:
     """Proofs by whoever does not have the secret."""
-    place = gang_words.sign_of(gang.name, 1)
+    place = protocol.sign_of(gang.name, 1)
     signed = [Keys([key]).sign(nonce, place) for key in (b"0" * 32, gang.name.encode() * 4, b"")]
     return [
         {},
@@ -366,7 +367,7 @@ def test_a_stranger_without_the_secret_takes_no_ranks_place_and_is_told_nothing(
         (tmp_path / "key").chmod(0o400)
         words = (*words, "--key-file", tmp_path / "key")
     gang = Gang(tmp_path, 2)
-    environ = {gang_words.SECRET: SECRET}
+    environ = {protocol.SECRET: SECRET}
     leader = shell('$OMPI_MCA_plm_rsh_agent rank-1 "env > $HERE/ordered"; env > "$OWN/env"') if mpi else None
     program = leader or shell('env > "$OWN/env"')
     gang.start(*words, *program, ranks=[0], environ=environ)
@@ -376,17 +377,17 @@ def test_a_stranger_without_the_secret_takes_no_ranks_place_and_is_told_nothing(
         for guess in guesses(gang, "0" * 32):
             stranger = Stranger(gang.port)
             proof = {**guess, **slots}
-            greeting = gang_words.pack("hello", gpuflow=1, gang=name, rank=rank, size=size, **proof)
-            forged = gang_words.pack("ended", outcome="failed (final)", because="forged by a stranger", code=1)
+            greeting = protocol.pack("hello", gpuflow=1, gang=name, rank=rank, size=size, **proof)
+            forged = protocol.pack("ended", outcome="failed (final)", because="forged by a stranger", code=1)
             stranger.say(greeting, forged)
             assert stranger.hear() == FLAT
             assert stranger.is_gone()
     replayed = Stranger(gang.port)
     another = Stranger(gang.port)
-    proofs = gang_words.proving(read_keys(str(tmp_path / "key")) if key else None, environ)
+    proofs = protocol.proving(read_keys(str(tmp_path / "key")) if key else None, environ)
     assert proofs is not None
-    stolen = proofs.sign(str(another.nonce), gang_words.sign_of(gang.name, 1))
-    replayed.say(gang_words.pack("hello", gpuflow=1, gang=gang.name, rank=1, size=2, proof=stolen, **slots))
+    stolen = proofs.sign(str(another.nonce), protocol.sign_of(gang.name, 1))
+    replayed.say(protocol.pack("hello", gpuflow=1, gang=gang.name, rank=1, size=2, proof=stolen, **slots))
     assert replayed.hear() == FLAT  # a proof is for one connection
     gang.start(*words, *program, ranks=[1], environ=environ)
     assert gang.all_end_with(0)
@@ -394,25 +395,25 @@ def test_a_stranger_without_the_secret_takes_no_ranks_place_and_is_told_nothing(
     assert "all 2 ranks are here" in said and "forged" not in said and SECRET not in said
     assert SECRET not in gang.last_words(0) + gang.last_words(1)
     seen = [path.read_text() for path in (tmp_path / "0" / "env", *((tmp_path / "ordered",) if mpi else ()))]
-    assert not [text for text in seen if SECRET in text or gang_words.SECRET in text]
+    assert not [text for text in seen if SECRET in text or protocol.SECRET in text]
 
 
 def test_a_rank_with_the_secret_of_another_attempt_waits_and_is_not_let_in(tmp_path: Path) -> None:
     gang = Gang(tmp_path, 2)
-    gang.start(*shell("true"), ranks=[0], environ={gang_words.SECRET: SECRET})
-    for secret in ({gang_words.SECRET: "another secret, long enough"}, {}):
+    gang.start(*shell("true"), ranks=[0], environ={protocol.SECRET: SECRET})
+    for secret in ({protocol.SECRET: "another secret, long enough"}, {}):
         older = Gang(tmp_path / "older", 2)
         older.port = gang.port
         older.start("--gang-timeout", "2s", *WAIT, ranks=[1], environ=secret)
         assert older.all_end_with(78)
         assert "no proof of being of this gang" in older.said(1)
-    gang.start(*shell("true"), ranks=[1], environ={gang_words.SECRET: SECRET})
+    gang.start(*shell("true"), ranks=[1], environ={protocol.SECRET: SECRET})
     assert gang.all_end_with(0)
 
 
 def test_a_secret_that_can_be_guessed_is_refused_and_not_printed(tmp_path: Path) -> None:
     gang = Gang(tmp_path, 2)
-    gang.start(*shell("true"), ranks=[0], environ={gang_words.SECRET: "hunter2"})
+    gang.start(*shell("true"), ranks=[0], environ={protocol.SECRET: "hunter2"})
     assert gang.all_end_with(78)
     assert "$GPUFLOW_GANG_SECRET has 7 bytes, and needs at least 16" in gang.said()
     assert "hunter2" not in gang.said()
@@ -441,7 +442,7 @@ def test_a_leader_with_a_program_of_its_own_hears_which_worker_was_first(tmp_pat
         gang.start(*words, ranks=[index + 1], environ={"GPUFLOW_RANK": str(index)})
     gang.start(*shell(UP + "echo leads; sleep 60"), ranks=[0])
     assert gang.all_end_with(3)
-    facts = farewell.parse(gang.last_words(0))
+    facts = termination_message.parse(gang.last_words(0))
     assert facts is not None and facts["cause_rank"] == 2
 
 
@@ -476,7 +477,9 @@ def test_outputs_that_do_not_fit_into_the_last_words_fail_and_say_so(tmp_path: P
 
 
 def test_the_star_is_not_loaded_without_a_gang() -> None:
-    code = "import sys; from gpuflow.runtime import main; main.main(['--', 'true']); print(sorted(sys.modules))"
+    code = (
+        "import sys; from gpuflow.runtime.supervise import main; main.main(['--', 'true']); print(sorted(sys.modules))"
+    )
     import subprocess
     import sys
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from gpuflow.pod.gang_kinds import SPELLINGS
-from gpuflow.runtime import gang, gang_before, gang_object, gang_words
-from gpuflow.runtime.api_server import ApiServer, Refused
-from gpuflow.runtime.gang_attempts import Launcher
-from gpuflow.runtime.gang_kinds import GROUP, WORDS, GangKind
-from gpuflow.runtime.history import Counts
-from gpuflow.runtime.later_attempts import Before
-from gpuflow.runtime.manifests import Misuse
+from gpuflow.runtime.gangs import attempt_object, gang_command
+from gpuflow.runtime.gangs.kinds import GROUP, WORDS, GangKind
+from gpuflow.runtime.gangs.later_attempts import Before
+from gpuflow.runtime.gangs.launcher import Launcher
+from gpuflow.runtime.gangs.ranks import protocol
+from gpuflow.runtime.state.attempts import Counts
+from gpuflow.runtime.supervise.kube_client import ApiServer, Misuse, Refused
 
 KINDS = [each for each in WORDS.values() if each.before is not None]
 POD: dict[str, Any] = {
@@ -69,7 +69,7 @@ class Table(ApiServer):
 def launcher(kind: GangKind, api: ApiServer, run: str = "r", pod: dict[str, Any] = POD) -> Launcher:
     manifest = SPELLINGS[kind.word].build(pod, 2, None if 1 in kind.sets else pod)
     words = ["--manifest={}", f"--run-id={run}", "--step=train", "--pipeline=p", f"--container={kind.container}"]
-    return Launcher(gang.parse([*words, "--more-memory=2:64Gi"], {}), manifest, api, {})
+    return Launcher(gang_command.parse([*words, "--more-memory=2:64Gi"], {}), manifest, api, {})
 
 
 def owners(document: dict[str, Any]) -> list[str]:
@@ -96,10 +96,10 @@ def test_one_that_a_lost_launcher_left_is_made_anew(kind: GangKind) -> None:
     lost = launcher(kind, api)
     first, _ = kind.apart(lost.gang.body(1, 0, 0))
     assert first is not None
-    gang_before.prepare(api, kind.before.folder("ns"), {**first, "spec": {"of": "before"}}, lost.gang.is_ours)
+    attempt_object.prepare_first(api, kind.before.folder("ns"), {**first, "spec": {"of": "before"}}, lost.gang.is_ours)
     made = launcher(kind, api).create(1, Counts(), Before())
     (there,) = api.of(kind.before.plural)
-    now, _ = kind.apart(lost.gang.body(1, 0, 0, secret=made["metadata"]["annotations"].get(gang_object.SECRET, "")))
+    now, _ = kind.apart(lost.gang.body(1, 0, 0, secret=made["metadata"]["annotations"].get(attempt_object.SECRET, "")))
     assert now is not None and there["spec"] == now["spec"] and owners(there) == [made["metadata"]["uid"]]
 
 
@@ -130,16 +130,16 @@ def secrets_of(template: dict[str, Any]) -> str:
     """The secret in a rank's program, and nowhere else in the pod."""
     (main, proxy) = template["spec"]["containers"]
     assert proxy["env"] == [{"name": "A", "value": "b"}]
-    (secret,) = (each["value"] for each in main["env"] if each["name"] == gang_words.SECRET)
+    (secret,) = (each["value"] for each in main["env"] if each["name"] == protocol.SECRET)
     return str(secret)
 
 
 def test_a_secret_that_the_manifest_brings_is_kept() -> None:
-    pod, own = copy.deepcopy(POD), {"name": gang_words.SECRET, "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    pod, own = copy.deepcopy(POD), {"name": protocol.SECRET, "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     pod["spec"]["containers"][0]["env"] = [own]
     made = launcher(WORDS["jobset"], Table(), pod=pod).create(1, Counts(), Before())
     (template,) = WORDS["jobset"].templates(made)
-    assert [each for each in template["spec"]["containers"][0]["env"] if each["name"] == gang_words.SECRET] == [own]
+    assert [each for each in template["spec"]["containers"][0]["env"] if each["name"] == protocol.SECRET] == [own]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)
@@ -224,4 +224,4 @@ def test_a_refusal_to_give_it_is_said_and_ends_nothing(capsys: pytest.CaptureFix
     kind, api = WORDS["jobset+volcano"], Closed()
     made = launcher(kind, api).create(1, Counts(), Before())
     assert "podgroups is forbidden; what stands before JobSet" in capsys.readouterr().out
-    assert gang_object.number(made, gang_object.ATTEMPT) == 1 and json.dumps(made)
+    assert attempt_object.number(made, attempt_object.ATTEMPT) == 1 and json.dumps(made)

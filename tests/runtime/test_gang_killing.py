@@ -44,7 +44,15 @@ def start(folder: Path, gang: Gang, *, shared: bool, pause: float) -> dict[int, 
     toy |= {"TOY_CORRUPT": str(folder / "corrupt"), "GPUFLOW_WORLD_SIZE": str(SIZE)}
     found = {}
     for rank in reversed(range(SIZE)):
-        words = [sys.executable, "-m", "gpuflow.runtime.main", "--gang", str(SIZE), "--gang-port", str(gang.port)]
+        words = [
+            sys.executable,
+            "-m",
+            "gpuflow.runtime.supervise.main",
+            "--gang",
+            str(SIZE),
+            "--gang-port",
+            str(gang.port),
+        ]
         words += ["--checkpoint-dir", str(folder / ("c" if shared else f"c{rank}")), "--run-id", "kill"]
         words += [] if shared else ["--store", str(folder / "store")]
         words += ["--every", "0s", "--grace", "3s", "--failures", "0", "--interruptions", "1000"]

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import gang_verdict, object_state
-from gpuflow.runtime.api_server import Refused
-from gpuflow.runtime.gang_kinds import (
+from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, SUCCEEDED, TIMED_OUT
+from gpuflow.runtime.gangs import attempt_verdict
+from gpuflow.runtime.gangs.attempt_object import Gang, Names
+from gpuflow.runtime.gangs.attempt_verdict import Verdict, judge
+from gpuflow.runtime.gangs.kinds import (
     JOBSET,
     JOBSET_BY_VOLCANO,
     KINDS,
@@ -19,11 +21,9 @@ from gpuflow.runtime.gang_kinds import (
     GangKind,
     kind_of,
 )
-from gpuflow.runtime.gang_object import Gang, Names
-from gpuflow.runtime.gang_verdict import Verdict, judge
-from gpuflow.runtime.gang_watch import Question, Watch, answered
-from gpuflow.runtime.manifests import Misuse
-from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, SUCCEEDED, TIMED_OUT
+from gpuflow.runtime.gangs.watch import Question, Watch, answered
+from gpuflow.runtime.supervise import object_state
+from gpuflow.runtime.supervise.kube_client import Misuse, Refused
 
 from .gang_kinds import DONE, FAILED, OBJECTS, RUNS, TOO_LATE, jobs_of, object_of, pod, volcano_in
 
@@ -191,7 +191,7 @@ def test_the_launcher_of_an_mpijob_is_the_pod_of_a_job_and_the_workers_are_its_o
     assert len(watch.pods) == 3 and watch.rank_0() == ranks[0]
     # The operator counts the launcher as 0 and the workers from 1: the label is the rank.
     assert MPIJOB.first_ranks(mpi) == {"launcher": 0, "worker": 0}
-    assert [gang_verdict.name_of(each) for each in ranks] == ["launcher 0", "worker 1", "worker 2"]
+    assert [attempt_verdict.name_of(each) for each in ranks] == ["launcher 0", "worker 1", "worker 2"]
 
 
 def test_the_ranks_of_a_trainjob_are_found_through_its_jobset() -> None:

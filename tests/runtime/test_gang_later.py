@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.quantity import Quantity
-from gpuflow.runtime import gang, gang_later, gang_object
-from gpuflow.runtime.gang_kinds import JOBSET
-from gpuflow.runtime.gang_object import Gang
-from gpuflow.runtime.gang_verdict import Verdict, judge
-from gpuflow.runtime.later_attempts import Before, Changes, amount_of, more
-from gpuflow.runtime.manifests import Misuse
-from gpuflow.runtime.options import BadOption
-from gpuflow.runtime.outcomes import INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, TIMED_OUT
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.base.outcomes import INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, TIMED_OUT
+from gpuflow.runtime.gangs import attempt_object, gang_command, later_attempts
+from gpuflow.runtime.gangs.attempt_object import Gang
+from gpuflow.runtime.gangs.attempt_verdict import Verdict, judge
+from gpuflow.runtime.gangs.kinds import JOBSET
+from gpuflow.runtime.gangs.later_attempts import Before, Changes, amount_of, more
+from gpuflow.runtime.supervise.kube_client import Misuse
 from tests.runtime.test_gang import manifest
 from tests.runtime.test_gang_verdict import SURVIVORS, job, jobset, pod
 
@@ -27,7 +27,7 @@ MEMORY = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1500M
 
 
 def options(*words: str) -> Any:
-    return gang.parse(["--manifest", "{}", "--run-id", "r", *words], {})
+    return gang_command.parse(["--manifest", "{}", "--run-id", "r", *words], {})
 
 
 def launched(*words: str, **spec: Any) -> Gang:
@@ -38,12 +38,12 @@ def launched(*words: str, **spec: Any) -> Gang:
     own = {"name": "main", "resources": json.loads(json.dumps(MEMORY))}
     template["spec"] = {"containers": [{"name": "proxy", "resources": MEMORY}, own], **spec}
     made = Gang(body, given_by, None)
-    made.changes = gang_later.changes_of(given_by)
+    made.changes = later_attempts.changes_of(given_by)
     return made
 
 
 def pods_of(body: dict[str, Any]) -> dict[str, Any]:
-    (each,) = gang_object.templates(body)
+    (each,) = attempt_object.templates(body)
     spec: dict[str, Any] = each["spec"]
     return spec
 
@@ -76,7 +76,7 @@ def test_after_enough_interruptions_it_leaves_spot_nodes() -> None:
 
 def test_a_later_attempt_keeps_away_from_nodes_and_its_ranks_together() -> None:
     """On every alternative of the affinity; and what places ranks by ranks is still of this gang alone."""
-    near = [{"topologyKey": "rack", "labelSelector": {"matchLabels": {gang_object.STEP: "default"}}}]
+    near = [{"topologyKey": "rack", "labelSelector": {"matchLabels": {attempt_object.STEP: "default"}}}]
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     terms = [{"matchExpressions": [{"key": "gpu", "operator": "In", "values": [name]}]} for name in ("l4", "a100")]
     affinity = {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}, "podAffinity": {required: near}}
@@ -87,18 +87,18 @@ def test_a_later_attempt_keeps_away_from_nodes_and_its_ranks_together() -> None:
     away = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in ("a", "b")]
     assert all(term["matchFields"] == away for term in found)
     (term,) = spec["affinity"]["podAffinity"][required]
-    assert term["labelSelector"] == {"matchLabels": {gang_object.GANG: made.digest}}
+    assert term["labelSelector"] == {"matchLabels": {attempt_object.GANG: made.digest}}
 
 
 def test_fields_off_spot_nodes_are_of_this_gang_too() -> None:
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    near = [{"topologyKey": "rack", "labelSelector": {"matchLabels": {gang_object.STEP: "default"}}}]
+    near = [{"topologyKey": "rack", "labelSelector": {"matchLabels": {attempt_object.STEP: "default"}}}]
     fields = json.dumps({"affinity": {"podAffinity": {required: near}}})
     made = launched("--fallback-after", "1", "--on-demand", fields)
     for _ in range(2):
         spec = pods_of(made.body(2, 0, 1, Before(interruptions=1)))
         assert spec["affinity"]["podAffinity"][required][0]["labelSelector"] == {
-            "matchLabels": {gang_object.GANG: made.digest}
+            "matchLabels": {attempt_object.GANG: made.digest}
         }
     assert made.changes.on_demand == json.loads(fields), "another attempt is made from the same fields"
 
@@ -106,15 +106,15 @@ def test_fields_off_spot_nodes_are_of_this_gang_too() -> None:
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.lists(st.from_regex(r"[a-z][a-z0-9.-]{0,8}", fullmatch=True)))
 def test_what_is_known_survives_the_launcher(memory: int, interruptions: int, nodes: list[str]) -> None:
     before = Before(memory, interruptions, tuple(sorted(set(nodes))))
-    assert gang_object.before(launched().body(7, 0, interruptions, before)) == before
+    assert attempt_object.read_before(launched().body(7, 0, interruptions, before)) == before
 
 
 def test_a_jobset_of_a_launcher_that_noted_nothing_has_nothing_before_it() -> None:
     body = launched().body(3, 1, 1)
-    assert gang_object.before(body) == Before(interruptions=1)
-    body["metadata"]["annotations"][gang_object.OUT_OF_MEMORY] = "often"
+    assert attempt_object.read_before(body) == Before(interruptions=1)
+    body["metadata"]["annotations"][attempt_object.OUT_OF_MEMORY] = "often"
     with pytest.raises(Misuse, match=r'out-of-memory is "often", and no number'):
-        gang_object.before(body)
+        attempt_object.read_before(body)
 
 
 @given(
@@ -241,8 +241,8 @@ def test_the_leader_grows_and_leaves_spot_nodes_in_its_own_way() -> None:
         own = {"name": "main", "resources": {"limits": {"memory": memory}}}
         job_["template"]["spec"]["template"]["spec"] = {"containers": [own], "nodeSelector": {"pool": "spot"}}
     made = Gang(body, given_by, None)
-    made.changes, made.leader_on_demand = gang_later.changes_of(given_by), gang_later.leader_fields_of(given_by)
-    leader, worker = (each["spec"] for each in gang_object.templates(made.body(3, 1, 1, Before(1, 1))))
+    made.changes, made.leader_on_demand = later_attempts.changes_of(given_by), later_attempts.leader_fields_of(given_by)
+    leader, worker = (each["spec"] for each in attempt_object.templates(made.body(3, 1, 1, Before(1, 1))))
     assert [each["containers"][0]["resources"]["limits"]["memory"] for each in (leader, worker)] == ["1Gi", "2Gi"]
     assert ("nodeSelector" in leader, worker["nodeSelector"]) == (False, {"pool": "gpu"})
     assert made.differences(Before(1, 1)) == [
@@ -262,15 +262,15 @@ def test_the_leader_grows_and_leaves_spot_nodes_in_its_own_way() -> None:
 )
 def test_what_the_leader_cannot_have_instead_is_refused(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(BadOption, match=said):
-        gang_later.changes_of(options(*words))
+        later_attempts.changes_of(options(*words))
 
 
 def test_a_verdict_is_noted_with_its_node_and_one_without_is_read_as_before() -> None:
     body = launched().body(1, 0, 0)
     verdict = Verdict(RETRYABLE, "because", 1, "node-a")
-    body["metadata"]["annotations"].update(gang_object.note(verdict)["metadata"]["annotations"])
-    assert gang_object.noted(body) == verdict
+    body["metadata"]["annotations"].update(attempt_object.note_verdict(verdict)["metadata"]["annotations"])
+    assert attempt_object.read_verdict(body) == verdict
     for said, expected in (({}, Verdict(RETRYABLE, "b", 1)), ({"node": 3}, None)):
         text = json.dumps({"outcome": RETRYABLE, "because": "b", "code": 1, **said})
-        body["metadata"]["annotations"][gang_object.VERDICT] = text
-        assert gang_object.noted(body) == expected
+        body["metadata"]["annotations"][attempt_object.VERDICT] = text
+        assert attempt_object.read_verdict(body) == expected

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import distcp, gang_parts
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.ledger import Ledger
-from gpuflow.runtime.main import main
-from gpuflow.runtime.records import File, Manifest
-from gpuflow.runtime.snapshot import Refused
-from gpuflow.runtime.store import Memory, StorageError
+from gpuflow.runtime.base.records import File, Manifest
+from gpuflow.runtime.checkpoints import completeness
+from gpuflow.runtime.gangs.ranks import hub
+from gpuflow.runtime.state.ledger import Ledger
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.local_files import Refused
+from gpuflow.runtime.stores.store import Memory, StorageError
+from gpuflow.runtime.supervise.main import main
 from tests.runtime.gangs import Gang, free_port
 from tests.runtime.harness import eventually
 from tests.runtime.shard_killing import Killing, undisturbed
@@ -208,14 +209,14 @@ def index(folder: Path, *names: str) -> None:
 def test_the_index_of_pytorch_names_the_files_that_must_be_there(tmp_path: Path) -> None:
     index(tmp_path, "__0_0.distcp", "__13_2.distcp")
     found = {"m/.metadata": str(tmp_path / ".metadata")}
-    assert distcp.lacking(found, ["m/.metadata", "m/__0_0.distcp"]) == "m/__13_2.distcp"
-    assert distcp.lacking(found, ["m/__0_0.distcp", "m/__13_2.distcp"]) is None
+    assert completeness.lacking_file(found, ["m/.metadata", "m/__0_0.distcp"]) == "m/__13_2.distcp"
+    assert completeness.lacking_file(found, ["m/__0_0.distcp", "m/__13_2.distcp"]) is None
 
 
 def test_a_name_across_two_pieces_of_a_long_index_is_found(tmp_path: Path) -> None:
     path = tmp_path / ".metadata"
     path.write_bytes(b"x" * ((1 << 20) - 5) + b"__3_0.distcp" + b"y" * 100)
-    assert distcp.names(str(path)) == {"__3_0.distcp"}
+    assert completeness.files_in_index(str(path)) == {"__3_0.distcp"}
 
 
 @pytest.mark.parametrize("hint", ["in a gang", "alone"])
@@ -260,10 +261,10 @@ def file(path: str, digit: str = "a", size: int = 1) -> File:
 
 def test_what_two_ranks_both_have_must_be_the_same() -> None:
     folder = File(path="m", directory=True)
-    whole = gang_parts.merged({0: [folder, file("m/x")], 1: [folder, file("m/x"), file("m/y")]})
+    whole = hub.merge_lists({0: [folder, file("m/x")], 1: [folder, file("m/x"), file("m/y")]})
     assert [each.path for each in whole] == ["m", "m/x", "m/y"]
     with pytest.raises(Refused, match="m/x is not the same on rank 0 and on rank 3"):
-        gang_parts.merged({0: [file("m/x")], 3: [file("m/x", "b")]})
+        hub.merge_lists({0: [file("m/x")], 3: [file("m/x", "b")]})
 
 
 def test_a_list_counts_only_as_its_rank_wrote_it(tmp_path: Path) -> None:
@@ -272,21 +273,21 @@ def test_a_list_counts_only_as_its_rank_wrote_it(tmp_path: Path) -> None:
     ledger.number, ledger.id = 3, "1" * 16
     name = "000003-000001-11111111"
     facts = {"checkpoint": name, "entry": "e", "attempt": 3, "id": "1" * 16}
-    digest = gang_parts.write_list(store, ledger, 2, Manifest(**facts, kind="directory", files=[file("x")]))
-    assert [each.path for each in gang_parts.read_list(store, ledger, 2, name, "e", digest)] == ["x"]
+    digest = hub.write_list(store, ledger, 2, Manifest(**facts, kind="directory", files=[file("x")]))
+    assert [each.path for each in hub.read_list(store, ledger, 2, name, "e", digest)] == ["x"]
     with pytest.raises(StorageError, match="is not what rank 2 has stored"):
-        gang_parts.read_list(store, ledger, 2, name, "e", "0" * 64)
+        hub.read_list(store, ledger, 2, name, "e", "0" * 64)
     with pytest.raises(StorageError, match="is --store the same place for all"):
-        gang_parts.read_list(store, ledger, 1, name, "e", digest)
+        hub.read_list(store, ledger, 1, name, "e", digest)
     with pytest.raises(StorageError, match="of another checkpoint"):
-        gang_parts.read_list(store, ledger, 2, name, "other", digest)
+        hub.read_list(store, ledger, 2, name, "other", digest)
 
 
 def test_every_file_must_be_listed_with_its_size(tmp_path: Path) -> None:
     store = Folder(str(tmp_path))
     store.write("p/files/x", b"1")
-    gang_parts.see_all(store, "p", [file("x")])
+    hub.check_all_listed(store, "p", [file("x")])
     with pytest.raises(StorageError, match="p/files/x has 1 bytes in the store, not 2"):
-        gang_parts.see_all(store, "p", [file("x", size=2)])
+        hub.check_all_listed(store, "p", [file("x", size=2)])
     with pytest.raises(StorageError, match="has None bytes"):
-        gang_parts.see_all(store, "p", [file("y")])
+        hub.check_all_listed(store, "p", [file("y")])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime.gang_tether import VARIABLE
+from gpuflow.runtime.gangs.launcher_liveness import VARIABLE
 from tests.conftest import ROOT
 from tests.runtime.gangs import QUICK, Gang, free_port
 from tests.runtime.harness import shell
@@ -18,7 +18,7 @@ WAIT = shell('touch "$OWN/up"; exec sleep 60')
 SHORT = shell('touch "$OWN/up"; sleep 3')
 LAUNCHER = """
 import sys, time
-from gpuflow.runtime.gang_tether import Held
+from gpuflow.runtime.gangs.launcher_liveness import Held
 print(Held(sys.argv[1]).port, flush=True)
 time.sleep(120)
 """

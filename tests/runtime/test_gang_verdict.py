@@ -8,18 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime import gang_verdict
-from gpuflow.runtime.gang_kinds import JOBSET
-from gpuflow.runtime.gang_verdict import Verdict, judge
-from gpuflow.runtime.outcomes import (
-    DISK_LIMIT,
-    FINAL,
-    INTERRUPTED,
-    OUT_OF_MEMORY,
-    RETRYABLE,
-    SUCCEEDED,
-    TIMED_OUT,
-)
+from gpuflow.runtime.base.outcomes import DISK_LIMIT, FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, SUCCEEDED, TIMED_OUT
+from gpuflow.runtime.gangs import attempt_verdict
+from gpuflow.runtime.gangs.attempt_verdict import Verdict, judge
+from gpuflow.runtime.gangs.kinds import JOBSET
 
 FAILED_AT = "2026-11-17T01:00:00Z"
 FAILURES = (RETRYABLE, FINAL, OUT_OF_MEMORY, TIMED_OUT, DISK_LIMIT)
@@ -208,4 +200,4 @@ def test_nothing_but_the_jobsets_own_word_is_a_success(pods: list[Any]) -> None:
 def test_an_index_of_other_digits_is_no_rank() -> None:
     labels = {JOBSET.rank: "²", JOBSET.role: "workers"}
     strange = {"metadata": {"labels": labels}, "spec": {"nodeName": "n"}}
-    assert gang_verdict._node_of_rank([strange], 2, JOBSET, {"workers": 0}) is None
+    assert attempt_verdict._node_of_rank([strange], 2, JOBSET, {"workers": 0}) is None

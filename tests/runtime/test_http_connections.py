@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime.http_connections import BadAnswer, Closed, Connections, FromFile
+from gpuflow.runtime.stores.http_connections import BadAnswer, Closed, Connections, FromFile
 from tests.runtime.scripted_server import Peer, ScriptedServer, scripted
 from tests.runtime.servers import free_port
 

@@ -17,17 +17,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gpuflow.runtime import artifacts, digesting, inputs, landing, records
-from gpuflow.runtime.artifacts import Artifact
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.input_options import parse as parse_inputs
-from gpuflow.runtime.inputs import Inputs
-from gpuflow.runtime.ledger import Ledger
-from gpuflow.runtime.options import BadOption, parse
-from gpuflow.runtime.records import File, Manifest
-from gpuflow.runtime.signing import Keys
-from gpuflow.runtime.store import StorageError, Store, open_store
-from gpuflow.runtime.transfer import Abandoned
+from gpuflow.runtime.artifacts import artifact_files, inputs
+from gpuflow.runtime.artifacts.artifact_files import Artifact
+from gpuflow.runtime.artifacts.input_options import parse as parse_inputs
+from gpuflow.runtime.artifacts.inputs import Inputs
+from gpuflow.runtime.base import records
+from gpuflow.runtime.base.options import BadOption, parse
+from gpuflow.runtime.base.records import File, Manifest
+from gpuflow.runtime.base.signing import Keys
+from gpuflow.runtime.checkpoints.transfer import Abandoned
+from gpuflow.runtime.state.ledger import Ledger
+from gpuflow.runtime.stores import local_files
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.store import StorageError, Store, open_store
 from tests.runtime.harness import eventually, run, shell, start
 from tests.runtime.trees import Tree, make, read, trees
 
@@ -236,7 +238,7 @@ def test_a_wrong_read_that_does_not_repeat_is_no_matter(tmp_path: Path, kept: st
 
 
 def test_the_digest_is_the_one_of_the_success_marker(tmp_path: Path, kept: str) -> None:
-    digest = artifacts.kept("directory", artifacts.measured(str(tmp_path / "made")), None, None).sha256
+    digest = artifact_files.kept("directory", artifact_files.measured(str(tmp_path / "made")), None, None).sha256
     bring("--input", f"{tmp_path}/in={kept}", "--input-digest", f"{tmp_path}/in=sha256:{digest}")
     with pytest.raises(BadOption, match=r"is sha256:[0-9a-f]{64}, and should be sha256:0000"):
         bring("--input", f"{tmp_path}/in2={kept}", "--input-digest", f"{tmp_path}/in2=sha256:{'0' * 64}")
@@ -563,7 +565,7 @@ def test_a_file_from_outside_says_that_it_is_one(tmp_path: Path, outside: Path) 
 
 @pytest.mark.parametrize("copied", [True, False])
 def test_a_wrong_digest_from_outside_is_refused(copied: bool, tmp_path: Path, outside: Path) -> None:
-    digest = digesting.digest(str(outside))
+    digest = artifact_files.digest_of_path(str(outside))
     there = tmp_path / "in"
     if copied:
         not_linked(there)
@@ -621,9 +623,9 @@ def test_what_does_not_fit_is_refused_before_it_is_fetched(
     tmp_path: Path, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
-        raise landing.NoRoom("it needs 9 bytes, and there is room for 1")
+        raise local_files.NoRoom("it needs 9 bytes, and there is room for 1")
 
-    monkeypatch.setattr(landing, "_see_that_it_fits", full)
+    monkeypatch.setattr(local_files, "_see_that_it_fits", full)
     (tmp_path / "in").mkdir()
     with pytest.raises(BadOption, match="give it a larger volume"):
         bring("--input", f"{tmp_path}/in={kept}")
@@ -661,7 +663,7 @@ def test_a_place_that_cannot_be_made_is_refused_and_not_waited_for(kept: str) ->
 
 
 def test_the_digest_that_is_printed_of_a_copy_is_accepted_for_an_artifact(tmp_path: Path, kept: str) -> None:
-    printed = digesting.digest(str(tmp_path / "made"))
+    printed = artifact_files.digest_of_path(str(tmp_path / "made"))
     bring("--input", f"{tmp_path}/in={kept}", "--input-digest", f"{tmp_path}/in=sha256:{printed}")
 
 

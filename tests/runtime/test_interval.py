@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime import interval
+from gpuflow.runtime.checkpoints import interval
 
 
 def expected_wall(tau: float, save: float, between: float, restart: float = 180.0) -> float:

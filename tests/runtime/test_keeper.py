@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import keeper as keeping
-from gpuflow.runtime import owner, pruning, transfer
-from gpuflow.runtime.directory import MARKER
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.keeper import Keeper
-from gpuflow.runtime.records import File
-from gpuflow.runtime.retrying import Limit
-from gpuflow.runtime.store import StorageError, Store
-from gpuflow.runtime.watch import Watch
+from gpuflow.runtime.base.records import File
+from gpuflow.runtime.checkpoints import keeper as keeping
+from gpuflow.runtime.checkpoints import transfer
+from gpuflow.runtime.checkpoints.completeness import Watch
+from gpuflow.runtime.checkpoints.keeper import Keeper
+from gpuflow.runtime.state import directory_owner
+from gpuflow.runtime.state.checkpoint_dir import MARKER
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.storage_timeout import Limit
+from gpuflow.runtime.stores.store import StorageError, Store
 from tests.runtime.harness import eventually, run, shell
 from tests.runtime.test_faults import Machine
 
@@ -453,7 +454,7 @@ def test_notice_lifts_the_throttle_of_an_upload_under_way(tmp_path: Path, store:
 def test_with_notice_nothing_is_pruned_before_the_upload(
     tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pruning, "BATCH", 5)
+    monkeypatch.setattr(keeper, "BATCH", 5)
     made = machine(tmp_path, store, keep=1)
     marked(made, "first", **{f"f{index}": "x" for index in range(40)})
     made.keep()
@@ -641,7 +642,7 @@ def test_a_directory_that_the_program_removes_and_makes_anew_is_watched_again_an
     os.rename(place / ".x", place / "one")
     keeper(made)._turn(last=True)
     assert keeper(made).kept is not None
-    assert owner.owner(made.directory)["id"] == made.ledger.id
+    assert directory_owner.owner(made.directory)["id"] == made.ledger.id
     assert made.directory.occupancy is not None
     assert made.directory.occupancy.held
     keeper(made)._watch.close()  # type: ignore[union-attr]  # it was put there above
@@ -890,7 +891,7 @@ def settle(made: Machine) -> None:
 def test_without_a_store_a_checkpoint_that_a_crash_tore_is_passed_over_for_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpuflow.runtime import restoring
+    from gpuflow.runtime.checkpoints import restore
 
     made = storeless(tmp_path)
     for name in ("one", "two"):
@@ -901,13 +902,13 @@ def test_without_a_store_a_checkpoint_that_a_crash_tore_is_passed_over_for_the_o
         file.write(b"\0" * 10)
     os.utime(tmp_path / "a" / "two", ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    def begin() -> restoring.Restored:
-        return restoring.restore(
+    def begin() -> restore.Restored:
+        return restore.restore(
             made.directory, made.ledger, made.ledger.history(), None, Limit(10.0), lambda: True, made.said.append
         )
 
     assert begin().name == "two"  # the same boot: what was written is what is read
-    monkeypatch.setattr(restoring, "boot", lambda: "after the crash")
+    monkeypatch.setattr(restore, "boot", lambda: "after the crash")
     assert begin().name == "one"
     assert any("two is not what it was" in sentence for sentence in made.said)
     monkeypatch.undo()
@@ -917,14 +918,14 @@ def test_without_a_store_a_checkpoint_that_a_crash_tore_is_passed_over_for_the_o
 def test_without_a_store_one_that_was_never_forced_to_disk_is_trusted_only_when_there_is_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpuflow.runtime import restoring
+    from gpuflow.runtime.checkpoints import restore
 
     made = storeless(tmp_path)
     made.save("one", b"1")
-    monkeypatch.setattr(restoring, "boot", lambda: "after the crash")
+    monkeypatch.setattr(restore, "boot", lambda: "after the crash")
 
-    def begin() -> restoring.Restored:
-        return restoring.restore(
+    def begin() -> restore.Restored:
+        return restore.restore(
             made.directory, made.ledger, made.ledger.history(), None, Limit(10.0), lambda: True, made.said.append
         )
 

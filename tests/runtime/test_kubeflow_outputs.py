@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import kubeflow_outputs as kubeflow
-from gpuflow.runtime.records import File, Kept
+from gpuflow.runtime.artifacts import kubeflow_outputs as kubeflow
+from gpuflow.runtime.base.records import File, Kept
 from tests.runtime.harness import run, shell
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import book, records
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.forgetting import forget_run
-from gpuflow.runtime.ledger import Ledger, Lost
-from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, RETRYABLE
-from gpuflow.runtime.records import Judgment, Manifest
-from gpuflow.runtime.store import StorageError
+from gpuflow.runtime.base import records
+from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, RETRYABLE
+from gpuflow.runtime.base.records import Judgment, Manifest
+from gpuflow.runtime.state import attempts
+from gpuflow.runtime.state.forget import forget_run
+from gpuflow.runtime.state.ledger import Ledger, Lost
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.store import StorageError
 from tests.runtime.harness import run, shell
 
 BASE = "p/r/s"
@@ -240,7 +241,7 @@ class Careless(Folder):
 def test_a_store_that_lets_everyone_create_is_found_out_and_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(book, "SETTLE", 0.0)
+    monkeypatch.setattr(attempts, "SETTLE", 0.0)
     store, said = Careless(str(tmp_path)), list[str]()
     one, two = Ledger(store, BASE, say=said.append), Ledger(store, BASE, say=said.append)
     early = two.history()
@@ -260,13 +261,13 @@ def test_whoever_was_overwritten_in_a_careless_store_finds_out(tmp_path: Path, m
     early = two.history()
 
     def meanwhile(seconds: float) -> None:
-        monkeypatch.setattr(book.time, "sleep", lambda _: None)
+        monkeypatch.setattr(attempts.time, "sleep", lambda _: None)
         # Both saw no claim; the other one writes second.
         store.delete([f"{BASE}/attempts/000001.json"])
         assert two.claim(early)
 
     one.probe()
-    monkeypatch.setattr(book.time, "sleep", meanwhile)
+    monkeypatch.setattr(attempts.time, "sleep", meanwhile)
     assert not one.claim(one.history())
     two.assert_owner()
 
@@ -288,7 +289,7 @@ def test_a_mount_without_hard_links_is_not_believed_on_its_word(store: Folder, m
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(os, "link", refuse)
-    monkeypatch.setattr(book, "SETTLE", 0.0)
+    monkeypatch.setattr(attempts, "SETTLE", 0.0)
     said: list[str] = []
     one, two = Ledger(store, BASE, say=said.append), Ledger(store, BASE)
     early = two.history()

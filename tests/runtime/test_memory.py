@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import memory
+from gpuflow.runtime.base import container
 
 
 @pytest.mark.parametrize(
@@ -31,21 +31,21 @@ def test_the_limit_of_the_group_counts(
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(
-        memory, "_memory_files", lambda: [str(tmp_path / "none" / "x"), str(tmp_path / "memory.events")]
+        container, "_memory_files", lambda: [str(tmp_path / "none" / "x"), str(tmp_path / "memory.events")]
     )
-    assert memory.available() == left
+    assert container.available_memory() == left
 
 
 def test_without_a_limit_it_is_what_the_machine_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "memory.max").write_text("max\n")
-    monkeypatch.setattr(memory, "_memory_files", lambda: [str(tmp_path / "memory.events")])
-    assert memory.available() == pytest.approx(memory._free_here(), rel=0.2)
+    monkeypatch.setattr(container, "_memory_files", lambda: [str(tmp_path / "memory.events")])
+    assert container.available_memory() == pytest.approx(container._free_here(), rel=0.2)
 
 
 def test_what_cannot_be_read_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_memory_files", list)
-    monkeypatch.setattr(memory, "_free_here", lambda: None)
-    assert memory.available() is None
+    monkeypatch.setattr(container, "_memory_files", list)
+    monkeypatch.setattr(container, "_free_here", lambda: None)
+    assert container.available_memory() is None
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_kills_of_processes_and_of_the_whole_group_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, kills: int
 ) -> None:
     (tmp_path / name).write_text(text)
-    monkeypatch.setattr(memory, "_memory_files", lambda: [str(tmp_path / "none"), str(tmp_path / name)])
-    assert memory.oom_kills() == kills
+    monkeypatch.setattr(container, "_memory_files", lambda: [str(tmp_path / "none"), str(tmp_path / name)])
+    assert container.oom_kills() == kills
 
 
 @pytest.mark.parametrize(
@@ -97,5 +97,5 @@ def test_a_full_page_cache_is_no_memory_in_use(
 ) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(memory, "_memory_files", lambda: [str(tmp_path / "memory.events")])
-    assert memory.working_set() == found
+    monkeypatch.setattr(container, "_memory_files", lambda: [str(tmp_path / "memory.events")])
+    assert container.working_set() == found

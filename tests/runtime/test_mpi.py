@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import bundle, memory, mpi, mpi_agent, mpi_running
-from gpuflow.runtime import gang_words as words
-from gpuflow.runtime.options import BadOption
-from gpuflow.runtime.outcomes import OUT_OF_MEMORY, SUCCEEDED
-from gpuflow.runtime.signing import Keys
+from gpuflow.runtime import bundle
+from gpuflow.runtime.base import container
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.base.outcomes import OUT_OF_MEMORY, SUCCEEDED
+from gpuflow.runtime.base.signing import Keys
+from gpuflow.runtime.gangs.ranks import mpi, mpi_agent, mpi_command
+from gpuflow.runtime.gangs.ranks import protocol as words
 from tests.runtime import harness
 from tests.runtime.gangs import Gang, free_port, orphans_of
 from tests.runtime.harness import eventually, run, shell, start
@@ -39,7 +41,9 @@ def gang_of(tmp_path: Path, program: str, daemon: str, *words: object, size: int
 
 
 def test_hosts_are_addresses_and_a_rank_that_shares_one_has_a_name_of_its_own() -> None:
-    found = mpi.hosts([("10.0.0.1", 8), ("::ffff:10.0.0.2", 8), ("10.0.0.2", 8), ("fd00::7", 8), ("fe80::1%eth0", 0)])
+    found = mpi.hosts_of(
+        [("10.0.0.1", 8), ("::ffff:10.0.0.2", 8), ("10.0.0.2", 8), ("fd00::7", 8), ("fe80::1%eth0", 0)]
+    )
     assert [(host.rank, host.name, host.slots) for host in found] == [
         (0, "10.0.0.1", 8),
         (1, "10.0.0.2", 8),
@@ -48,13 +52,13 @@ def test_hosts_are_addresses_and_a_rank_that_shares_one_has_a_name_of_its_own() 
         (4, "rank-4", 0),
     ]
     with pytest.raises(BadOption, match="no rank of the gang has a slot"):
-        mpi.hosts([("10.0.0.1", 0), ("10.0.0.2", 0)])
+        mpi.hosts_of([("10.0.0.1", 0), ("10.0.0.2", 0)])
 
 
 def test_a_host_without_slots_is_in_no_host_file_and_the_agent_is_a_program(tmp_path: Path) -> None:
-    place = mpi.folder({"TMPDIR": str(tmp_path / "with space")})
-    mpi.write(place, mpi.hosts([("10.0.0.1", 0), ("10.0.0.2", 8)]), "10.0.0.1")
-    given = mpi.variables(place, 300)
+    place = mpi.make_folder({"TMPDIR": str(tmp_path / "with space")})
+    mpi.write_files(place, mpi.hosts_of([("10.0.0.1", 0), ("10.0.0.2", 8)]), "10.0.0.1")
+    given = mpi.mpi_variables(place, 300)
     assert Path(given["OMPI_MCA_orte_default_hostfile"]).read_text() == "10.0.0.2 slots=8\n"
     assert Path(given["PRTE_MCA_prte_default_hostfile"]).read_text() == "10.0.0.2 slots=8\n"
     assert (
@@ -214,7 +218,7 @@ def test_a_stop_of_rank_0_reaches_what_mpirun_started_elsewhere(tmp_path: Path) 
 
 SAVES = """
 import os, signal, sys, time
-from gpuflow.runtime import attempt_folder
+from gpuflow.runtime.base import attempt_folder
 own = os.environ["OWN"]
 def save(number, frame):
     time.sleep(2.5)
@@ -264,8 +268,8 @@ def _command(pid: int) -> str:
 
 
 def test_memory_that_a_process_lacked_on_a_rank_is_what_the_rank_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "oom_kills", lambda: 4)
-    running: Any = object.__new__(mpi_running.OrderedRunning)
+    monkeypatch.setattr(container, "oom_kills", lambda: 4)
+    running: Any = object.__new__(mpi_command.OrderedRunning)
     running.folder, running.options = None, None
     outcomes = {}
     for code in (0, 1):

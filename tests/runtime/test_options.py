@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime import main, options, units, wrapping
-from gpuflow.runtime.options import BadOption, check, parse
+from gpuflow.runtime import bundle
+from gpuflow.runtime.base import options, units
+from gpuflow.runtime.base.options import BadOption, check, parse
+from gpuflow.runtime.supervise import main
 
 
 def test_every_option_is_in_the_module_docstring_and_in_the_help() -> None:
@@ -70,7 +72,7 @@ OPTIONS = {"run_id": "{{workflow.uid}}", "keep": 2, "every": 600, "final-exit-co
 
 
 def test_wrapped_words_parse_back_to_the_same_options() -> None:
-    words = wrapping.wrap(["sh", "-c", "echo $$ {{x}}"], {**OPTIONS, "store": None})
+    words = bundle.wrap(["sh", "-c", "echo $$ {{x}}"], {**OPTIONS, "store": None})
     parsed = parse(words[1:], {})
     assert parsed.command == ["sh", "-c", "echo $$ {{x}}"]
     assert (parsed.run_id, parsed.keep, parsed.every) == ("{{workflow.uid}}", 2, 600.0)
@@ -79,4 +81,4 @@ def test_wrapped_words_parse_back_to_the_same_options() -> None:
 
 def test_an_unknown_option_cannot_be_wrapped() -> None:
     with pytest.raises(ValueError, match="--chekpoint"):
-        wrapping.wrap(["true"], {"chekpoint": "x"})
+        bundle.wrap(["true"], {"chekpoint": "x"})

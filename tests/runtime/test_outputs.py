@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime.options import BadOption
-from gpuflow.runtime.outputs import BadOutput, Output, Witness, collect, deliver, pairs, parse, typed
-from gpuflow.runtime.records import Kept
+from gpuflow.runtime.artifacts.outputs import BadOutput, Output, Witness, collect, deliver, pairs, parse, typed
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.base.records import Kept
 from tests.runtime.harness import run, shell, start
 
 

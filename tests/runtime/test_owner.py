@@ -13,15 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import owner
-from gpuflow.runtime.alive import Alive, remove_if_dead
-from gpuflow.runtime.attempt_folder import identity_of
-from gpuflow.runtime.directory import MARKER, Directory
-from gpuflow.runtime.files import Shared
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.ledger import Ledger
-from gpuflow.runtime.options import BadOption
-from gpuflow.runtime.owner import Occupancy
+from gpuflow.runtime.base.attempt_folder import identity_of
+from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.state import directory_owner
+from gpuflow.runtime.state.checkpoint_dir import MARKER, Directory
+from gpuflow.runtime.state.directory_owner import Alive, Occupancy, remove_if_dead
+from gpuflow.runtime.state.ledger import Ledger
+from gpuflow.runtime.stores.folder_store import Folder
 from tests.runtime.harness import environment, eventually, python, run, shell, start, words
 
 STEPS = """
@@ -47,7 +46,7 @@ def occupy(folder: Path, run_id: str, said: list[str] | None = None, *, arbitrat
         Directory(str(folder)), ledger, (said if said is not None else []).append, arbitrated=arbitrated
     )
     occupancy.enter()
-    owner.write_owner(occupancy.directory, ledger)
+    directory_owner.write_owner(occupancy.directory, ledger)
     return occupancy
 
 
@@ -162,7 +161,7 @@ def test_an_attempt_whose_folder_is_removed_while_it_comes_makes_it_again_and_is
 def test_who_is_refused_leaves_nothing_in_the_strangers_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner, "_PATIENCE", 0.1)
+    monkeypatch.setattr(directory_owner, "_PATIENCE", 0.1)
     occupy(tmp_path / "c", "one")
     before = sorted(tmp_path.glob("c/.gpuflow/*/*"))
     with pytest.raises(BadOption):
@@ -175,7 +174,7 @@ def test_nothing_of_another_run_is_removed_on_another_machines_word(
 ) -> None:
     stranger = occupy(tmp_path / "c", "other")
     stranger.leave()
-    monkeypatch.setattr(owner, "boot", lambda: "another")
+    monkeypatch.setattr(directory_owner, "boot", lambda: "another")
     assert occupy(tmp_path / "c", "r").held
     assert os.path.exists(stranger.directory.attempt_folder)
 
@@ -187,7 +186,7 @@ def test_without_locks_a_stranger_is_known_by_its_signs_of_life(
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    monkeypatch.setattr(owner, "BEAT", 0.05)
+    monkeypatch.setattr(directory_owner, "BEAT", 0.05)
     said: list[str] = []
     stranger = occupy(tmp_path / "c", "other", said)
     assert any("without locks" in sentence for sentence in said)
@@ -214,9 +213,9 @@ def test_an_attempt_that_was_followed_by_another_does_not_write_its_name_any_mor
     old, new = (Occupancy(Directory(str(tmp_path / "c")), ledger, print) for ledger in ledgers)
     old.enter()
     new.enter()
-    owner.write_owner(new.directory, ledgers[1])
-    owner.write_owner(old.directory, ledgers[0], os.getpid())
-    assert owner.owner(new.directory)["id"] == ledgers[1].id
+    directory_owner.write_owner(new.directory, ledgers[1])
+    directory_owner.write_owner(old.directory, ledgers[0], os.getpid())
+    assert directory_owner.owner(new.directory)["id"] == ledgers[1].id
 
 
 def test_checkpoints_written_down_by_an_earlier_version_are_resumed_from(tmp_path: Path) -> None:

@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import artifacts, secret_files, snapshot, transfer
-from gpuflow.runtime.artifacts import NotKept
-from gpuflow.runtime.files import NotAFile, NotAFolder, Shared
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.options import BadOption
-from gpuflow.runtime.outputs import BadOutput, collect, parse
-from gpuflow.runtime.signing import read_keys
-from gpuflow.runtime.snapshot import Refused
+from gpuflow.runtime.artifacts import artifact_files
+from gpuflow.runtime.artifacts.artifact_files import NotKept
+from gpuflow.runtime.artifacts.outputs import BadOutput, collect, parse
+from gpuflow.runtime.base import signing
+from gpuflow.runtime.base.files import NotAFile, NotAFolder, Shared
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.base.signing import read_keys
+from gpuflow.runtime.checkpoints import transfer
+from gpuflow.runtime.stores import local_files
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.local_files import Refused
 from tests.runtime.harness import run, shell
 from tests.runtime.planted import attempt
 
@@ -156,7 +159,7 @@ def test_a_file_that_becomes_a_link_before_it_is_read_is_not_sent(tmp_path: Path
     entry = tmp_path / "c" / "ck"
     entry.mkdir(parents=True)
     (entry / "w").write_text("untouched")
-    items = snapshot.stock(str(entry))
+    items = local_files.list_items(str(entry))
     times = (entry / "w").stat()
     (entry / "w").unlink()
     (entry / "w").symlink_to(outside / "c")
@@ -210,21 +213,21 @@ def test_no_secret_is_kept_as_an_output(tmp_path: Path, monkeypatch: pytest.Monk
     out.mkdir()
     (out / "leak").symlink_to(volume / "token")
     with pytest.raises(NotKept, match="out/leak must not be kept: it is a file of a mounted Secret or token"):
-        list(artifacts.entries_of(str(out)))
+        list(artifact_files.entries_of(str(out)))
     with pytest.raises(BadOutput, match="out/leak must not be kept: it is a file of a mounted Secret"):
         collect(parse(["leak"]), str(out), {})
     (out / "leak").unlink()
     (out / "leak").symlink_to("/proc/self/environ")
     with pytest.raises(NotKept, match=r"must not be kept: it lies in /proc"):
-        list(artifacts.entries_of(str(out)))
+        list(artifact_files.entries_of(str(out)))
     (out / "leak").unlink()
     key = tmp_path / "key"
     key.write_text("0123456789abcdef0123456789abcdef\n")
-    monkeypatch.setattr(secret_files, "_KEYS", set())
+    monkeypatch.setattr(signing, "_KEYS", set())
     read_keys(str(key))
     os.link(key, out / "leak")
     with pytest.raises(NotKept, match=r"must not be kept: it is the key file"):
-        list(artifacts.entries_of(str(out)))
+        list(artifact_files.entries_of(str(out)))
 
 
 def test_no_secret_is_kept_in_a_checkpoint_even_below_a_folder_that_is_named(tmp_path: Path) -> None:
@@ -232,9 +235,9 @@ def test_no_secret_is_kept_in_a_checkpoint_even_below_a_folder_that_is_named(tmp
     entry.mkdir(parents=True)
     (entry / "leak").symlink_to(volume / "token")
     with pytest.raises(Refused, match="is not followed; put the file itself there, or name the folder"):
-        snapshot.stock(str(entry))
+        local_files.list_items(str(entry))
     with pytest.raises(Refused, match="c/ck/leak must not be kept: it is a file of a mounted Secret"):
-        snapshot.stock(str(entry), [str(volume)])
+        local_files.list_items(str(entry), [str(volume)])
 
 
 def test_the_blobs_of_a_hugging_face_cache_are_kept(tmp_path: Path) -> None:
@@ -245,6 +248,6 @@ def test_the_blobs_of_a_hugging_face_cache_are_kept(tmp_path: Path) -> None:
     (cache / "snapshots" / "rev" / "model").symlink_to("../../blobs/abc")
     (cache / "snapshots" / "rev" / "sub" / "model").symlink_to("../../../blobs/abc")
     for source in (cache, cache / "snapshots" / "rev", cache / "snapshots" / "rev" / "sub"):
-        items = {item.relative: item for item in snapshot.stock(str(source))}
+        items = {item.relative: item for item in local_files.list_items(str(source))}
         assert all(item.is_file or item.is_directory or item.link for item in items.values())
     assert stat.S_ISREG(items["model"].mode)

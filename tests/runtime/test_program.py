@@ -18,7 +18,7 @@ from gpuflow.runtime import bundle
 from tests.runtime.harness import environment, eventually, python, run, shell, start, words
 from tests.runtime.stage import Stage
 
-FOLDER = "import os; from gpuflow.runtime.attempt_folder import AttemptFolder\n" + (
+FOLDER = "import os; from gpuflow.runtime.base.attempt_folder import AttemptFolder\n" + (
     "folder = AttemptFolder(os.path.dirname(os.environ['GPUFLOW_STOP']))\n"
 )
 OBEYS = FOLDER + (
@@ -190,7 +190,7 @@ def test_a_command_that_cannot_be_started_is_final_with_a_shells_code(
 
 def test_a_machine_that_is_short_of_something_is_not_final(tmp_path: Path) -> None:
     code = (
-        "import errno, os, sys\nfrom gpuflow.runtime.main import main\n"
+        "import errno, os, sys\nfrom gpuflow.runtime.supervise.main import main\n"
         "def refuse(*a, **k): raise OSError(errno.EAGAIN, 'Resource temporarily unavailable')\n"
         "os.posix_spawnp = refuse\n"
         f"sys.exit(main(['--state', {str(tmp_path)!r}, '--run-id', 'r', '--', 'true']))\n"
@@ -209,7 +209,7 @@ def test_nothing_that_fails_after_the_start_leaves_the_program_alive(tmp_path: P
         {"name": "main", "kind": "ignores", "children": [{"name": "other", "kind": "ignores", "session": True}]}
     )
     code = (
-        "import sys\nfrom gpuflow.runtime import running\nfrom gpuflow.runtime.main import main\n"
+        "import sys\nfrom gpuflow.runtime import running\nfrom gpuflow.runtime.supervise.main import main\n"
         "import time, pathlib\n"
         "def fail(self, child):\n"
         f"    while pathlib.Path({str(stage.log)!r}).read_text().count(' up') < 2: time.sleep(0.01)\n"
@@ -232,7 +232,7 @@ def test_a_command_that_even_sigkill_does_not_end_costs_no_cpu_and_leaves_a_reco
     """As one that waits in the kernel for a disk: here the signal is not sent."""
     program = stage.words({"name": "main", "kind": "ignores"})
     code = (
-        "import sys\nfrom gpuflow.runtime import processes\nfrom gpuflow.runtime.main import main\n"
+        "import sys\nfrom gpuflow.runtime import processes\nfrom gpuflow.runtime.supervise.main import main\n"
         "processes.kill = lambda process, number: None\n"
         f"options = ['--state', {str(tmp_path / 's')!r}, '--run-id', 'r', '--grace', '2s']\n"
         f"sys.exit(main([*options, '--', *{program!r}]))\n"
@@ -262,7 +262,7 @@ def test_a_command_that_even_sigkill_does_not_end_costs_no_cpu_and_leaves_a_reco
 EARLY = """\
 import os, signal, sys
 def hook(event, arguments):
-    if event == "import" and arguments[0] == "gpuflow.runtime.options" and not os.environ.pop("SENT", None):
+    if event == "import" and arguments[0] == "gpuflow.runtime.base.options" and not os.environ.pop("SENT", None):
         os.environ["SENT"] = "1"
         os.kill(os.getpid(), signal.SIGTERM)
 sys.addaudithook(hook)
@@ -303,7 +303,7 @@ def test_the_packed_file_holds_signals_before_its_first_other_word() -> None:
 
 
 def test_small_commands_hold_nothing_back() -> None:
-    code = "import signal; from gpuflow.runtime.main import main; main(['--version']); " + (
+    code = "import signal; from gpuflow.runtime.supervise.main import main; main(['--version']); " + (
         "print(signal.pthread_sigmask(signal.SIG_BLOCK, []))"
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60)
@@ -377,7 +377,7 @@ def test_a_name_that_is_no_utf_8_does_not_change_the_exit_code(tmp_path: Path) -
 
 def test_where_no_thread_can_be_had_no_program_is_started(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom gpuflow.runtime import child\nfrom gpuflow.runtime.main import main\n"
+        "import sys\nfrom gpuflow.runtime import child\nfrom gpuflow.runtime.supervise.main import main\n"
         'def refuse(self): raise RuntimeError("can\'t start new thread")\n'
         "child.Pump.start = refuse\n"
         f"sys.exit(main(['--state', {str(tmp_path)!r}, '--run-id', 'r', '--', 'touch', {str(tmp_path / 'ran')!r}]))\n"

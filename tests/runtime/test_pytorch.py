@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpuflow.runtime import checkpointing
-from gpuflow.runtime.saving import Checkpointing
+from gpuflow.runtime.checkpoints.training import Checkpointing
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed here (locks/frameworks.txt)")
 
@@ -169,20 +169,20 @@ def test_buffers_for_the_gpu_are_used_again_and_given_back_when_no_longer_needed
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As on a GPU, with tensors of the host in its place."""
-    from gpuflow.runtime import staging
+    from gpuflow.runtime.checkpoints import torch_state
 
     waited = []
-    monkeypatch.setattr(staging, "_on_gpu", lambda storage: True)
-    monkeypatch.setattr(staging, "_pinned", lambda size: torch.full((size,), 255, dtype=torch.uint8))
+    monkeypatch.setattr(torch_state, "_on_gpu", lambda storage: True)
+    monkeypatch.setattr(torch_state, "_pinned", lambda size: torch.full((size,), 255, dtype=torch.uint8))
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     weight = torch.randn(10, 3)
     state = {"a": weight, "tied": weight[2], "b": torch.randn(30), "none": torch.empty(0), "n": torch.tensor(7)}
-    area = staging.Staging()
-    assert staging.Frozen(state).host_bytes(area.pinned()) == 128 + 128 + 8
+    area = torch_state.Staging()
+    assert torch_state.Frozen(state).host_bytes(area.pinned()) == 128 + 128 + 8
     first = area.copy(state)
     assert waited == [weight.device]
     assert area.pinned() == {120: 2, 8: 1}
-    assert staging.Frozen(state).host_bytes(area.pinned()) == 0
+    assert torch_state.Frozen(state).host_bytes(area.pinned()) == 0
     assert all(torch.equal(first[name], value) for name, value in state.items())
     assert first["tied"].untyped_storage().data_ptr() == first["a"].untyped_storage().data_ptr()
     places = {value.untyped_storage().data_ptr() for value in first.values()}
@@ -392,7 +392,7 @@ def test_a_file_of_someone_else_or_of_a_later_version_is_a_sentence(tmp_path: Pa
 def test_generators_saved_on_more_or_fewer_gpus_are_restored_as_far_as_they_go_and_it_is_said(
     monkeypatch: pytest.MonkeyPatch, before: int, now: int
 ) -> None:
-    from gpuflow.runtime import generators
+    from gpuflow.runtime.checkpoints import torch_state
 
     restored: dict[int, int] = {}
 
@@ -405,13 +405,13 @@ def test_generators_saved_on_more_or_fewer_gpus_are_restored_as_far_as_they_go_a
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "set_rng_state", set_state)
     states = [torch.tensor([index], dtype=torch.uint8) for index in range(before)]
-    (remark,) = generators.restore({**generators.capture(), "cuda": states, "device": 0})
+    (remark,) = torch_state.restore_generators({**torch_state.capture_generators(), "cuda": states, "device": 0})
     assert restored == {index: index for index in range(min(before, now))}
     assert f"random states of {before} GPUs were saved and {now} are here" in remark
 
 
 def test_the_state_of_the_gpu_a_rank_used_goes_to_the_gpu_it_uses_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpuflow.runtime import generators
+    from gpuflow.runtime.checkpoints import torch_state
 
     restored: dict[int, int] = {}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -419,7 +419,7 @@ def test_the_state_of_the_gpu_a_rank_used_goes_to_the_gpu_it_uses_now(monkeypatc
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: restored.update({device: int(state[0])}))
     states = [torch.tensor([index], dtype=torch.uint8) for index in range(4)]
-    assert generators.restore({**generators.capture(), "cuda": states, "device": 3}) == []
+    assert torch_state.restore_generators({**torch_state.capture_generators(), "cuda": states, "device": 3}) == []
     assert restored[1] == 3
 
 
@@ -476,7 +476,8 @@ def test_sharded_states_are_refused_with_a_sentence(tmp_path: Path) -> None:
 def test_a_copy_that_does_not_fit_the_memory_is_written_while_the_training_waits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpuflow.runtime import memory, pytorch
+    from gpuflow.runtime import pytorch
+    from gpuflow.runtime.base import container
 
     monkeypatch.setattr(Checkpointing, "save_in_background", lambda *facts, **others: pytest.fail("copied"))
     part = Part(value=torch.ones(1000))
@@ -485,7 +486,7 @@ def test_a_copy_that_does_not_fit_the_memory_is_written_while_the_training_waits
         small.save()
         small.save()
         assert ckpt.resume_from is not None
-        monkeypatch.setattr(memory, "available", lambda: 4500)
+        monkeypatch.setattr(container, "available", lambda: 4500)
         pytorch.Saver(ckpt, part=part).save()
     said = capsys.readouterr().err
     assert said.count("of host memory and may take 0.0 GB: checkpoints are written while the training waits") == 2

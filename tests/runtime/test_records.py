@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import records
-from gpuflow.runtime.records import (
+from gpuflow.runtime.base import records
+from gpuflow.runtime.base.records import (
     Claim,
     Corrupt,
     End,
@@ -23,7 +23,7 @@ from gpuflow.runtime.records import (
     Success,
     UnknownFormat,
 )
-from gpuflow.runtime.signing import Keys
+from gpuflow.runtime.base.signing import Keys
 from tests.runtime.harness import run, shell
 
 SHA = "0" * 64

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import book
-from gpuflow.runtime import remote as remotes
-from gpuflow.runtime.artifacts import Artifact, NotKept
-from gpuflow.runtime.ledger import Ledger, Lost
-from gpuflow.runtime.remote import Remote
-from gpuflow.runtime.retrying import Limit, persist
-from gpuflow.runtime.snapshot import stock
-from gpuflow.runtime.store import BadName, Refusal, StorageError
-from gpuflow.runtime.transfer import Refused, unthrottled
-from gpuflow.runtime.transfer import Upload as CheckpointUpload
+from gpuflow.runtime.artifacts.artifact_files import Artifact, NotKept
+from gpuflow.runtime.checkpoints.transfer import Refused, unthrottled
+from gpuflow.runtime.checkpoints.transfer import Upload as CheckpointUpload
+from gpuflow.runtime.state import attempts
+from gpuflow.runtime.state.ledger import Ledger, Lost
+from gpuflow.runtime.stores import fsspec_store as remotes
+from gpuflow.runtime.stores.fsspec_store import Remote
+from gpuflow.runtime.stores.local_files import list_items
+from gpuflow.runtime.stores.storage_timeout import Limit, persist
+from gpuflow.runtime.stores.store import BadName, Refusal, StorageError
 
 
 class Bucket:
@@ -130,7 +130,7 @@ def remote(bucket: Bucket, url: str = "s3://b") -> Remote:
 def test_a_driver_or_server_that_does_not_create_conditionally_is_found_out(
     kind: type[Bucket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(book, "SETTLE", 0.0)
+    monkeypatch.setattr(attempts, "SETTLE", 0.0)
     bucket, said = kind(), list[str]()
     one = Ledger(remote(bucket), "p/r/s", say=said.append)
     two = Ledger(remote(bucket), "p/r/s", say=said.append)
@@ -295,7 +295,7 @@ def test_an_output_that_lies_too_deep_is_named_before_anything_of_it_is_sent(tmp
 
 def test_a_checkpoint_that_lies_too_deep_is_refused_before_anything_of_it_is_sent(tmp_path: Path) -> None:
     bucket = Honest()
-    upload = CheckpointUpload("one", stock(str(deep(tmp_path))))
+    upload = CheckpointUpload("one", list_items(str(deep(tmp_path))))
     with pytest.raises(Refused, match="is a name of"):
         upload.send(remote(bucket), unthrottled(lambda: True))
     assert not bucket.objects

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gpuflow.pod.gang import gang_environment
-from gpuflow.pod.gang_jobset import COORDINATOR
+from gpuflow.pod.gang_kinds import JOBSET_COORDINATOR
 from gpuflow.spec.step import Step
 from tests.runtime.gangs import free_port
 
@@ -31,7 +31,7 @@ def variables(rank: int, framework: str, port: int) -> dict[str, str]:
     found = {}
     for entry in gang_environment(step, 0):
         place = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
-        filled = "127.0.0.1" if place == COORDINATOR else str(rank)
+        filled = "127.0.0.1" if place == JOBSET_COORDINATOR else str(rank)
         found[entry["name"]] = entry.get("value", filled)
     return found
 

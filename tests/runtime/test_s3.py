@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import digesting
-from gpuflow.runtime.http_connections import Connection
-from gpuflow.runtime.remote import Remote
-from gpuflow.runtime.store import Store, open_store
+from gpuflow.runtime.artifacts import artifact_files
+from gpuflow.runtime.stores.fsspec_store import Remote
+from gpuflow.runtime.stores.http_connections import Connection
+from gpuflow.runtime.stores.store import Store, open_store
 from tests.runtime.chaos import chaos
 from tests.runtime.harness import run, shell
 from tests.runtime.killing import torture
@@ -194,7 +194,7 @@ def test_data_from_outside_comes_from_a_real_server(s3: str, tmp_path: Path) -> 
     (tmp_path / "same" / "d").mkdir(parents=True)
     (tmp_path / "same" / "a").write_text("data/a")
     (tmp_path / "same" / "d" / "odd name").write_text("data/d/odd name")
-    digest = digesting.digest(str(tmp_path / "same"))
+    digest = artifact_files.digest_of_path(str(tmp_path / "same"))
     whole, one = tmp_path / "whole", tmp_path / "one"
     words = ["--input", f"{whole}={s3}/outside/data/", "--input-digest", f"{whole}=sha256:{digest}"]
     words += ["--input", f"{one}={s3}/outside/data/a", "--input-type", f"{one}=file"]

@@ -13,12 +13,11 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from gpuflow.runtime import s3_direct
-from gpuflow.runtime.http_connections import BadAnswer
-from gpuflow.runtime.remote import Remote
-from gpuflow.runtime.s3_direct import Direct
-from gpuflow.runtime.s3_learning import learned
-from gpuflow.runtime.store import StorageError, open_store
+from gpuflow.runtime.stores import s3_client
+from gpuflow.runtime.stores.fsspec_store import Remote
+from gpuflow.runtime.stores.http_connections import BadAnswer
+from gpuflow.runtime.stores.s3_client import Direct, learn_direct
+from gpuflow.runtime.stores.store import StorageError, open_store
 from tests.runtime.scripted_server import Broken, between, scripted
 from tests.runtime.servers import BUCKET, command, free_port, s3_server, started
 
@@ -114,10 +113,10 @@ def test_addresses_and_tokens_are_the_drivers(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     if token:
         monkeypatch.setenv("AWS_SESSION_TOKEN", token)
-    direct = learned(driver(config_kwargs=settings), bucket)
+    direct = learn_direct(driver(config_kwargs=settings), bucket)
     assert direct is not None
     assert (direct._put.scheme, direct._put.netloc, direct._put.before) == ("https", netloc, before)
-    head = direct._head(direct._put, f"{before}k", "", {}, s3_direct.EMPTY).decode()
+    head = direct._head(direct._put, f"{before}k", "", {}, s3_client.EMPTY).decode()
     assert (f"\r\nx-amz-security-token: {token}\r\n" in head) is (token is not None)
     assert f"\r\nhost: {netloc}\r\n" in head
     assert "eu-central-1/s3/aws4_request" in head
@@ -161,7 +160,7 @@ def test_it_steps_aside_where_it_would_not_do_as_the_driver_does(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert learned(driver(**settings), BUCKET) is None
+    assert learn_direct(driver(**settings), BUCKET) is None
 
 
 def test_encryption_and_who_pays_are_asked_for_as_the_driver_does(moto: int) -> None:
@@ -180,7 +179,7 @@ def test_encryption_and_who_pays_are_asked_for_as_the_driver_does(moto: int) -> 
 def test_a_customers_own_key_goes_with_every_request(moto: int) -> None:
     settings = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}
     filesystem = driver(s3_additional_kwargs=settings, client_kwargs={"endpoint_url": "https://127.0.0.1:9"})
-    direct = learned(filesystem, BUCKET)
+    direct = learn_direct(filesystem, BUCKET)
     assert direct is not None
     names = ("x-amz-server-side-encryption-customer-key", "x-amz-server-side-encryption-customer-key-md5")
     assert all(name in kind.headers for name in names for kind in (direct._put, direct._part, direct._get))
@@ -278,17 +277,17 @@ def test_busy_servers_are_left_to_the_driver_and_tried_again_after_a_pause(
         return SLOW_DOWN if busy[0] and is_ours(head) else None
 
     meddled(rule)
-    monkeypatch.setattr(s3_direct, "_PAUSE", 3600.0)
+    monkeypatch.setattr(s3_client, "_PAUSE", 3600.0)
     store = remote("busy")
     for number in range(8):
         goes_through(store, f"{number}")
-    assert ours[0] == s3_direct._IN_VAIN
+    assert ours[0] == s3_client._IN_VAIN
     busy[0] = False
     goes_through(store, "paused")
-    assert ours[0] == s3_direct._IN_VAIN
-    monkeypatch.setattr(s3_direct, "_PAUSE", 0.0)
+    assert ours[0] == s3_client._IN_VAIN
+    monkeypatch.setattr(s3_client, "_PAUSE", 0.0)
     goes_through(store, "again")
-    assert ours[0] == s3_direct._IN_VAIN + 2
+    assert ours[0] == s3_client._IN_VAIN + 2
     assert direct_of(store)._in_vain == 0
 
 
@@ -407,7 +406,7 @@ def listing(*keys: tuple[str, str], more: str = "") -> bytes:
 
 def test_a_page_of_a_listing_is_read() -> None:
     more = "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
-    assert s3_direct._page(listing(("p/a+b%2Bc", "3"), more=more), "p/") == ([("p/a b+c", 3)], "t")
+    assert s3_client._page(listing(("p/a+b%2Bc", "3"), more=more), "p/") == ([("p/a b+c", 3)], "t")
 
 
 @pytest.mark.parametrize(
@@ -428,7 +427,7 @@ def test_a_page_of_a_listing_is_read() -> None:
 )
 def test_what_is_no_page_is_refused(page: bytes) -> None:
     with pytest.raises(BadAnswer):
-        s3_direct._page(page, "p/")
+        s3_client._page(page, "p/")
 
 
 def test_a_listing_that_does_not_go_on_is_left_to_the_driver(
@@ -480,4 +479,4 @@ def test_a_part_without_a_tag_is_left_to_the_driver(
 
 
 def test_without_a_driver_of_s3_there_is_no_way_around() -> None:
-    assert learned(object(), BUCKET) is None
+    assert learn_direct(object(), BUCKET) is None

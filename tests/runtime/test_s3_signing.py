@@ -10,9 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuflow.runtime import s3_signing
-from gpuflow.runtime.s3_direct import _quoted
-from gpuflow.runtime.s3_signing import EMPTY, UNSIGNED, Signer
+from gpuflow.runtime.stores import s3_client
+from gpuflow.runtime.stores.s3_client import EMPTY, UNSIGNED, Signer, _quoted
 
 pytestmark = pytest.mark.s3
 
@@ -126,6 +125,6 @@ def test_the_time_of_a_request_is_in_utc_and_moves(monkeypatch: pytest.MonkeyPat
     signer = Signer("a", "b", None, "us-east-1")
     found = []
     for second in (0.0, 0.9, 86_399.0, 86_400.5):
-        monkeypatch.setattr(s3_signing.time, "time", lambda second=second: second)
+        monkeypatch.setattr(s3_client.time, "time", lambda second=second: second)
         found.append(signer.now())
     assert found == ["19700101T000000Z"] * 2 + ["19700101T235959Z", "19700102T000000Z"]

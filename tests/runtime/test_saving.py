@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import checkpointing, probe, saving
-from gpuflow.runtime.attempt_folder import AttemptFolder
-from gpuflow.runtime.directory import Directory
+from gpuflow.runtime import checkpointing
+from gpuflow.runtime.base.attempt_folder import AttemptFolder
+from gpuflow.runtime.checkpoints import training
+from gpuflow.runtime.state.checkpoint_dir import Directory
+from gpuflow.runtime.supervise import probe
 from tests.runtime.harness import environment, python, run, start
 
 
@@ -73,10 +75,10 @@ def test_names_with_digits_that_are_no_numbers_are_other_peoples_files() -> None
         folder = Path(ckpt.directory.attempt_folder)
         (folder / "x.².part").write_text("")
         (Path("c") / ".x").write_text("")
-        os.rename(Path("c") / ".x", Path("c") / f"{saving.PREFIX}²")
-        ckpt.directory.record(f"{saving.PREFIX}²")
+        os.rename(Path("c") / ".x", Path("c") / f"{training.PREFIX}²")
+        ckpt.directory.record(f"{training.PREFIX}²")
         ckpt._sweep()
-        assert ckpt._next_name() == f"{saving.PREFIX}00000001"
+        assert ckpt._next_name() == f"{training.PREFIX}00000001"
 
 
 def test_only_the_newest_few_stay_here() -> None:
@@ -152,7 +154,7 @@ def test_an_error_in_the_background_is_heard_at_the_next_question(capsys: pytest
 def test_a_regular_checkpoint_that_the_disk_refuses_is_said_and_tried_again(
     background: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saving, "_FIRST_PAUSE", 0.3)
+    monkeypatch.setattr(training, "_FIRST_PAUSE", 0.3)
     with checkpointing("c", every=0) as ckpt:
         save = ckpt.save_in_background if background else ckpt.save
         assert ckpt.due()
@@ -295,7 +297,7 @@ def attempt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AttemptFolder:
     folder.prepare()
     monkeypatch.setenv("GPUFLOW_STOP", folder.stop)
     monkeypatch.setenv("GPUFLOW_CHECKPOINT_DIR", str(tmp_path / "c"))
-    monkeypatch.setattr(saving, "_GLANCE", 0.0)
+    monkeypatch.setattr(training, "_GLANCE", 0.0)
     return folder
 
 

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import pruning, records, transfer
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.forgetting import forget_run
-from gpuflow.runtime.ledger import Ledger, Lost
-from gpuflow.runtime.options import BadOption
-from gpuflow.runtime.outcomes import RETRYABLE
-from gpuflow.runtime.records import Claim, Corrupt, End, File, Judgment, Kept, Manifest, Success, UnknownFormat
-from gpuflow.runtime.signing import Keys, read_keys
-from gpuflow.runtime.store import StorageError
+from gpuflow.runtime.base import records
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.base.outcomes import RETRYABLE
+from gpuflow.runtime.base.records import Claim, Corrupt, End, File, Judgment, Kept, Manifest, Success, UnknownFormat
+from gpuflow.runtime.base.signing import Keys, read_keys
+from gpuflow.runtime.checkpoints import keeper, transfer
+from gpuflow.runtime.state.forget import forget_run
+from gpuflow.runtime.state.ledger import Ledger, Lost
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.store import StorageError
 from tests.runtime.harness import python, run, shell
 
 BASE = "default/r/default"
@@ -219,7 +220,7 @@ def test_forged_checkpoints_do_not_take_the_place_of_ours(keys: Keys | None, sto
         transfer.commit(store, ledger.key("checkpoints", name), manifest, keys)
     for number in (7, 8):
         forge_checkpoint(store, f"000099-{number:06d}-ffffffff", "x")
-    assert pruning.prune(store, ledger, 2, names[-1], lambda: True)
+    assert keeper.prune(store, ledger, 2, names[-1], lambda: True)
     left = [name for name, _ in transfer.manifests(store, BASE) if name in names]
     assert left == (names[1:] if keys is None else names)
 

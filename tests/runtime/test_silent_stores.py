@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import waiting
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.retrying import Limit, persist
-from gpuflow.runtime.store import StorageError
+from gpuflow.runtime.stores import storage_timeout
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.storage_timeout import Limit, persist
+from gpuflow.runtime.stores.store import StorageError
 from tests.runtime import silent_stores
 from tests.runtime.scripted_server import Peer, scripted
 
@@ -30,7 +30,7 @@ def never() -> Iterator[threading.Event]:
 @pytest.fixture(autouse=True)
 def _no_driver_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """These calls know no store, and are not given the time to open one."""
-    monkeypatch.setattr(waiting, "_OPENING", 0.0)
+    monkeypatch.setattr(storage_timeout, "_OPENING", 0.0)
 
 
 def test_a_call_that_does_not_answer_is_given_up_and_not_tried_again(never: threading.Event) -> None:
@@ -40,7 +40,7 @@ def test_a_call_that_does_not_answer_is_given_up_and_not_tried_again(never: thre
         tries.append(1)
         never.wait()
 
-    with pytest.raises(waiting.Silent, match="nothing moved"):
+    with pytest.raises(storage_timeout.Silent, match="nothing moved"):
         persist(hang, Limit(0.5))
     assert len(tries) == 1
 
@@ -59,11 +59,11 @@ def test_a_notice_is_heard_while_a_call_does_not_answer(never: threading.Event) 
 def test_what_it_waits_for_is_said_now_and_then_with_its_place(
     never: threading.Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "_SAID_EVERY", 0.4)
+    monkeypatch.setattr(storage_timeout, "_SAID_EVERY", 0.4)
     store, said = Folder(str(tmp_path)), list[str]()
     monkeypatch.setattr(store._shared, "read", lambda *_: never.wait())
     monkeypatch.setattr(store, "url", lambda key: f"{tmp_path}/{key}")
-    with pytest.raises(waiting.Silent, match=f"{tmp_path}/record: nothing moved"):
+    with pytest.raises(storage_timeout.Silent, match=f"{tmp_path}/record: nothing moved"):
         persist(lambda: store.read("record"), Limit(2), say=said.append)
     assert said
     assert all(line.startswith(f"storage does not answer: {tmp_path}/record: nothing has moved") for line in said)
@@ -82,7 +82,7 @@ def test_what_was_given_up_begins_no_other_call(never: threading.Event, tmp_path
         finally:
             ended.set()
 
-    with pytest.raises(waiting.Silent):
+    with pytest.raises(storage_timeout.Silent):
         persist(hang_then_write, Limit(0.5))
     never.set()
     assert ended.wait(30)
@@ -119,7 +119,7 @@ def test_a_few_bytes_a_second_are_none() -> None:
             peer.send(b"x")
 
     with scripted(drip) as server:
-        with pytest.raises(waiting.Silent):
+        with pytest.raises(storage_timeout.Silent):
             persist(lambda: _read_all(server.port), Limit(1.5))
         over.set()
 
@@ -128,7 +128,7 @@ def test_a_disk_that_takes_long_is_not_given_up(tmp_path: Path, monkeypatch: pyt
     store, late = Folder(str(tmp_path)), threading.Event()
     threading.Timer(1.5, late.set).start()
     monkeypatch.setattr(store, "_part", lambda *_, **__: late.wait() and "")
-    monkeypatch.setattr("gpuflow.runtime.folder_store._replace", lambda *_: None)
+    monkeypatch.setattr("gpuflow.runtime.stores.folder_store._replace", lambda *_: None)
     monkeypatch.setattr(store, "_sync", lambda *_: None)
     persist(lambda: store.put("a", [b"x"], 1), Limit(0.5))
     assert late.is_set()

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime import folder_store as storing
-from gpuflow.runtime import identity
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.options import BadOption
-from gpuflow.runtime.remote import NoDriver
-from gpuflow.runtime.retrying import Limit, persist
-from gpuflow.runtime.store import StorageError, open_store
-from gpuflow.runtime.supervisor import open_place
+from gpuflow.runtime.base import attempt_folder
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.stores import folder_store as storing
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.fsspec_store import NoDriver
+from gpuflow.runtime.stores.storage_timeout import Limit, persist
+from gpuflow.runtime.stores.store import StorageError, open_store
+from gpuflow.runtime.supervise.supervisor import open_place
 from tests.runtime.racing import one_of_many_creates
 
 
@@ -82,22 +82,22 @@ NAMES = st.text(min_size=1, max_size=200)
 def test_two_identities_share_a_path_only_when_they_are_equal(
     one: tuple[str, str, str, str | None], other: tuple[str, str, str, str | None]
 ) -> None:
-    assert (identity.path(*one) == identity.path(*other)) == (one == other)
+    assert (attempt_folder.identity_path(*one) == attempt_folder.identity_path(*other)) == (one == other)
 
 
 def test_attempts_of_a_task_share_a_path_and_turns_of_a_loop_do_not() -> None:
     def path(task: str) -> str:
-        return identity.path("p", "run", "train", None, task)
+        return attempt_folder.identity_path("p", "run", "train", None, task)
 
     first, second = "p-x7.root.train(0).executor(0)", "p-x7.root.train(0).executor(1)"
     assert path(first) == path(second) == path("p-x7.root.train.executor")
     assert path("p-x7.root.loop(0:1).train(0)") != path("p-x7.root.loop(1:2).train(0)")
-    assert path(first) != identity.path("p", "run", "train", None)
+    assert path(first) != attempt_folder.identity_path("p", "run", "train", None)
 
 
 @given(NAMES)
 def test_a_part_is_a_safe_file_name(text: str) -> None:
-    part = identity.part(text)
+    part = attempt_folder.path_part(text)
     assert "/" not in part
     assert part not in ("", ".", "..")
     assert not part.startswith(".")
@@ -107,9 +107,9 @@ def test_a_part_is_a_safe_file_name(text: str) -> None:
 
 @given(NAMES, NAMES, NAMES)
 def test_an_item_never_lies_inside_the_state_of_its_step(pipeline: str, run: str, step: str) -> None:
-    whole = identity.path(pipeline, run, step, None)
+    whole = attempt_folder.identity_path(pipeline, run, step, None)
     for name in ("attempts", "checkpoints", "success.json"):
-        assert not identity.path(pipeline, run, step, name).startswith(f"{whole}/{name}")
+        assert not attempt_folder.identity_path(pipeline, run, step, name).startswith(f"{whole}/{name}")
 
 
 # -- listings

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import farewell
-from gpuflow.runtime import options as table
-from gpuflow.runtime.ledger import History, Ledger
-from gpuflow.runtime.records import Kept, text_digest
-from gpuflow.runtime.store import open_store
-from gpuflow.runtime.supervisor import Attempt
-from gpuflow.runtime.supervisor import run as supervise
+from gpuflow.runtime.base import options as table
+from gpuflow.runtime.base import termination_message
+from gpuflow.runtime.base.records import Kept, text_digest
+from gpuflow.runtime.state.ledger import History, Ledger
+from gpuflow.runtime.stores.store import open_store
+from gpuflow.runtime.supervise.supervisor import Attempt
+from gpuflow.runtime.supervise.supervisor import run as supervise
 from tests.runtime.harness import environment, eventually, python, run, shell, start, words
 
 PAUSE = "print('up', flush=True)\nsignal.pause()"
@@ -47,7 +47,7 @@ def test_a_command_cannot_pose_as_the_supervisor(code: int, tmp_path: Path) -> N
     log = tmp_path / "log"
     log.touch()
     done = run("--termination-log", log, *shell(f"exit {code}"))
-    facts = farewell.parse(log.read_text())
+    facts = termination_message.parse(log.read_text())
     assert done.returncode == 1
     assert facts is not None
     assert (facts["exit_code"], facts["own_exit_code"]) == (1, code)
@@ -440,7 +440,7 @@ def test_the_last_words_are_a_sentence_and_facts(tmp_path: Path, state: tuple[st
     log.touch()
     run(*state, "--termination-log", log, "--failures", "3", *shell("exit 9"))
     assert log.read_text().startswith("gpuflow-run: attempt 1 failed (retryable): exit code 9")
-    facts = farewell.parse(log.read_text())
+    facts = termination_message.parse(log.read_text())
     assert facts is not None
     assert (facts["outcome"], facts["failures"], facts["interruptions"]) == ("failed (retryable)", 1, 0)
 
@@ -556,7 +556,7 @@ def test_a_book_whose_listing_fails_starts_nothing(tmp_path: Path, state: tuple[
     assert run(*state, "--failures", "5", *shell("exit 5")).returncode == 5
     listing = (
         "import os, sys\n"
-        "from gpuflow.runtime.main import main\n"
+        "from gpuflow.runtime.supervise.main import main\n"
         "def stale(path='.'):\n    raise OSError(116, 'Stale file handle')\n"
         "os.scandir = stale\n"
         "sys.exit(main(sys.argv[1:]))\n"

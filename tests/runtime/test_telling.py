@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import processes, telling
-from gpuflow.runtime.attempt_folder import process_began
-from gpuflow.runtime.processes import Process
+from gpuflow.runtime.base import container
+from gpuflow.runtime.base.attempt_folder import process_began
+from gpuflow.runtime.base.container import Process
 from tests.runtime.harness import ROOT, eventually, python, run, shell, start
 from tests.runtime.stage import Stage
 
@@ -48,7 +48,7 @@ def test_a_program_that_hears_is_told_and_its_workers_are_not(kind: str, stage: 
 def test_multiprocessing_workers_are_not_told(stage: Stage) -> None:
     code = (
         "import multiprocessing, os, signal, sys, time\n"
-        "from gpuflow.runtime.attempt_folder import AttemptFolder\n"
+        "from gpuflow.runtime.base.attempt_folder import AttemptFolder\n"
         "def work(pipe):\n"
         "    signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
         "    while True: pipe.send(pipe.recv() + 1)\n"
@@ -167,7 +167,7 @@ def test_a_launcher_without_listeners_forwards_by_itself(session: bool, stage: S
 
 def test_a_supervisor_inside_another_is_told_and_tells_its_own(stage: Stage) -> None:
     main = stage.words({"name": "main", "kind": "listens", "children": WORKERS})
-    inner = [sys.executable, "-m", "gpuflow.runtime.main", "--grace", "5s", "--", *main]
+    inner = [sys.executable, "-m", "gpuflow.runtime.supervise.main", "--grace", "5s", "--", *main]
     stopped(stage.start("main worker0 worker1", "--", *inner), stage)
     assert stage.what("main") == ["told", "saved"]
     assert stage.what("worker0") == []
@@ -235,14 +235,14 @@ def test_where_orphans_cannot_be_inherited_their_mark_gives_them_away(stage: Sta
 def test_a_process_that_becomes_another_program_just_now_is_still_known_by_its_mark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real, unseen = processes._read, [b"", b""]
+    real, unseen = container._read, [b"", b""]
 
     def read(path: str) -> bytes:
         return unseen.pop() if unseen and path.endswith("/environ") else real(path)
 
-    monkeypatch.setattr(processes, "_read", read)
-    with subprocess.Popen(["sleep", "60"], env={**os.environ, processes.VARIABLE: "a.b.1.2"}) as process:
-        assert processes.marks(process.pid) == ["a.b.1.2"]
+    monkeypatch.setattr(container, "_read", read)
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, container.VARIABLE: "a.b.1.2"}) as process:
+        assert container.marks(process.pid) == ["a.b.1.2"]
         process.kill()
 
 
@@ -296,21 +296,21 @@ def test_every_role_has_its_line_in_the_guide() -> None:
     guide = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "spot-and-checkpoints.md").read_text()
     section = guide.partition("## Who is told to stop")[2].partition("\n## ")[0]
     lines = {line.split("|")[1].strip(): line for line in section.splitlines() if line.startswith("| ")}
-    for role, when in telling.WHEN.items():
+    for role, when in container.WHEN.items():
         assert when in lines[role], role
 
 
 def test_roles_of_a_made_up_tree() -> None:
     tree = {2: 1, 3: 2, 4: 3, 5: 4, 6: 4, 7: 3, 8: 1}
     members = {pid: Process(pid, "x", parent, 2, 0) for pid, parent in tree.items()}
-    found = telling.roles(members, 2, {5}, lambda pid: pid in (4, 6, 8), lambda pid: pid == 2)
+    found = container.roles(members, 2, {5}, lambda pid: pid in (4, 6, 8), lambda pid: pid == 2)
     assert found == {
-        2: telling.WRAPPER,
-        3: telling.WRAPPER,
-        4: telling.LAUNCHER,
-        5: telling.LISTENER,
-        6: telling.HELPER,
-        7: telling.HELPER,
-        8: telling.PROGRAM,
+        2: container.WRAPPER,
+        3: container.WRAPPER,
+        4: container.LAUNCHER,
+        5: container.LISTENER,
+        6: container.HELPER,
+        7: container.HELPER,
+        8: container.PROGRAM,
     }
-    assert set(telling.roles(members, 2, (), lambda pid: False, lambda pid: False).values()) == {telling.ANYONE}
+    assert set(container.roles(members, 2, (), lambda pid: False, lambda pid: False).values()) == {container.ANYONE}

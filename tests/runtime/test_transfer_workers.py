@@ -15,14 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import bundle, cpus, landing, processes, records, transfer, transfer_workers
-from gpuflow.runtime.files import Shared
-from gpuflow.runtime.records import File
-from gpuflow.runtime.remote import Remote
-from gpuflow.runtime.s3_learning import Renewed
-from gpuflow.runtime.s3_signing import Signer
-from gpuflow.runtime.snapshot import Changed, Item
-from gpuflow.runtime.store import open_store
+from gpuflow.runtime import bundle
+from gpuflow.runtime.base import container, records
+from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.records import File
+from gpuflow.runtime.checkpoints import transfer
+from gpuflow.runtime.stores import local_files, transfer_pool
+from gpuflow.runtime.stores.fsspec_store import Remote
+from gpuflow.runtime.stores.local_files import Changed, Item
+from gpuflow.runtime.stores.s3_client import Renewed, Signer
+from gpuflow.runtime.stores.store import open_store
 from tests.runtime.scripted_server import between, scripted
 
 COUNT = 260
@@ -31,7 +33,7 @@ COUNT = 260
 
 @pytest.fixture(autouse=True)
 def _two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(transfer_workers.VARIABLE, "2")
+    monkeypatch.setenv(transfer_pool.VARIABLE, "2")
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def sent(store: Remote, top: Path) -> list[File]:
 def fetch(store: Remote, files: list[File], into: Path, arrived: set[str] | None = None) -> None:
     kept = set() if arrived is None else arrived
     key = "files/{}".format
-    landing.bring(
+    local_files.bring_files(
         store,
         "it",
         files,
@@ -91,7 +93,7 @@ def contents(top: Path) -> dict[str, tuple[bytes, int]]:
 
 def workers() -> list[int]:
     """The processes that work for this one now."""
-    mine = processes.below(os.getpid(), processes.everyone())
+    mine = container.descendants(os.getpid(), container.all_processes())
     return [pid for pid in mine if b"transfer-worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
@@ -237,9 +239,9 @@ def test_a_worker_that_cannot_start_costs_nothing(monkeypatch: pytest.MonkeyPatc
             return {}
 
     for words in (["/does/not/exist"], [sys.executable, "-c", "print('[7]')"], [sys.executable, "-c", "print('{')"]):
-        monkeypatch.setattr(transfer_workers, "_command", lambda words=words: words)
-        orders = [transfer_workers.Order(number, ["put", "k", "p", [0, 0]], lambda _: True) for number in range(30)]
-        moved = transfer_workers.Workers(Known(), "", 3).move(orders)  # type: ignore[arg-type]  # all that is asked of it
+        monkeypatch.setattr(transfer_pool, "_command", lambda words=words: words)
+        orders = [transfer_pool.Order(number, ["put", "k", "p", [0, 0]], lambda _: True) for number in range(30)]
+        moved = transfer_pool.Workers(Known(), "", 3).move(orders)  # type: ignore[arg-type]  # all that is asked of it
         assert sorted(moved) == list(range(30))
 
 
@@ -286,9 +288,9 @@ def test_the_limit_of_the_container_counts(
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert list(cpus._quotas(str(tmp_path))) == quotas
+    assert list(container._quotas(str(tmp_path))) == quotas
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(16))
-    monkeypatch.setattr(cpus, "_quotas", lambda: iter(quotas))
-    monkeypatch.delenv(transfer_workers.VARIABLE)
-    assert cpus.available() == (3 if quotas == [(250000, 100000)] else 1 if quotas else 16)
-    assert transfer_workers.count() == (0 if quotas else 8)
+    monkeypatch.setattr(container, "_quotas", lambda: iter(quotas))
+    monkeypatch.delenv(transfer_pool.VARIABLE)
+    assert container.available_cpus() == (3 if quotas == [(250000, 100000)] else 1 if quotas else 16)
+    assert transfer_pool.count() == (0 if quotas else 8)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime.artifacts import Artifact
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.input_options import parse as parse_inputs
-from gpuflow.runtime.inputs import Inputs
-from gpuflow.runtime.ledger import Ledger
-from gpuflow.runtime.options import parse
-from gpuflow.runtime.retrying import Limit, persist
-from gpuflow.runtime.store import StorageError
+from gpuflow.runtime.artifacts.artifact_files import Artifact
+from gpuflow.runtime.artifacts.input_options import parse as parse_inputs
+from gpuflow.runtime.artifacts.inputs import Inputs
+from gpuflow.runtime.base.options import parse
+from gpuflow.runtime.state.ledger import Ledger
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.storage_timeout import Limit, persist
+from gpuflow.runtime.stores.store import StorageError
 from tests.runtime.harness import run, shell
 from tests.runtime.test_inputs import keep
 from tests.runtime.test_store import Clock

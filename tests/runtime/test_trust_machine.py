@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import files, orphans, owner, processes, records
-from gpuflow.runtime.attempt_folder import AttemptFolder, identity_of, process_began
-from gpuflow.runtime.directory import Directory, dump, load
-from gpuflow.runtime.files import Shared
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.ledger import Ledger
-from gpuflow.runtime.owner import Occupancy
-from gpuflow.runtime.wording import one_line
+from gpuflow.runtime.base import container, files, records
+from gpuflow.runtime.base.attempt_folder import AttemptFolder, identity_of, process_began
+from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.units import one_line
+from gpuflow.runtime.state import directory_owner
+from gpuflow.runtime.state.checkpoint_dir import Directory, dump, load
+from gpuflow.runtime.state.directory_owner import Occupancy
+from gpuflow.runtime.state.ledger import Ledger
+from gpuflow.runtime.stores.folder_store import Folder
 from tests.runtime.harness import environment, run, shell
 
 BASE = "default/r/default"
@@ -228,7 +229,7 @@ def stranger(environ: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
 
 
 def forge_owner(hidden: Path, pid: int, attempt_id: str = "ab") -> None:
-    facts = {"identity": identity_of(BASE), "run": BASE, "attempt": 1, "id": attempt_id, "boot": owner.boot()}
+    facts = {"identity": identity_of(BASE), "run": BASE, "attempt": 1, "id": attempt_id, "boot": directory_owner.boot()}
     (hidden / "owner.json").write_text(json.dumps({**facts, "child": pid, "child_began": process_began(pid)}))
 
 
@@ -238,7 +239,7 @@ def test_a_forged_owner_file_ends_nobody(tmp_path: Path, hidden: Path, marked: s
     environ = {}
     if marked:
         attempt = "ab" if marked == "another directory" else "cd"
-        environ = {processes.VARIABLE: f"feedfeedfeedfeed.{attempt}.999999.1", "GPUFLOW_CHECKPOINT_DIR": str(tmp_path)}
+        environ = {container.VARIABLE: f"feedfeedfeedfeed.{attempt}.999999.1", "GPUFLOW_CHECKPOINT_DIR": str(tmp_path)}
     victim = stranger(environ)
     try:
         forge_owner(hidden, victim.pid)
@@ -252,7 +253,7 @@ def test_a_forged_owner_file_ends_nobody(tmp_path: Path, hidden: Path, marked: s
 
 def test_a_program_that_outlived_its_supervisor_in_this_directory_is_ended(tmp_path: Path, hidden: Path) -> None:
     place = str(tmp_path / "c")
-    left = stranger({processes.VARIABLE: "feedfeedfeedfeed.ab.999999.1", "GPUFLOW_CHECKPOINT_DIR": place})
+    left = stranger({container.VARIABLE: "feedfeedfeedfeed.ab.999999.1", "GPUFLOW_CHECKPOINT_DIR": place})
     try:
         forge_owner(hidden, left.pid)
         assert run(*options(tmp_path), *shell("echo ran")).stdout == "ran\n"
@@ -265,14 +266,14 @@ def test_a_program_that_outlived_its_supervisor_in_this_directory_is_ended(tmp_p
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
 def test_programs_of_other_users_are_left_alone() -> None:
     code = "import os, time; os.setuid(12345); print(flush=True); time.sleep(60)"
-    environ = environment({processes.VARIABLE: "feedfeedfeedfeed.ab.999999.1"})
+    environ = environment({container.VARIABLE: "feedfeedfeedfeed.ab.999999.1"})
     other = subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, start_new_session=True)
     try:
         assert other.stdout is not None
         other.stdout.readline()
-        assert other.pid not in orphans.find("feedfeedfeedfeed", {"ab"})
-        assert processes.is_own(os.getpid())
-        assert not processes.is_own(other.pid)
+        assert other.pid not in directory_owner.find_orphans("feedfeedfeedfeed", {"ab"})
+        assert container.is_own(os.getpid())
+        assert not container.is_own(other.pid)
     finally:
         other.kill()
         other.wait()
@@ -287,10 +288,10 @@ def test_an_owner_file_of_another_user_is_not_believed_and_that_is_said(tmp_path
     occupancy = Occupancy(Directory(str(tmp_path / "c")), ledger, lambda _: None)
     occupancy.enter()
     try:
-        assert owner.owner(occupancy.directory) == {}
+        assert directory_owner.owner(occupancy.directory) == {}
         assert any("belongs to user 12345" in remark for remark in occupancy.directory.remarks)
-        owner.write_owner(occupancy.directory, ledger)
-        assert owner.owner(occupancy.directory)["id"] == ledger.id
+        directory_owner.write_owner(occupancy.directory, ledger)
+        assert directory_owner.owner(occupancy.directory)["id"] == ledger.id
     finally:
         occupancy.leave()
     done = run(*options(tmp_path), *shell("sleep 0.3"))

@@ -16,16 +16,18 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import landing, naming, records, restoring, snapshot
-from gpuflow.runtime.directory import Directory
-from gpuflow.runtime.files import Shared
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.landing import NoRoom
-from gpuflow.runtime.ledger import History, Ledger
-from gpuflow.runtime.options import BadOption
-from gpuflow.runtime.records import Claim, Corrupt, File, Manifest
-from gpuflow.runtime.retrying import Limit
-from gpuflow.runtime.store import StorageError
+from gpuflow.runtime.base import record_fields, records
+from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.base.records import Claim, Corrupt, File, Manifest
+from gpuflow.runtime.checkpoints import restore
+from gpuflow.runtime.state.checkpoint_dir import Directory
+from gpuflow.runtime.state.ledger import History, Ledger
+from gpuflow.runtime.stores import local_files
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.local_files import NoRoom
+from gpuflow.runtime.stores.storage_timeout import Limit
+from gpuflow.runtime.stores.store import StorageError
 from tests.runtime.harness import run, shell
 from tests.runtime.hostile.sound import build
 from tests.runtime.hostile.trial import Case
@@ -91,7 +93,7 @@ OUT = ["/etc", "..", "../x", "a/../..", "l/l/../..", "x/../../y", "", "\0", "a/\
 
 @pytest.mark.parametrize("link", OUT)
 def test_a_link_that_leads_or_may_lead_out_makes_a_manifest_corrupt(tmp_path: Path, two: Path, link: str) -> None:
-    assert naming.leads_out("k", link)
+    assert record_fields.leads_out("k", link)
     forge(two, kind="directory", files=[{"path": "l", "link": "."}, {"path": "k", "link": link}])
     done = run(*options(tmp_path), *RESUMED)
     assert (done.returncode, done.stdout) == (0, "ck-1\nw 1\n"), done.stderr
@@ -99,7 +101,7 @@ def test_a_link_that_leads_or_may_lead_out_makes_a_manifest_corrupt(tmp_path: Pa
 
 @pytest.mark.parametrize(("path", "link"), [("k", "a/b"), ("k", "."), ("a/b/k", "../../x"), ("a/k", "./../b/c")])
 def test_a_link_that_stays_is_kept(path: str, link: str) -> None:
-    assert not naming.leads_out(path, link)
+    assert not record_fields.leads_out(path, link)
 
 
 def test_no_mode_beyond_the_nine_bits_is_restored(tmp_path: Path, two: Path) -> None:
@@ -148,7 +150,7 @@ def bring(store: Folder, files: list[File], into: Path, arrived: set[str] | None
     key = Manifest(checkpoint="000001-000001-a", entry="e", kind="directory", attempt=1, id="a", files=files).key
     found = arrived if arrived is not None else set()
     shared = Shared(str(into.parent))
-    landing.bring(store, "p", files, shared, into.name, key, lambda _: None, single=False, arrived=found)
+    local_files.bring_files(store, "p", files, shared, into.name, key, lambda _: None, single=False, arrived=found)
 
 
 def test_two_names_that_a_file_system_takes_for_one_are_corrupt_and_not_written_over(tmp_path: Path) -> None:
@@ -358,24 +360,24 @@ def test_a_checkpoint_that_does_not_fit_is_refused_with_its_name_and_not_passed_
     def full(*_: object) -> None:
         raise NoRoom("it needs 9 bytes")
 
-    monkeypatch.setattr(landing, "_see_that_it_fits", full)
+    monkeypatch.setattr(local_files, "_see_that_it_fits", full)
     ledger, directory = Ledger(Folder(str(tmp_path / "s")), BASE), Directory(str(tmp_path / "c"))
     history: History = ledger.history()
     assert ledger.claim(history)
     directory.enter("0" * 16, ledger.id)
     directory.prepare()
     with pytest.raises(BadOption, match=f"checkpoint {BASE}/checkpoints/{two.parent.name} cannot be restored"):
-        restoring.restore(directory, ledger, history, ledger.store, Limit(1.0), lambda: True, lambda _: None)
+        restore.restore(directory, ledger, history, ledger.store, Limit(1.0), lambda: True, lambda _: None)
 
 
 def test_a_manifest_that_no_reader_would_take_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpuflow.runtime import transfer
+    from gpuflow.runtime.checkpoints import transfer
 
     monkeypatch.setattr(records, "LARGE", 300)
     manifest = Manifest(
         checkpoint="000001-000001-a", entry="e", kind="directory", attempt=1, id="a", files=kept(tmp_path, "a", "b")
     )
-    with pytest.raises(snapshot.Refused, match="its 2 files are too many"):
+    with pytest.raises(local_files.Refused, match="its 2 files are too many"):
         transfer.commit(Folder(str(tmp_path / "s")), "p", manifest)
     assert not (tmp_path / "s" / "p" / "manifest.json").exists()
 
@@ -404,7 +406,7 @@ def test_a_link_that_might_lead_out_is_saved_as_the_file_it_stands_for(tmp_path:
     (tmp_path / "c" / "d").mkdir(parents=True)
     (tmp_path / "c" / "w").write_text("weights")
     (tmp_path / "c" / "k").symlink_to("d/../w")
-    items = {item.relative: item for item in snapshot.stock(str(tmp_path / "c"))}
+    items = {item.relative: item for item in local_files.list_items(str(tmp_path / "c"))}
     assert items["k"].is_file
     assert items["k"].link is None
 

@@ -11,7 +11,7 @@ from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
 from gpuflow.checker.snapshot.prepared import prepared
 from gpuflow.cluster import cluster_of
-from gpuflow.cluster.sources import SOURCES
+from gpuflow.cluster.kinds import SOURCES
 from tests.simulator.case import NAMESPACE, Case, Manifest
 from tests.simulator.judge import Truth
 
@@ -32,7 +32,7 @@ def checked(case: Case) -> Report:
 
 def _together(case: Case, shown: Sequence[Manifest]) -> Report:
     """What the checker says to pipelines side by side: `gpuflow check a.yaml b.yaml --together`."""
-    check_together = importlib.import_module("gpuflow.checker.side_by_side").check_together
+    check_together = importlib.import_module("gpuflow.checker.several_pipelines").check_together
 
     demands = [gpuflow.demand(spec, engine=case.engine) for spec in case.specs]
     cluster = prepared(cluster_of(shown), NAMESPACE)

@@ -9,8 +9,8 @@ import pytest
 
 from gpuflow import GpuflowError, Site
 from gpuflow.catalog import models
-from gpuflow.emit import emit
-from gpuflow.errors import Where
+from gpuflow.core.emit import emit
+from gpuflow.core.errors import Where
 from gpuflow.site import presets
 from gpuflow.spec.canonical import to_document
 

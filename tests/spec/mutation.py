@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpuflow import yaml_tree
-from gpuflow.emit import emit
+from gpuflow.core import yaml_tree
+from gpuflow.core.emit import emit
 from tests.conftest import ROOT
 
 EXAMPLES = ROOT / "docs" / "examples"

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.cli.main import main
-from gpuflow.codes import CODES
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.core.codes import CODES
+from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.judging import further_faults
+from gpuflow.targets.target import findings_beside_broken_rules
 from tests.spec.mutation import EXAMPLES, TEXTS, TREES, mutants
 
 FILE = str(EXAMPLES / "mutant.yaml")
@@ -29,7 +29,7 @@ def findings(raw: bytes) -> tuple[Finding, ...]:
         loads(raw, FILE)
     except GpuflowError as refusal:
         found = refusal.findings or (Finding("GF000", "an error without a finding"),)
-        return *found, *(each.in_file(FILE) for each in further_faults(refusal, Site.load(), "kubeflow"))
+        return *found, *(each.in_file(FILE) for each in findings_beside_broken_rules(refusal, Site.load(), "kubeflow"))
     return ()
 
 
@@ -104,7 +104,7 @@ def test_random_bytes_are_never_a_pipeline_and_never_a_crash(raw: bytes) -> None
     )
 )
 def test_random_values_under_the_right_head_are_never_a_crash(value: Any) -> None:
-    from gpuflow.emit import emit
+    from gpuflow.core.emit import emit
 
     for section in ("steps", "defaults", "params", "exit", "claims", "outputs", "schedule", "labels"):
         document = {"apiVersion": "gpuflow/v1", "kind": "Pipeline", "name": "x", "steps": {"a": {}}, section: value}

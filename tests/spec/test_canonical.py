@@ -10,8 +10,9 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gpuflow import Pipeline, load, loads, yaml_tree
-from gpuflow.emit import emit
+from gpuflow import Pipeline, load, loads
+from gpuflow.core import yaml_tree
+from gpuflow.core.emit import emit
 from gpuflow.spec.canonical import to_document, to_yaml
 from gpuflow.spec.schema import pipeline_schema
 from tests.conftest import ROOT

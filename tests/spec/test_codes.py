@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow import yaml_tree
-from gpuflow.codes import CODES
-from gpuflow.errors import GpuflowError
+from gpuflow.core import yaml_tree
+from gpuflow.core.codes import CODES
+from gpuflow.core.errors import GpuflowError
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.loading import load

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from gpuflow import GpuflowError, Pipeline, loads
 from gpuflow.spec.canonical import to_document, to_yaml
-from gpuflow.spec.engine_words import PipelineEngines, StepEngines
-from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask
-from gpuflow.spec.engine_words.imported import Imported
-from gpuflow.spec.remarks import remarks_on
+from gpuflow.spec.engine_options import PipelineEngines, StepEngines
+from gpuflow.spec.engine_options.airflow import AirflowDag, AirflowTask
+from gpuflow.spec.engine_options.base import Imported
+from gpuflow.spec.rules.remarks import remarks_on
 from gpuflow.spec.schema import pipeline_schema
 from tests.conftest import ROOT
 
@@ -204,7 +204,7 @@ def test_an_import_path_is_what_python_would_import_and_nothing_else(path: str) 
 
 def test_words_for_one_engine_are_no_loss_on_the_others() -> None:
     from gpuflow.targets import TARGETS, load_target
-    from gpuflow.targets.losses import construct_losses, weaknesses
+    from gpuflow.targets.capabilities import construct_losses, weaknesses
 
     every: Any = loads(WORDS.read_text().replace("approval: Go on?", "command: [z]"), "words.yaml")
     for name in TARGETS:

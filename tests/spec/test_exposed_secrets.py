@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gpuflow.cli.main import main
-from gpuflow.secret_text import is_secret_name, is_secret_value, passwords_in, secret_kind_in, tokens_in
-from gpuflow.spec.exposed_secrets import exposed_secrets
+from gpuflow.core.secret_text import is_secret_name, is_secret_value, passwords_in, secret_kind_in, tokens_in
 from gpuflow.spec.loading import load
+from gpuflow.spec.rules.exposed_secrets import exposed_secrets
 
 SECRET = "hunter2-is-long"
 EXPOSED = f"""\

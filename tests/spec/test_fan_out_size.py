@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets import load_target
-from gpuflow.targets.frame import Request, losses_of
+from gpuflow.targets.target import Request, losses_of
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
 

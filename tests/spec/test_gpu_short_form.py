@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.loading import loads
 from gpuflow.spec.problems import problems
 from gpuflow.spec.resources import Gpu

@@ -6,9 +6,9 @@ import pytest
 
 from gpuflow.demands import demand_of
 from gpuflow.site import Site
-from gpuflow.spec.idle_retries import idle_retries
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.rules.remarks import idle_retries
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n"
 

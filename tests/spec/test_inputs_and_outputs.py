@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.pod.build import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads

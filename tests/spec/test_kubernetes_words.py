@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.kubernetes.pod_fields import fields_of
 from gpuflow.spec.loading import loads
 from gpuflow.spec.step import Step

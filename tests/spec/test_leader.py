@@ -8,11 +8,10 @@ import jsonschema
 import pytest
 
 from gpuflow import Pipeline, Step
-from gpuflow.errors import Finding, GpuflowError
-from gpuflow.spec.canonical import to_document, to_yaml
+from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.spec.canonical import digest, meaning_of, to_document, to_yaml
 from gpuflow.spec.loading import loads
-from gpuflow.spec.meaning import digest, meaning_of
-from gpuflow.spec.remarks import remarks_on
+from gpuflow.spec.rules.remarks import remarks_on
 from gpuflow.spec.schema import pipeline_schema
 from gpuflow.spec.step import leading
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuflow import GpuflowError, load, loads
-from gpuflow.errors import Finding
+from gpuflow.core.errors import Finding
 from gpuflow.spec import loading
 from tests.conftest import ROOT
 

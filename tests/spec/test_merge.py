@@ -10,13 +10,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.canonical import to_yaml
-from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.rules.exposed_secrets import exposed_secrets
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: 'i:1'}\n"
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.site.alerts import alerts_of
+from gpuflow.site.policy import alerts_of
 from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline

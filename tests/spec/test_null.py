@@ -9,12 +9,11 @@ import pytest
 import yaml
 
 from gpuflow import Pipeline
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.canonical import to_document, to_yaml
 from gpuflow.spec.loading import loads
 from gpuflow.spec.schema import pipeline_schema
-from gpuflow.spec.settings import Settings
-from gpuflow.spec.step import SHARED_MAPS, Step
+from gpuflow.spec.step import SHARED_MAPS, Settings, Step
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n"
 DEFAULTS: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import gpuflow
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.pod.build import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads

@@ -18,7 +18,7 @@ def codes(error: pytest.ExceptionInfo[GpuflowError]) -> list[str]:
 
 
 def test_a_reference_is_a_dependency_by_itself() -> None:
-    from gpuflow.spec.flow import edges, upstream
+    from gpuflow.spec.references import edges, upstream
 
     with Pipeline("p", defaults=IMAGE) as p:
         lr = p.param("lr", float, default=0.1)

@@ -14,8 +14,8 @@ from gpuflow.pod.spelling import Readable
 from gpuflow.site import Site
 from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.text import RUN_FIELDS, RunRef
-from gpuflow.targets.airflow.clock import clock_change
-from gpuflow.targets.frame import engine_findings
+from gpuflow.targets.airflow.refusals import clock_change
+from gpuflow.targets.target import engine_findings
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
 

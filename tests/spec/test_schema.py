@@ -11,14 +11,14 @@ import jsonschema
 import pytest
 import yaml
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
 from gpuflow.site import Site, presets
-from gpuflow.site.schema import site_schema
+from gpuflow.site.model import site_schema
 from gpuflow.spec.canonical import to_document
 from gpuflow.spec.gang import Leader
 from gpuflow.spec.loading import loads
 from gpuflow.spec.schema import pipeline_schema
-from gpuflow.spec.settings import Settings
+from gpuflow.spec.step import Settings
 from tests.conftest import ROOT
 
 PIPELINE = pipeline_schema()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.loading import loads
 from gpuflow.spec.model import MOST_ALIKE, NOTHING
 from gpuflow.spec.step import Step

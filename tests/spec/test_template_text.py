@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuflow
-from gpuflow.errors import GpuflowError
-from gpuflow.spec.canonical import to_yaml
+from gpuflow.core.errors import GpuflowError
+from gpuflow.spec.canonical import digest, to_yaml
 from gpuflow.spec.loading import load, loads
-from gpuflow.spec.meaning import digest
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.questioned_texts import questioned_texts
+from gpuflow.spec.rules.template_text import questioned_texts
 from gpuflow.spec.template_tags import looks_like_template, meaning_of_tag, tags_in
 from gpuflow.spec.text import RUN_FIELDS, Literally, join, parse_text, text
 from tests.cli.commands import EXAMPLES

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
 from gpuflow import GpuflowError, loads
+from gpuflow.core.yaml_tree import plain
 from gpuflow.spec.params import Param, text_of
 from gpuflow.spec.text import (
     RUN_DATES,
@@ -25,7 +26,6 @@ from gpuflow.spec.text import (
     parts_of,
     refs_of,
 )
-from gpuflow.yaml_tree import plain
 from tests.spec.generated import json_values
 
 refs = st.one_of(

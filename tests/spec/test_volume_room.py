@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.spec.loading import loads
-from gpuflow.spec.remarks import remarks_on
+from gpuflow.spec.rules.remarks import remarks_on
 
 HEAD = (
     "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n"

@@ -11,8 +11,8 @@ from typing import Any
 from gpuflow.pod import pod_for
 from gpuflow.pod.later_attempts import Before, changes_of
 from gpuflow.site import Site
+from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
-from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.pipeline import Pipeline
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: registry.example.com/i:1}\n"

@@ -9,20 +9,18 @@ import pytest
 import yaml
 
 from gpuflow.api import demand
-from gpuflow.errors import Finding
+from gpuflow.core.errors import Finding
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
 from gpuflow.targets.airflow.dag import dag_of
-from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.airflow.dag_file import dag_file
+from gpuflow.targets.airflow.facts import AirflowOptions
 from gpuflow.targets.airflow.standalone import standalone
-from gpuflow.targets.airflow.text import dag_file
-from gpuflow.targets.argo.agent_account import agent_manifests
-from gpuflow.targets.argo.alert_rules import alert_rules, run_metrics
-from gpuflow.targets.argo.alerts import alert_tasks
-from gpuflow.targets.argo.names import Names
-from gpuflow.targets.frame import Compiled, Request, findings_of, losses_of
+from gpuflow.targets.argo.alerts import agent_manifests, alert_rules, alert_tasks, run_metrics
+from gpuflow.targets.argo.shared_templates import Names
+from gpuflow.targets.target import Compiled, Request, findings_of, losses_of
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: nightly\n"
 SECRET = "{secret: s, key: k}"

@@ -12,8 +12,8 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
-from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.airflow.facts import AirflowOptions
+from gpuflow.targets.target import Request, compile_with
 from tests.targets.test_every_target import HERE
 
 HEAD = 'apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: "i:1"}\n'

@@ -9,8 +9,7 @@ import pytest
 
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Backoff, Retry
-from gpuflow.spec.settings import Settings
-from gpuflow.spec.step import Step
+from gpuflow.spec.step import Settings, Step
 from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.capabilities import Cannot, IncompleteTable, Weaker, capabilities
 from gpuflow.targets.constructs import VOCABULARY

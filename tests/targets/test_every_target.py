@@ -17,17 +17,16 @@ from typing import Any
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.pod import Engine, pod_for
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import TARGETS, load_target
-from gpuflow.targets.capabilities import Cannot, Weaker
+from gpuflow.targets.capabilities import NEEDED, Cannot, Weaker
 from gpuflow.targets.constructs import POD, VOCABULARY, uses
-from gpuflow.targets.frame import Request, compile_with, findings_of
-from gpuflow.targets.losses import NEEDED
+from gpuflow.targets.target import Request, compile_with, findings_of
 from tests.cli.commands import Gpuflow
 from tests.targets.every_construct import HEAD, PIPELINES, SITE
 

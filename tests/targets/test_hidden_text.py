@@ -18,13 +18,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuflow.printable import HIDDEN, escaped
+from gpuflow.core.printable import HIDDEN, escaped
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets import load_target
-from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.argo.kustomize import kustomization
-from gpuflow.targets.frame import Request, compile_with, findings_of
+from gpuflow.targets.airflow.facts import AirflowOptions
+from gpuflow.targets.argo.kustomization import kustomization
+from gpuflow.targets.target import Request, compile_with, findings_of
 from tests.targets.test_every_target import HERE
 
 PLAIN = loads("{apiVersion: gpuflow/v1, kind: Pipeline, name: p, steps: {a: {image: i, command: [x]}}}", "p.yaml")

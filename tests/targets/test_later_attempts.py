@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.pod.later_attempts import Before, Changes, MoreMemory, memory_by_attempt
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
+from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
-from gpuflow.spec.meaning import meaning_of
 from tests.targets.attempts import (
     GROWING,
     INTERRUPTED,

@@ -13,13 +13,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
+from gpuflow.spec.canonical import digest, meaning_of
 from gpuflow.spec.loading import load, loads
-from gpuflow.spec.meaning import digest, meaning_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.target import Request, compile_with
 from tests.cli.commands import EXAMPLES, Gpuflow
 from tests.targets.every_construct import HEAD, PIPELINES, SITE
 from tests.targets.test_every_target import HERE

@@ -20,7 +20,7 @@ from itertools import combinations
 from math import gcd
 from operator import mul
 
-from gpuflow.work import spend
+from gpuflow.core.work_budget import spend
 
 LARGEST_TABLE = 4096
 """Loads are tabulated up to so many steps of their common divisor times distinct pods; beyond, the best ratio bounds

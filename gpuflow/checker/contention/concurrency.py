@@ -1,7 +1,9 @@
 """What of a pipeline may be alive at the same time, asked with any weights.
 
 The graph of a demand is built once; a question gives every step a weight and gets the heaviest moment. Steps that are
-never alive at the same time as certain others can be left out, which gives those others a tighter bound.
+never alive at the same time as certain others can be left out, which gives those others a tighter bound. Where no cap
+on parallelism makes it hard, the heaviest moment of a large pipeline is found in few steps; `gpuflow.graph.peak`
+gives the same answer and is asked when a cap binds or when a number is only known at run time.
 """
 
 from __future__ import annotations
@@ -12,10 +14,79 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from gpuflow.checker.contention.peak_load import bounded_moment, heaviest_moment
 from gpuflow.demands import Demand
-from gpuflow.graph import Dag, Leaf, Loop, Tree, order, peak
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, order, peak
+from gpuflow.graph.antichain import heaviest
 from gpuflow.graph.peak import CUT_SHORT
+
+
+class Moment(NamedTuple):
+    """What is alive at once: its weight, its pods, and its steps in the order of the tree.
+
+    These steps weigh `reached`, less than `weight` where the graph is too large for more than a bound.
+    """
+
+    weight: int
+    pods: int
+    steps: tuple[str, ...]
+    reached: int
+
+
+class Binding(Exception):
+    """A cap, or a number that is not known, has a say."""
+
+
+NO_MOMENT = Moment(0, 0, (), 0)
+
+
+def heaviest_moment(tree: Tree, weights: Mapping[str, int]) -> Moment | None:
+    """The heaviest moment when steps weigh this; `None` when it takes more to find out."""
+    try:
+        return _heaviest(tree, weights)
+    except Binding:
+        return None
+
+
+def _heaviest(node: Tree, weights: Mapping[str, int]) -> Moment:
+    match node:
+        case Leaf():
+            weight = weights.get(node.name, 0)
+            return Moment(weight, node.pods, (node.name,), weight) if weight else NO_MOMENT
+        case Loop():
+            body = _heaviest(node.body, weights)
+            return _repeated(node, body) if body.weight else NO_MOMENT
+        case Dag():
+            parts = [_heaviest(each, weights) for each in node.nodes.values()]
+            found = heaviest(node.shape, [part.weight for part in parts])
+            alive = [parts[index] for index in found.nodes]
+            pods = sum(part.pods for part in alive)
+            if node.parallel is not None and pods > node.parallel:
+                raise Binding
+            steps = tuple(name for part in alive for name in part.steps)
+            return Moment(found.bound, pods, steps, sum(part.reached for part in alive))
+
+
+def _repeated(loop: Loop, body: Moment) -> Moment:
+    copies = loop.copies.at_most if isinstance(loop.copies, Unknown) else loop.copies
+    known = [count for count in (copies, loop.parallel) if count is not None]
+    if not known:
+        raise Binding
+    times = min(known)
+    return Moment(body.weight * times, body.pods * times, body.steps, body.reached * times) if times else NO_MOMENT
+
+
+def bounded_moment(tree: Tree, weights: Mapping[str, int], pods: Mapping[str, int], cap: int) -> int | None:
+    """A bound on the heaviest moment with at most `cap` pods alive: that without the cap, or the heaviest pods alone.
+
+    Exact where all pods weigh the same. `None` where it is not known how many pods there may be.
+    """
+    whole = heaviest_moment(tree, weights)
+    if whole is None or (whole.pods <= cap and whole.reached == whole.weight):
+        return None if whole is None else whole.weight
+    # A gang larger than the cap counts as the whole cap, and may live alone.
+    heaviest_pod = max(-(-weight // min(pods[name], cap)) for name, weight in weights.items() if weight)
+    return min(whole.weight, heaviest_pod * cap)
+
 
 QUESTION = "weight"
 BODY = "body"

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuflow.checker.contention.bins import Amounts, Bin, Question, refusing
-from gpuflow.checker.contention.competitors import Competitors
+from gpuflow.checker.contention.competitors import Competitors, PendingRequest, PendingRequests
 from gpuflow.checker.contention.concurrency import Concurrency
-from gpuflow.checker.contention.pending import PendingRequest, PendingRequests
 from gpuflow.checker.report import Verdict
-from gpuflow.work import TOO_LARGE, TooLarge, is_half_used
+from gpuflow.core.work_budget import TOO_LARGE, TooLarge, is_half_used
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 The first solution in a fixed order is taken: claim by claim, request by request, device by device, with a step back
 where it does not work out. The scheduler gives up after ten seconds; here a search that takes too many steps is not
-judged.
+judged. Attributes may have to be the same, or differ, over the devices of a claim. `allocate_devices` answers for
+claims and nodes from manifests.
 
-Mirrors k8s.io/dynamic-resource-allocation/structured/internal/incubating.Allocator.Allocate, Kubernetes v1.36.3.
+Mirrors Allocator.Allocate, matchAttributeConstraint and distinctAttributeConstraint in
+k8s.io/dynamic-resource-allocation/structured/internal/incubating, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations
@@ -12,19 +14,85 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.dra.allocated import AllocatedState
 from gpuflow.checker.dra.cel import CelError, Unsupported, compiled
-from gpuflow.checker.dra.constraints import ConstraintState
-from gpuflow.checker.dra.consumable import Consumed, consumed, has_room
-from gpuflow.checker.dra.counters import AvailableCounters, ConsumedCounters
-from gpuflow.checker.dra.objects import ALL, EXACT_COUNT, Claim, Device, DeviceClass, DeviceId, Request, Slice
-from gpuflow.checker.dra.pools import Pool, SliceIndex
-from gpuflow.checker.dra.taints import prevents
-from gpuflow.kubernetes.labels import Labels
+from gpuflow.checker.dra.eligibility import taint_prevents_allocation
+from gpuflow.checker.dra.objects import (
+    ALL,
+    EXACT_COUNT,
+    Attribute,
+    Claim,
+    Constraint,
+    Device,
+    DeviceClass,
+    DeviceId,
+    Request,
+    Slice,
+    read_claim,
+    read_device_class,
+)
+from gpuflow.checker.dra.pools import (
+    AllocatedState,
+    AvailableCounters,
+    Consumed,
+    ConsumedCounters,
+    Pool,
+    SliceIndex,
+    consumed_capacity,
+    has_room,
+    read_allocated,
+)
+from gpuflow.core.work_budget import TOO_LARGE, TooLarge, take
+from gpuflow.kubernetes.admission.pod import read_text
+from gpuflow.kubernetes.labels import Labels, read_labels
+from gpuflow.kubernetes.resources import read_map
 from gpuflow.quantity import Quantity
-from gpuflow.work import TOO_LARGE, TooLarge, take
+
+
+class ConstraintState:
+    """A constraint and the values of the devices that were picked so far."""
+
+    def __init__(self, constraint: Constraint) -> None:
+        self._constraint = constraint
+        self._values: dict[str, Attribute] = {}
+        """For distinct values: the last value of each request, which is what the scheduler remembers too."""
+        self._same: Attribute | None = None
+        self._count = 0
+
+    def add(self, request: Request, device: Device) -> bool:
+        """Take a device if it fits to the others."""
+        if not self._applies(request):
+            return True
+        value = device.attribute(self._constraint.attribute)
+        if value is None:
+            return False
+        if self._count:
+            if self._constraint.is_distinct:
+                if any(value == other or not value[0] for other in self._values.values()):
+                    return False
+            elif not value[0] or value != self._same:
+                return False
+        if self._constraint.is_distinct:
+            self._values[_base(request)] = value
+        elif not self._count:
+            self._same = value
+        self._count += 1
+        return True
+
+    def remove(self, request: Request) -> None:
+        if self._applies(request):
+            self._values.pop(_base(request), None)
+            self._count -= 1
+
+    def _applies(self, request: Request) -> bool:
+        names = self._constraint.requests
+        return not names or _base(request) in names or (request.parent is not None and request.full_name in names)
+
+
+def _base(request: Request) -> str:
+    return request.name if request.parent is None else request.parent
+
 
 MOST_RESULTS: Final = 32
 """So many devices one claim may hold."""
@@ -320,7 +388,7 @@ class _Search:
             if reserves:
                 self.counters.release(pool, device)
 
-        if prevents(device.taints, request.tolerations):
+        if taint_prevents_allocation(device.taints, request.tolerations):
             back()
             return None
         for constraint in self.constraints[claim]:
@@ -339,7 +407,7 @@ class _Search:
         before = self.taking.get(id)
         if shares:
             held = before or {}
-            more = consumed(request, device)
+            more = consumed_capacity(request, device)
             self.taking[id] = {name: held.get(name, Quantity.zero) + amount for name, amount in more.items()}
         else:
             self.taken.setdefault(id, set()).add(claim)
@@ -356,3 +424,50 @@ class _Search:
             back()
 
         return undo
+
+
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """What one node gives to claims.
+
+    Status: `allocated`; `none`; `invalid` when a pool of the node is; `error` when a claim or class is wrong, which
+    ends the attempt on all nodes; `unknown` when that is not judged. The last two with their reason.
+    """
+
+    status: str
+    devices: tuple[tuple[str, ...], ...] = ()
+    reason: str | None = None
+
+
+def allocate_devices(
+    claims: Iterable[Body],
+    nodes: Iterable[Body],
+    *,
+    slices: Iterable[Body],
+    classes: Iterable[Body],
+    others: Iterable[Body] = (),
+) -> dict[str, NodeDevices]:
+    """What each node gives to the claims of one pod, beside those that hold devices already (`others`)."""
+    known = {each.name: each for each in map(read_device_class, classes)}
+    allocator = Allocator(map(Slice, slices), known, read_allocated(others))
+    wanted = [read_claim(_name_of(each), each.get("spec")) for each in claims]
+    answers: dict[str, NodeDevices] = {}
+    for node in nodes:
+        labels = read_labels(read_map(node.get("metadata"), "metadata").get("labels"), "metadata.labels")
+        try:
+            given = allocator.allocate(_name_of(node), labels, wanted)
+        except AllocationError as error:
+            answers[_name_of(node)] = NodeDevices("error", reason=str(error))
+        except Undecided as reason:
+            answers[_name_of(node)] = NodeDevices("unknown", reason=str(reason))
+        else:
+            devices = tuple(tuple(map(str, picked)) for picked in given.claims)
+            answers[_name_of(node)] = NodeDevices(given.status, devices)
+    return answers
+
+
+def _name_of(body: Body) -> str:
+    return read_text(read_map(body.get("metadata"), "metadata"), "name", "metadata") or ""

@@ -7,13 +7,18 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.dra.cel import CelError, View
-from gpuflow.checker.dra.cel.semver import parse
-from gpuflow.checker.dra.nodes import NodeSelector, read_node_selector
-from gpuflow.checker.dra.taints import DeviceTaint, DeviceToleration, read_taints, read_tolerations
-from gpuflow.checker.nodes.flags import read_flag
-from gpuflow.kubernetes.admission.pod import read_integer, read_object, read_text
+from gpuflow.checker.dra.cel.values import parse_semver
+from gpuflow.checker.dra.eligibility import (
+    DeviceTaint,
+    DeviceToleration,
+    NodeSelector,
+    read_node_selector,
+    read_taints,
+    read_tolerations,
+)
+from gpuflow.kubernetes.admission.pod import read_flag, read_integer, read_object, read_text
+from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_quantity, read_resource_list, read_texts
 from gpuflow.quantity import Quantity
-from gpuflow.resources import BadField, read_map, read_maps, read_quantity, read_resource_list, read_texts
 
 Body = Mapping[str, Any]
 Counters = Mapping[str, Quantity]
@@ -257,7 +262,7 @@ def _value(name: str, attribute: Attribute) -> Any:
     kind, value = attribute
     if kind == "version":
         try:
-            return parse(str(value))
+            return parse_semver(str(value))
         except ValueError as error:
             raise CelError(f"attribute {name}: {error}") from None
     if not kind:

@@ -8,21 +8,161 @@ such pods a node takes in whatever order they come and go; where that cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuflow.checker.dra.allocator import MOST_RESULTS, AllocationError, Allocator, Undecided
-from gpuflow.checker.dra.asks import DeviceAsk, read_ask
-from gpuflow.checker.dra.inventory import Inventory
-from gpuflow.checker.dra.objects import EXACT_COUNT, Request
-from gpuflow.checker.dra.pools import Pool
-from gpuflow.checker.dra.survey import Survey, Token, joint, survey
-from gpuflow.checker.dra.turns import Budget, turns
-from gpuflow.checker.nodes.node_list import NodeInfo, NodeList
+from gpuflow.checker.dra.allocator import MOST_RESULTS, AllocationError, Allocator, Undecided, selects
+from gpuflow.checker.dra.eligibility import taint_prevents_allocation
+from gpuflow.checker.dra.inventory import DeviceAsk, Inventory, read_ask
+from gpuflow.checker.dra.objects import EXACT_COUNT, Claim, Device, DeviceId, Request
+from gpuflow.checker.dra.pools import AllocatedState, ConsumedCounters, Pool, has_room
+from gpuflow.checker.nodes.node_info import Node, NodeInfo, NodeList, UnboundPod
 from gpuflow.checker.nodes.node_pools import NodePools
-from gpuflow.checker.nodes.subjects import Node, UnboundPod
-from gpuflow.work import TooLarge
+from gpuflow.core.work_budget import TOO_LARGE, TooLarge, take
+from gpuflow.kubernetes.labels import Labels
+
+Token = DeviceId | tuple[str, str, str, str]
+"""A device, or a set of counters that devices share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A device that a request can get."""
+
+    pool: Pool
+    device: Device
+    is_local: bool
+    """Whether only this node reaches it."""
+
+    @property
+    def tokens(self) -> Iterator[Token]:
+        yield self.device.id
+        for name, _ in self.device.consumes:
+            yield (self.pool.driver, self.pool.name, name, "counters")
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    matches: tuple[Match, ...]
+    fault: str | None = None
+    """A selector fails on a device, which ends the scheduler's attempt when it comes to it."""
+    change: str | None = None
+    """A pool that is being updated: other devices may come."""
+
+
+def survey_node(allocator: Allocator, node: Node, pools: Iterable[Pool], request: Request) -> Survey:
+    """The devices of a node for a request, whether they are in use or not. `Undecided` for a selector not evaluated."""
+    matches: list[Match] = []
+    fault = change = None
+    device_class = allocator.classes[request.device_class]
+    for pool in pools:
+        if pool.is_incomplete or pool.is_invalid:
+            state = "being updated" if pool.is_incomplete else "invalid"
+            change = change or f"resource pool {pool.driver}/{pool.name} is {state}"
+            continue
+        for each in pool.slices:
+            if not take("devices", len(each.devices)):
+                raise Undecided(TOO_LARGE["devices"])
+            for device in each.devices:
+                try:
+                    chosen = selects(device_class, request, device)
+                except AllocationError as error:
+                    fault = fault or f"on device {device.id} the scheduler gives up: {error}"
+                    continue
+                if not chosen or (each.is_per_device and not device.nodes.matches(node.name, node.labels)):
+                    continue
+                if taint_prevents_allocation(device.taints, request.tolerations) or not has_room(
+                    request, device, {}, {}
+                ):
+                    continue
+                where = device.nodes if each.is_per_device else each.nodes
+                matches.append(Match(pool, device, bool(where.node_name)))
+    return Survey(tuple(matches), fault, change)
+
+
+def most_together(allocator: Allocator, matches: Iterable[Match]) -> int | None:
+    """How many of these devices can be had beside what is in use; `None` when some of them exclude each other."""
+    free = [each for each in matches if each.device.id not in allocator.allocated.devices]
+    alone = [each for each in free if _fits_alone(allocator, [each])]
+    return len(alone) if _fits_alone(allocator, alone) else None
+
+
+def _fits_alone(allocator: Allocator, matches: Iterable[Match]) -> bool:
+    taken = ConsumedCounters(allocator.counters)
+    return all(not each.device.consumes or taken.reserve(each.pool, each.device) for each in matches)
+
+
+Held = tuple[tuple[DeviceId, ...], ...]
+"""The devices of each pod that is there, in order."""
+
+
+class Budget:
+    """How many questions may still be asked."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, amount: int) -> bool:
+        self.left -= amount
+        return self.left >= 0
+
+
+def least_blocking(
+    allocator: Allocator, name: str, labels: Labels, pods: Sequence[Sequence[Claim]], budget: Budget
+) -> int | None:
+    """The least number of these pods on a node beside which some of them finds no devices; `None`: there is none.
+
+    Every way in which pods may have come and gone is tried, on a node where nobody else holds a device. Where that
+    takes too long, or cannot be told, it is one: each of them finds devices on the node as it is. A pod with nothing
+    but access for administrators takes no device, and is in nobody's way.
+    """
+    seen: set[Held] = {()}
+    todo: list[Held] = [()]
+    least: int | None = None
+    while todo:
+        held = todo.pop()
+        if least is not None and len(held) >= least:
+            continue
+        for claims in pods:
+            # Each way is as long as there are pods, and leads to as many others.
+            if not budget.take(1 + len(held) ** 2 // 64):
+                return 1
+            try:
+                given = _devices_of_one_more(allocator, name, labels, claims, held)
+            except (AllocationError, Undecided):
+                return 1
+            if given is None:
+                least = len(held)
+                continue
+            if not given:
+                continue
+            more = tuple(sorted((*held, given)))
+            # A pod may go at any time: what is then left is a way too.
+            for after in (more, *(more[:at] + more[at + 1 :] for at in range(len(more)))):
+                if after not in seen:
+                    seen.add(after)
+                    todo.append(after)
+    return None if least is None else max(least, 1)
+
+
+def _devices_of_one_more(
+    allocator: Allocator, name: str, labels: Labels, claims: Sequence[Claim], held: Held
+) -> tuple[DeviceId, ...] | None:
+    """The devices that one more pod takes; `None` when there are too few."""
+    state = AllocatedState()
+    for devices in held:
+        state.devices.update(devices)
+    found = allocator.beside(state).allocate(name, labels, claims)
+    if found.status != "allocated":
+        return None
+    return tuple(
+        picked.device
+        for claim, one in zip(claims, found.claims, strict=True)
+        for picked in one
+        if picked.request not in claim.admin_requests
+    )
+
 
 ANY: Final = 1_000_000
 """More than any node ever needs."""
@@ -132,7 +272,7 @@ class DevicePlan:
         key = _key(request)
         if key not in self._surveys:
             self._surveys[key] = {
-                index: survey(self.inventory.empty, host.node, self._pools_of(index, host.node), request)
+                index: survey_node(self.inventory.empty, host.node, self._pools_of(index, host.node), request)
                 for index, host in enumerate(self.source.node_list.hosts)
             }
         return self._surveys[key]
@@ -204,7 +344,10 @@ class DevicePlan:
             for each in found.values():
                 if any(not match.is_local or match.device.allows_multiple for match in each.matches):
                     return False
-                if None in (joint(self.inventory.empty, each.matches), joint(self.inventory.now, each.matches)):
+                if None in (
+                    most_together(self.inventory.empty, each.matches),
+                    most_together(self.inventory.now, each.matches),
+                ):
                     return False
         return True
 
@@ -226,7 +369,7 @@ class DevicePlan:
                     node = self.source.node_list.hosts[index].node
                     if extended is not None and node.allocatable.get(extended, 0) > 0:
                         continue  # a device plug-in gives it there
-                    self._set(index, name, len(each.matches), joint(self.inventory.now, each.matches) or 0)
+                    self._set(index, name, len(each.matches), most_together(self.inventory.now, each.matches) or 0)
 
     def _add_turns(self, number: int, group: Group) -> None:
         """One pod of such groups on each node at a time, where the allocator finds its devices."""
@@ -276,7 +419,9 @@ class DevicePlan:
                     here.append(claims)
             # What others hold may come free, and then be taken in other ways: such a node counts for one pod.
             if here and not self._is_in_use(index, node):
-                self._set(index, TURN, ANY, turns(self.inventory.empty, node.name, node.labels, here, budget) or ANY)
+                self._set(
+                    index, TURN, ANY, least_blocking(self.inventory.empty, node.name, node.labels, here, budget) or ANY
+                )
 
     def _is_in_use(self, index: int, node: Node) -> bool:
         """Whether somebody holds a device that the node reaches."""

@@ -1,1 +1,1 @@
-"""The way out of each finding."""
+"""What to do about a finding, and sentences about refusals."""

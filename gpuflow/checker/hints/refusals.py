@@ -1,14 +1,41 @@
-"""The way out of a refusal of the API server, from its own words: whose containers, and where they are set up."""
+"""What to do about a refusal, by who refuses: the API server, a queue of Kueue, or the nodes.
+
+A hint is made from the refuser's own words: whose containers and where they are set up, the queue's own numbers, or
+the reasons that the scheduler gives.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from gpuflow.catalog.kubernetes_names import PRODUCT_KEY
+from gpuflow.checker.kueue import Assignment, Kueue
+from gpuflow.checker.kueue.queues import ClusterQueue
+from gpuflow.checker.kueue.reasons import (
+    AboveCapacity,
+    AffinityMismatch,
+    Inadmissible,
+    NoPlace,
+    TopologyLevelMissing,
+    TopologyMismatch,
+    Uncovered,
+    UntoleratedTaint,
+)
+from gpuflow.checker.nodes.amounts import as_quantity
+from gpuflow.checker.nodes.capacity import gang_has_no_domain, taken_for_good, way_out
+from gpuflow.checker.nodes.filters import CORDONED, NO_DEVICES, NOT_SELECTED, OTHER_NAME, PORTS_TAKEN, TAINTED, NodeFit
+from gpuflow.checker.nodes.node_info import NO_FEATURES, TOO_MANY_PODS, UnboundPod, insufficient
+from gpuflow.checker.nodes.node_pools import NodePools
+from gpuflow.checker.nodes.pod_affinity import NO_AFFINITY, NO_ANTI_AFFINITY, NO_EXISTING, UNEVEN
+from gpuflow.checker.nodes.volumes import NO_DISK
+from gpuflow.checker.wording import amount
+from gpuflow.core.errors import did_you_mean
 from gpuflow.demands import Demand
 from gpuflow.engines import facts_of
-from gpuflow.kubernetes.admission.answer import Admission, Reason
-from gpuflow.kubernetes.admission.clauses import LimitRequired, RequestAboveLimit
+from gpuflow.kubernetes.admission.decision import Admission, Reason
+from gpuflow.kubernetes.admission.field_errors import LimitRequired, RequestAboveLimit
 from gpuflow.kubernetes.admission.limit_range import BoundViolation
 from gpuflow.kubernetes.admission.quota import Unspecified
 
@@ -32,7 +59,7 @@ def refusal_hint(answer: Admission, demand: Demand) -> str | None:
             f"{', '.join(sorted(owners))}: added by {facts.title}; {facts.container_settings}\n"
             "else have the namespace's LimitRange changed"
         )
-    hints = (hint for about in _ABOUT for reason in answer.reasons if (hint := about(reason)))
+    hints = (hint for about in _ADMISSION_HINTS for reason in answer.reasons if (hint := about(reason)))
     return next(hints, None)
 
 
@@ -48,7 +75,7 @@ def _missing_device_limit(reason: Reason) -> str | None:
     )
 
 
-def _ratio(reason: Reason) -> str | None:
+def _limit_ratio(reason: Reason) -> str | None:
     if isinstance(reason, BoundViolation) and reason.bound == "ratio":
         return "bring request and limit closer together: a single number for cpu or memory sets both"
     return None
@@ -72,7 +99,7 @@ def _above_limit(reason: Reason) -> str | None:
     return None
 
 
-_ABOUT: Final = (_missing_device_limit, _ratio, _missing_limit, _above_limit)
+_ADMISSION_HINTS: Final = (_missing_device_limit, _limit_ratio, _missing_limit, _above_limit)
 """The hints in the order in which they are tried."""
 
 
@@ -85,10 +112,10 @@ def _must_specify(reason: Unspecified, demand: Demand) -> Iterator[str]:
     paths, facts = demand.engine_settings, facts_of(demand.engine)
     helpers = [name for name in wanted if name != MAIN and name not in paths]
     if MAIN in wanted:
-        yield f"{MAIN}: {_fields(wanted[MAIN])} in the step or in defaults; a single number sets request and limit"
+        yield f"{MAIN}: {_set_fields(wanted[MAIN])} in the step or in defaults; a single number sets request and limit"
     if helpers:
         keys = set().union(*(wanted[name] for name in helpers))
-        yield f"{', '.join(sorted(helpers))}: {_fields(keys)} on that init container or sidecar"
+        yield f"{', '.join(sorted(helpers))}: {_set_fields(keys)} on that init container or sidecar"
     injected = sorted(name for name in wanted if name in paths)
     if injected:
         keys_text = ", ".join(sorted(set().union(*(wanted[name] for name in injected))))
@@ -97,6 +124,193 @@ def _must_specify(reason: Unspecified, demand: Demand) -> Iterator[str]:
     yield "or add defaults to the namespace's LimitRange"
 
 
-def _fields(keys: set[str]) -> str:
+def _set_fields(keys: set[str]) -> str:
     names = sorted({key.rpartition(".")[2] for key in keys})
     return f"set {' and '.join(names)}"
+
+
+ANOTHER_QUEUE: Final = "use another queue"
+"""What a step can do; the engine's driver cannot."""
+DRIVER_QUEUE: Final = (
+    "have its owner change it, or run in a namespace without a LocalQueue default: the driver's pods name no queue"
+)
+
+
+def other_queue(*, is_driver: bool) -> str:
+    """Where else pods can go than to the queue that they go to."""
+    return DRIVER_QUEUE if is_driver else ANOTHER_QUEUE
+
+
+def queue_hint(
+    found: Assignment,
+    kueue: Kueue,
+    namespace: str,
+    local_queue: str,
+    asked: Collection[str] = (),
+    *,
+    is_driver: bool = False,
+) -> str | None:
+    """What to change so that the queue can take the step; None when Kueue's sentence says it all.
+
+    `asked` are the resources of the step's pod: Kueue names only the first that its queue does not cover. `is_driver`:
+    it is the engine's own pod, and nobody can name another queue for it, or have it ask for something else.
+    """
+    queue = kueue.queues.get(found.cluster_queue or "")
+    if queue is None:
+        return _missing_queue(kueue, namespace, local_queue)
+    if found.verdict == "blocked":
+        return _blocked_queue(found, queue, is_driver)
+    lines = [
+        *_uncovered_resources(found, queue, kueue, asked),
+        *_unfit_flavors(found, queue, kueue, is_driver),
+        *_topology_hints(found, queue, kueue),
+    ]
+    return "\n".join(lines) or None
+
+
+def _missing_queue(kueue: Kueue, namespace: str, local_queue: str) -> str:
+    here = sorted(name for home, name in kueue.local_queues if home == namespace)
+    if local_queue in here:
+        owner = kueue.local_queues[namespace, local_queue].cluster_queue
+        return f"LocalQueue {local_queue} points to ClusterQueue {owner}, which is not in the snapshot"
+    if not here:
+        return f"namespace {namespace} has no LocalQueue in the snapshot: create one, or remove queue from the step"
+    return did_you_mean(local_queue, here) or f"namespace {namespace} has the queues {', '.join(here)}"
+
+
+def _blocked_queue(found: Assignment, queue: ClusterQueue, is_driver: bool) -> str | None:
+    other = other_queue(is_driver=is_driver)
+    if found.blocked is Inadmissible.LOCAL_QUEUE_STOPPED or queue.is_stopped:
+        return f"it is stopped (stopPolicy) and admits nothing until its owner resumes it; {other}"
+    if found.blocked is Inadmissible.NAMESPACE:
+        return (
+            f"ClusterQueue {queue.name} is not for this namespace: label the namespace as its namespaceSelector asks, "
+            f"or {other}"
+        )
+    return found.because
+
+
+def _uncovered_resources(found: Assignment, queue: ClusterQueue, kueue: Kueue, asked: Collection[str]) -> Iterator[str]:
+    named = {each.resource for each in found.reasons if isinstance(each, Uncovered)}
+    if not named:
+        return
+    covered: set[str] = set().union(*(group.covered for group in queue.groups))
+    # What is excluded or transformed is not looked for under its own name.
+    known = (*kueue.configuration.excluded, *kueue.configuration.transformations)
+    missing = sorted(named | {name for name in asked if name not in covered and not name.startswith(known)})
+    names, has = ", ".join(missing), ", ".join(sorted(covered)) or "nothing"
+    yield f"ClusterQueue {queue.name} covers {has}; the step also asks for {names}"
+    if any("/" in name for name in missing):
+        yield f"ask for a GPU or slice that it covers, or have its owner add {names} to coveredResources"
+    else:
+        yield f"have its owner add {names} to coveredResources, or to excludeResourcePrefixes in Kueue's configuration"
+
+
+def _unfit_flavors(found: Assignment, queue: ClusterQueue, kueue: Kueue, is_driver: bool) -> Iterator[str]:
+    way_out = DRIVER_QUEUE if is_driver else f"ask for less, or {ANOTHER_QUEUE}"
+    most: dict[str, dict[str, str]] = {}
+    taints: set[tuple[str, str]] = set()
+    for each in found.reasons:
+        if isinstance(each, AboveCapacity):
+            most.setdefault(each.resource, {})[each.flavor] = each.capacity
+        elif isinstance(each, UntoleratedTaint):
+            taints.add((each.flavor, each.key))
+    for resource, amounts in sorted(most.items()):
+        largest = ", ".join(f"{amount} in flavor {flavor}" for flavor, amount in sorted(amounts.items()))
+        yield f"{resource}: the queue can give at most {largest}; {way_out}"
+    for flavor, taint in sorted(taints):
+        yield f"flavor {flavor}: tolerate {taint} (gpu.tolerations of the site, or kubernetes.tolerations of the step)"
+    if any(isinstance(each, AffinityMismatch) for each in found.reasons):
+        flavors = [kueue.flavors[name] for name in dict.fromkeys(queue.flavors) if name in kueue.flavors]
+        yield f"the queue's flavors are for {'; '.join(f'{each.name}: {_nodes_for(each.labels)}' for each in flavors)}"
+
+
+def _topology_hints(found: Assignment, queue: ClusterQueue, kueue: Kueue) -> Iterator[str]:
+    """What a topology has against the pods: the queue knows none, or not this level, or its nodes are too few."""
+    flavors = [kueue.flavors[name] for name in dict.fromkeys(queue.flavors) if name in kueue.flavors]
+    aware = [each for each in flavors if each.topology is not None]
+    if any(isinstance(each, TopologyMismatch) and not each.is_topology_aware for each in found.reasons) and not aware:
+        yield f"no flavor of ClusterQueue {queue.name} has a Topology: take it out of topology.queues in the site, and"
+        yield "the scheduler keeps the pods together, by affinity; or have a flavor with topologyName added"
+    if any(isinstance(each, TopologyMismatch) and each.is_topology_aware for each in found.reasons):
+        yield f"flavors with a Topology take only pods that ask for one: {', '.join(each.name for each in aware)}"
+    if any(isinstance(each, TopologyLevelMissing) for each in found.reasons):
+        levels = kueue.levels or {}
+        named = "; ".join(f"{each.name}: {', '.join(levels.get(each.topology or '', ()))}" for each in aware)
+        yield f"the levels of its flavors are {named}: correct topology in the site"
+    if any(isinstance(each, NoPlace) for each in found.reasons):
+        yield "ask for fewer pods, for a wider level (topology.same), or for less in each pod; or have nodes added"
+
+
+def _nodes_for(labels: Mapping[str, str]) -> str:
+    """The label that names the GPU, else all of them."""
+    shown = {PRODUCT_KEY: labels[PRODUCT_KEY]} if PRODUCT_KEY in labels else labels
+    return ", ".join(f"{key}={value}" for key, value in sorted(shown.items())) or "any node"
+
+
+NODE_PHRASES: Final = {
+    TOO_MANY_PODS: "has no pod slot free",
+    PORTS_TAKEN: "has a pod on a host port that it asks for",
+    NO_DISK: "has a pod with a disk that it asks for",
+    NO_EXISTING: "runs a pod that keeps apart from it (anti-affinity)",
+    NO_ANTI_AFFINITY: "runs a pod that it keeps apart from (anti-affinity)",
+    NO_AFFINITY: "runs no pod that it must be with (affinity)",
+    UNEVEN: "is left out by its topology spread constraints",
+    NO_DEVICES: "has too few devices left for its claims",
+    NO_FEATURES: "lacks a feature that it asks for",
+    TAINTED: "has a taint that it does not tolerate",
+    NOT_SELECTED: "lacks the labels that it asks for",
+    OTHER_NAME: "is not the node that it names",
+    CORDONED: "is cordoned",
+}
+"""What a node does or is, for each of the scheduler's reasons but room."""
+
+
+def why_not_now(pod: UnboundPod, nodes: str, names: Collection[str], fitted: NodeFit) -> str:
+    """Why none of the nodes that are for a pod takes it as they are. `nodes` is what a sentence calls them."""
+    short = {insufficient(name): name for name in pod.requests}
+    reasons = [reason for name in names for reason in fitted.reasons.get(name, ())]
+    if set(reasons) == {NO_DEVICES}:
+        return f"none of {nodes} has the devices of its claims free"
+    lacking = [short[reason] for reason in dict.fromkeys(reasons) if reason in short]
+    if len(lacking) == len(set(reasons)):
+        wanted = lacking or list(pod.requests)
+        wanted = [each for each in wanted if "/" in each] or wanted
+        asks = ", ".join(f"{amount(as_quantity(each, pod.requests[each]))} {each}" for each in sorted(wanted))
+        return f"none of {nodes} has {asks or 'a place'} free"
+    return _each_node(nodes, len(names), Counter(reasons), short)
+
+
+def _each_node(nodes: str, count: int, reasons: Mapping[str, int], short: Mapping[str, str]) -> str:
+    """`each of 2 nodes (a100) has no pod slot free`, or what each part of them does."""
+    said = {
+        reason: NODE_PHRASES.get(reason) or f"has too little {short.get(reason, 'room')} free" for reason in reasons
+    }
+    if len(said) == 1:
+        (text,) = said.values()
+        return f"{nodes} {text}" if count == 1 else f"each of {nodes} {text}"
+    parts = ", ".join(f"{number} {said[reason]}" for reason, number in sorted(reasons.items()))
+    return f"none of {nodes} takes it: {parts}"
+
+
+def why_nowhere(node_pools: NodePools, pod: UnboundPod, pods: int) -> str:
+    """Why no node ever takes a pod, or the pods of a gang together."""
+    found = way_out(node_pools, pod)
+    if found.shortfalls:
+        return ", ".join(
+            f"{name}: asked {amount(offer.asked)}, the largest eligible node has {amount(offer.largest)}"
+            for name, offer in found.shortfalls.items()
+        )
+    pool = node_pools.pool(pod)
+    if not pool.ever and not pool.templates:
+        named = [NODE_PHRASES[reason] for reason in found.refusals if reason in NODE_PHRASES]
+        return f"every node {' or '.join(named)}" if named else "no node has the labels and taints the step asks for"
+    if all(node_pools.empty[index].slots < 1 for index in pool.ever):
+        return "every eligible node has no pod slot (allocatable pods) left beside the pods that belong to it"
+    if taken_for_good(node_pools, pod):
+        return "on every eligible node a pod that belongs to the node has a host port that the step asks for"
+    if gang_has_no_domain(node_pools, pod, pods):
+        return f"no domain that the gang must be in together holds all {pods} pods"
+    if pods > 1:
+        return f"the nodes cannot hold all {pods} pods of the gang together"
+    return "no eligible node has room, pod slots and ports for it at the same time"

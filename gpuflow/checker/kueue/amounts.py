@@ -7,8 +7,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+from gpuflow.kubernetes.resources import is_hugepages
 from gpuflow.quantity import MAX_INT64, MICRO, NANO, Format, Quantity
-from gpuflow.resources import is_hugepages
 
 UNLIMITED: Final = MAX_INT64
 LEAST: Final = -MAX_INT64 - 1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpuflow.checker.kueue.queues import read_choice
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
-from gpuflow.resources import BadField, ResourceList, read_map, read_maps, read_resource_list, read_texts
+from gpuflow.kubernetes.resources import BadField, ResourceList, read_map, read_maps, read_resource_list, read_texts
 
 IGNORE_UNDECLARED = "IgnoreUndeclared"
 STRATEGIES = ("BlockUndeclared", IGNORE_UNDECLARED)

@@ -10,11 +10,9 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource
-from gpuflow.checker.kueue.answer import Assignment
-from gpuflow.checker.kueue.cycles import run_cycles
-from gpuflow.checker.kueue.decision import Kueue
 from gpuflow.checker.kueue.prechecks import own_refusal
 from gpuflow.checker.kueue.reasons import Inadmissible
+from gpuflow.checker.kueue.scheduler import Assignment, Kueue, run_cycles
 from gpuflow.checker.kueue.workloads import NOT_YET, Workload, read_workload
 
 EVER: Final = datetime.min.replace(tzinfo=NOT_YET.tzinfo)

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource, minus
 from gpuflow.checker.kueue.queues import NEVER, Preemption
-from gpuflow.checker.kueue.snapshot import Snapshot
-from gpuflow.checker.kueue.topology_placement import NotPlaced, PlaceRequest, place
-from gpuflow.checker.kueue.tree import QuotaNode
+from gpuflow.checker.kueue.snapshot import QuotaNode, Snapshot
+from gpuflow.checker.kueue.tas_flavor_snapshot import NotPlaced, PlaceRequest, find_topology_assignments
 from gpuflow.checker.kueue.workloads import Holder
 
 
@@ -210,7 +209,9 @@ def _fits(
         (not may_borrow and own.borrows_with(key, amount)) or amount > max(0, own.available(key))
         for key, amount in wanted.items()
     )
-    return not is_short and (snapshot.trees is None or not isinstance(place(snapshot.trees, asked), NotPlaced))
+    return not is_short and (
+        snapshot.trees is None or not isinstance(find_topology_assignments(snapshot.trees, asked), NotPlaced)
+    )
 
 
 def _give_back(

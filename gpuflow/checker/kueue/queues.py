@@ -1,15 +1,18 @@
-"""ClusterQueue, Cohort and LocalQueue, read from manifests of v1beta1 and v1beta2."""
+"""ClusterQueue, Cohort and LocalQueue, read from manifests of v1beta1 and v1beta2.
+
+`read_reservations` is what the status of a ClusterQueue says that it has reserved, by flavor and resource.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gpuflow.checker.kueue.amounts import FlavorResource, quota_amount
 from gpuflow.checker.kueue.flavors import read_name
 from gpuflow.kubernetes.admission.pod import Body, read_integer, read_object, read_text
 from gpuflow.kubernetes.labels import Selector, read_selector
-from gpuflow.resources import BadField, read_map, read_maps, read_quantity, read_texts
+from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_quantity, read_texts
 
 NEVER = "Never"
 TRY_NEXT = "TryNextFlavor"
@@ -227,3 +230,18 @@ def read_choice(spec: Body, field: str, where: str, choices: tuple[str, ...]) ->
     if value and value not in choices:
         raise BadField(f"{where}.{field}", f"{value!r} is not one of {', '.join(choices)}")
     return value
+
+
+def read_reservations(queue: Mapping[str, Any]) -> dict[FlavorResource, int]:
+    """The amounts in `status.flavorsReservation` of a ClusterQueue."""
+    where = f"ClusterQueue {read_name(queue, 'ClusterQueue')}: status.flavorsReservation"
+    found = {}
+    for flavor in read_maps(read_map(queue.get("status"), "status").get("flavorsReservation"), where):
+        name = read_text(flavor, "name", where) or ""
+        for item in read_maps(flavor.get("resources"), f"{where}[{name}].resources"):
+            resource = read_text(item, "name", where) or ""
+            try:
+                found[name, resource] = quota_amount(resource, read_quantity(item.get("total") or "0"))
+            except ValueError as error:
+                raise BadField(f"{where}[{name}].{resource}", str(error)) from None
+    return found

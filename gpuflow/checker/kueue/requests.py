@@ -14,8 +14,15 @@ from gpuflow.checker.kueue.configuration import Configuration
 from gpuflow.kubernetes.admission.classes import RuntimeClass
 from gpuflow.kubernetes.admission.limit_range import LimitRange
 from gpuflow.kubernetes.admission.pod import read_text
+from gpuflow.kubernetes.resources import (
+    ResourceList,
+    aggregate,
+    combine_requests,
+    read_map,
+    read_maps,
+    read_resource_list,
+)
 from gpuflow.quantity import NANO, Quantity
-from gpuflow.resources import ResourceList, aggregate, combine_requests, read_map, read_maps, read_resource_list
 
 ABOVE_LIMITS = "requests must not exceed its limits"
 ABOVE_MAXIMUM = "requests must not be above the limitRange max"
@@ -92,7 +99,9 @@ def summarize(limit_ranges: Iterable[LimitRange]) -> LimitSummary:
     return summary
 
 
-def adjusted(template: PodTemplate, limits: LimitSummary, runtime_classes: Mapping[str, RuntimeClass]) -> PodTemplate:
+def adjust_resources(
+    template: PodTemplate, limits: LimitSummary, runtime_classes: Mapping[str, RuntimeClass]
+) -> PodTemplate:
     """The template as Kueue charges it: with overhead, LimitRange defaults, and limits for missing requests."""
     overhead = template.overhead
     runtime = runtime_classes.get(template.runtime_class or "")

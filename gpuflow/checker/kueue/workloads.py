@@ -1,6 +1,7 @@
-"""Workloads: the one that asks, and those that already hold quota.
+"""Workloads: the one that asks, and those that already hold quota, with the places that their status lists.
 
-Mirrors sigs.k8s.io/kueue/pkg/workload.Ordering.GetQueueOrderTimestamp and PodSetResources.ScaledTo, Kueue v0.19.2.
+Mirrors sigs.k8s.io/kueue/pkg/workload.Ordering.GetQueueOrderTimestamp and PodSetResources.ScaledTo, and
+sigs.k8s.io/kueue/pkg/util/tas.InternalSeqFrom, Kueue v0.19.2.
 """
 
 from __future__ import annotations
@@ -12,10 +13,48 @@ from typing import Any, NamedTuple
 from gpuflow.checker.kueue.amounts import FlavorResource, amounts_of, clamp, plus, request_amount
 from gpuflow.checker.kueue.flavors import FlavorConstraints, read_constraints, read_name, read_time
 from gpuflow.checker.kueue.requests import PodTemplate, read_template
-from gpuflow.checker.kueue.topology_assignment import read_assignment
 from gpuflow.kubernetes.admission.pod import Body, read_integer, read_object, read_text
 from gpuflow.kubernetes.labels import read_labels
-from gpuflow.resources import BadField, read_map, read_maps, read_resource_list
+from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list, read_texts
+
+
+def read_topology_assignment(value: object, where: str) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The values that name each domain, and its pods: of v1beta1, or packed as in v1beta2."""
+    assignment = read_map(value, where)
+    for domain in read_maps(assignment.get("domains"), f"{where}.domains"):
+        yield tuple(read_texts(domain.get("values"), where)), read_integer(domain, "count", where) or 0
+    for packed in read_maps(assignment.get("slices"), f"{where}.slices"):
+        yield from _unpacked(packed, f"{where}.slices")
+
+
+def _unpacked(packed: Mapping[str, Any], where: str) -> Iterator[tuple[tuple[str, ...], int]]:
+    levels = read_maps(packed.get("valuesPerLevel"), f"{where}.valuesPerLevel")
+    counts = read_map(packed.get("podCounts"), f"{where}.podCounts")
+    for index in range(read_integer(packed, "domainCount", where) or 0):
+        try:
+            yield tuple(_value(level, index, where) for level in levels), _count(counts, index, where)
+        except IndexError:
+            raise BadField(where, f"domain {index + 1} has no value or no count") from None
+
+
+def _value(level: Mapping[str, Any], index: int, where: str) -> str:
+    universal = read_text(level, "universal", where)
+    if universal is not None:
+        return universal
+    parts = read_map(level.get("individual"), f"{where}.individual")
+    root = read_texts(parts.get("roots"), f"{where}.individual.roots")[index]
+    return (read_text(parts, "prefix", where) or "") + root + (read_text(parts, "suffix", where) or "")
+
+
+def _count(counts: Mapping[str, Any], index: int, where: str) -> int:
+    universal = read_integer(counts, "universal", where)
+    if universal is not None:
+        return universal
+    individual = counts.get("individual")
+    if not isinstance(individual, list) or not all(isinstance(each, int) for each in individual):
+        raise BadField(f"{where}.individual", f"must be a list of whole numbers, not {individual!r}")
+    return int(individual[index])
+
 
 MOST_PODS = 2**31 - 1
 EVICTION_THAT_REORDERS = "AdmissionCheck"
@@ -218,7 +257,7 @@ def _read_places(item: Body, manifest: Body, flavors: Iterable[str], where: str)
         if (read_text(pod_set, "name", where) or "main") == name:
             template = read_map(pod_set.get("template"), where)
             each = amounts_of(read_template(read_map(template.get("spec"), where), where).requests())
-    for values, pods in read_assignment(item.get("topologyAssignment"), f"{where}.topologyAssignment"):
+    for values, pods in read_topology_assignment(item.get("topologyAssignment"), f"{where}.topologyAssignment"):
         amounts = {resource: amount * pods for resource, amount in each.items()}
         for flavor in sorted(flavors):
             yield Place(flavor, ",".join(values), {**amounts, "pods": pods})

@@ -10,10 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from gpuflow.kubernetes.admission.names import is_extended
-from gpuflow.kubernetes.admission.pod import Container, Pod, read_pod, read_text
-from gpuflow.kubernetes.admission.recall import EMPTY
-from gpuflow.quantity import Format, Quantity
-from gpuflow.resources import (
+from gpuflow.kubernetes.admission.pod import EMPTY, Container, Pod, read_pod, read_text
+from gpuflow.kubernetes.resources import (
     ResourceList,
     aggregate,
     combine_requests,
@@ -23,6 +21,7 @@ from gpuflow.resources import (
     read_maps,
     read_resource_list,
 )
+from gpuflow.quantity import Format, Quantity
 
 Amounts = dict[str, int]
 

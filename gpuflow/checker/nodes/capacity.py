@@ -3,7 +3,7 @@
 Exact for copies of one pod and for a leader with identical workers, by labels, taints, resources, pod slots, ports
 and disks. What copies ask of each other (affinity, spreading) only makes less room: *never* stands, and the answer
 says that it was not modeled. An empty node still carries the pods that belong to it, those of DaemonSets and static
-ones.
+ones. Some pods no node ever takes although there is room: for want of a free port, or of a domain for a whole gang.
 """
 
 from __future__ import annotations
@@ -13,14 +13,41 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from gpuflow.checker.nodes import node_info
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.features import NO_FEATURES
-from gpuflow.checker.nodes.filters import placement_refusal
-from gpuflow.checker.nodes.fit import read_pending
-from gpuflow.checker.nodes.node_list import read_node_list
+from gpuflow.checker.nodes.filters import placement_refusal, read_pending
+from gpuflow.checker.nodes.node_info import NO_FEATURES, Node, UnboundPod, read_node_list
 from gpuflow.checker.nodes.node_pools import NodePools, Space, can_share, in_order, is_for, most_per_node, offer
-from gpuflow.checker.nodes.subjects import Node, UnboundPod
 from gpuflow.quantity import Quantity
+
+
+def taken_for_good(node_pools: NodePools, pod: UnboundPod) -> bool:
+    """Whether on every node that is for the pod a pod that belongs to the node has one of its host ports."""
+    hosts = [node_pools.node_list.hosts[index] for index in node_pools.pool(pod).ever]
+    return bool(pod.ports and hosts) and all(
+        any(there.is_fixture and node_info.ports_clash(pod.ports, there.ports) for there in host.pods) for host in hosts
+    )
+
+
+def gang_has_no_domain(node_pools: NodePools, pod: UnboundPod, pods: int) -> bool:
+    """Whether the pods of a gang must all be in one domain (a rack, a zone), and none is large enough when empty.
+
+    The first pod goes anywhere, since it means itself; all others follow it.
+    """
+    labels = node_pools.node_list.namespaces.get(pod.namespace, {})
+    most = most_per_node(pod)
+    for term in pod.affinity.together if pods > 1 else ():
+        if not term.matches(pod.namespace, pod.labels, labels):
+            continue
+        held: dict[str, int] = {}
+        for index in node_pools.pool(pod).ever:
+            domain = node_pools.node_list.hosts[index].node.labels.get(term.topology_key)
+            if domain is not None:
+                held[domain] = held.get(domain, 0) + node_pools.empty[index].holds(pod.requests, most)
+        if max(held.values(), default=0) < pods:
+            return True
+    return False
+
 
 RoomStatus = Literal["now", "wait", "never"]
 

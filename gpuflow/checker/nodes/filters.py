@@ -1,21 +1,42 @@
-"""The scheduler's filters: why a node does not take a pod.
+"""On which nodes a pod can run, by the scheduler's filters, and its sentence about a pod that fits nowhere.
 
-Mirrors the default Filter plugins in k8s.io/kubernetes/pkg/scheduler/framework/plugins, in their order, Kubernetes
-v1.36.3.
+Mirrors the default Filter plugins in k8s.io/kubernetes/pkg/scheduler/framework/plugins, in their order, and
+k8s.io/kubernetes/pkg/scheduler/framework.FitError.Error, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
-from gpuflow.checker.nodes import ports, volumes
-from gpuflow.checker.nodes.affinity import AffinityState, Domain, PodAffinityTerm
-from gpuflow.checker.nodes.features import NO_FEATURES
-from gpuflow.checker.nodes.node_list import NodeInfo, NodeList
-from gpuflow.checker.nodes.spread import Balance
-from gpuflow.checker.nodes.subjects import Node, UnboundPod
-from gpuflow.checker.nodes.taints import CORDON
+from gpuflow.checker.nodes import node_info, volumes
+from gpuflow.checker.nodes.node_info import (
+    NO_FEATURES,
+    Node,
+    NodeInfo,
+    NodeList,
+    UnboundPod,
+    read_node_list,
+    read_unbound_pod,
+)
+from gpuflow.checker.nodes.node_selection import CORDON
+from gpuflow.checker.nodes.pod_affinity import AffinityState, Domain, PodAffinityTerm, SpreadBalance
+from gpuflow.checker.nodes.storage import Storage
+
+NO_NODES = "no nodes available to schedule pods"
+
+
+def fit_error(total: int, reasons: Iterable[Iterable[str]]) -> str:
+    """Every reason with the number of nodes that gave it, in the order of the texts, numbers included."""
+    counts = Counter(reason for node in reasons for reason in node)
+    return fit_error_for(total, ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items())))
+
+
+def fit_error_for(total: int, reason: str) -> str:
+    return f"0/{total} nodes are available: {reason}."
+
 
 CORDONED: Final = "node(s) were unschedulable"
 OTHER_NAME: Final = "node(s) didn't match the requested node name"
@@ -41,19 +62,23 @@ def placement_refusal(pod: UnboundPod, node: Node) -> str | None:
 
 
 def host_refusals(
-    pod: UnboundPod, host: NodeInfo, balances: Iterable[Balance], affinity_state: AffinityState | None
+    pod: UnboundPod, host: NodeInfo, balances: Iterable[SpreadBalance], affinity_state: AffinityState | None
 ) -> list[str]:
     """The reasons of the first filter that turns the pod away, in the scheduler's order of filters."""
     node = host.node
     reason = placement_refusal(pod, node)
-    if reason is None and pod.ports and ports.clash(pod.ports, (port for other in host.pods for port in other.ports)):
+    if (
+        reason is None
+        and pod.ports
+        and node_info.ports_clash(pod.ports, (port for other in host.pods for port in other.ports))
+    ):
         reason = PORTS_TAKEN
     if reason is not None:
         return [reason]
     short = host.shortages(pod.requests)
     if short:
         return sorted(short)
-    if pod.disks and volumes.clash(pod.disks, (disk for other in host.pods for disk in other.disks)):
+    if pod.disks and volumes.disks_clash(pod.disks, (disk for other in host.pods for disk in other.disks)):
         return [volumes.NO_DISK]
     if pod.is_held:
         return [volumes.CLAIM_TAKEN]
@@ -71,7 +96,7 @@ def host_refusals(
     return [] if reason is None else [reason]
 
 
-def balances(pod: UnboundPod, node_list: NodeList) -> list[Balance]:
+def balances(pod: UnboundPod, node_list: NodeList) -> list[SpreadBalance]:
     """For each spread constraint, how the pods it counts lie over the domains that it takes into account."""
     tallies: list[dict[str, int]] = [{} for _ in pod.constraints]
     hosts = node_list.hosts if pod.constraints else ()
@@ -86,7 +111,8 @@ def balances(pod: UnboundPod, node_list: NodeList) -> list[Balance]:
                 domain = node.labels[each.topology_key]
                 tally[domain] = tally.get(domain, 0) + each.tally(counted)
     return [
-        Balance(each, tally, int(each.counts(pod.labels))) for each, tally in zip(pod.constraints, tallies, strict=True)
+        SpreadBalance(each, tally, int(each.counts(pod.labels)))
+        for each, tally in zip(pod.constraints, tallies, strict=True)
     ]
 
 
@@ -119,3 +145,83 @@ def affinity_state(pod: UnboundPod, node_list: NodeList) -> AffinityState | None
         return None
     is_first = not matching and all(term.matches(pod.namespace, pod.labels, {}) for term in together)
     return AffinityState(pod.affinity, frozenset(matching), frozenset(unwanted), frozenset(refusing), is_first)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFit:
+    """Where a pod fits, and in the scheduler's words why not elsewhere."""
+
+    feasible: list[str]
+    """The nodes that pass every filter, sorted."""
+    reasons: dict[str, list[str]]
+    """For each other node, the reasons of the first filter that refused it, sorted."""
+    message: str | None
+    """What the scheduler says of a pod that fits nowhere; `None` when it fits somewhere."""
+    unknown: list[str]
+    """What the scheduler also considers and this answer does not, such as claims; empty: nothing."""
+
+
+def fit_nodes(
+    pod: Mapping[str, Any],
+    nodes: Iterable[Mapping[str, Any]],
+    pods: Iterable[Mapping[str, Any]] = (),
+    namespaces: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None = None,
+    *,
+    gates: Collection[str] = (),
+    storage: Storage | None = None,
+) -> NodeFit:
+    """Hold a pod against the nodes of a cluster and the pods bound to them.
+
+    The pod is taken as it is posted; what admission adds to it (LimitRange defaults, a RuntimeClass' overhead and
+    node selector) must already be there, see `Admission.pod`. `namespaces` are manifests, or labels by name; `None`
+    when they are not known. Node-group templates are no nodes to the scheduler and are left out. `gates` names alpha
+    features of the scheduler that are on; `storage` is what claims depend on, see `nodes.storage.read_storage`.
+    `ValueError` when a manifest cannot be read.
+    """
+    return fit(read_pending(pod, gates, storage), read_node_list(nodes, pods, namespaces))
+
+
+def read_pending(pod: object, gates: Collection[str] = (), storage: Storage | None = None) -> UnboundPod:
+    """Read a pod that waits; `ValueError` names the place that cannot be read."""
+    try:
+        return read_unbound_pod(pod, frozenset(gates), storage)
+    except ValueError as error:
+        raise ValueError(f"pod: {error}") from None
+
+
+def fit(pod: UnboundPod, node_list: NodeList) -> NodeFit:
+    """`fit_nodes` for what is already read."""
+    unknown = list(node_list.unknown(pod))
+    if not node_list.hosts:
+        return NodeFit([], {}, NO_NODES, unknown)
+    named = pod.placement.named
+    if named is not None and not named:
+        reasons = {host.node.name: [CONFLICT] for host in node_list.hosts}
+        return NodeFit([], reasons, fit_error_for(len(reasons), CONFLICT), unknown)
+    if pod.volumes is not None:
+        if refusal := pod.volumes.refusal:
+            reasons = {host.node.name: [refusal] for host in node_list.hosts}
+            return NodeFit([], reasons, fit_error_for(len(reasons), refusal), unknown)
+        pod = pod._replace(is_held=_is_held(pod, node_list))
+    spread, affinity = balances(pod, node_list), affinity_state(pod, node_list)
+    feasible, reasons = [], {}
+    for host in node_list.hosts:
+        name = host.node.name
+        if named is not None and name not in named:
+            reasons[name] = [NOT_NAMED]
+        elif refusals := host_refusals(pod, host, spread, affinity):
+            reasons[name] = refusals
+        else:
+            feasible.append(name)
+    sentence = None if feasible else fit_error(len(node_list.hosts), reasons.values())
+    return NodeFit(sorted(feasible), dict(sorted(reasons.items())), sentence, unknown)
+
+
+def _is_held(pod: UnboundPod, node_list: NodeList) -> bool:
+    """Whether another pod has a claim of this one that is for one pod alone."""
+    alone = {claim.name for claim in pod.volumes.claims if claim.is_for_one_pod} if pod.volumes is not None else set()
+    return bool(alone) and any(
+        other.namespace == pod.namespace and not alone.isdisjoint(other.claims)
+        for host in node_list.hosts
+        for other in host.pods
+    )

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from gpuflow.checker.nodes import ports, volumes
-from gpuflow.checker.nodes.affinity import PodAffinityTerm
+from gpuflow.checker.nodes import node_info, volumes
 from gpuflow.checker.nodes.amounts import Amounts
 from gpuflow.checker.nodes.filters import affinity_state, balances, host_refusals, placement_refusal
-from gpuflow.checker.nodes.node_list import NodeList
-from gpuflow.checker.nodes.subjects import Node, UnboundPod
-from gpuflow.checker.nodes.taints import PASSING
-from gpuflow.checker.nodes.volume_binding import NO_SPACE
+from gpuflow.checker.nodes.node_info import Node, NodeList, UnboundPod
+from gpuflow.checker.nodes.node_selection import PASSING
+from gpuflow.checker.nodes.pod_affinity import PodAffinityTerm
+from gpuflow.checker.nodes.volumes import NO_SPACE
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -237,12 +236,12 @@ def most_per_node(pod: UnboundPod) -> int | None:
     alone = any(
         term.topology_key == HOSTNAME and term.matches(pod.namespace, pod.labels, {}) for term in pod.affinity.apart
     )
-    return 1 if alone or pod.ports or volumes.clash(pod.disks, pod.disks) else None
+    return 1 if alone or pod.ports or volumes.disks_clash(pod.disks, pod.disks) else None
 
 
 def can_share(pod: UnboundPod, other: UnboundPod) -> bool:
     """Whether the ports and disks of two pods leave them on one node."""
-    return not ports.clash(pod.ports, other.ports) and not volumes.clash(pod.disks, other.disks)
+    return not node_info.ports_clash(pod.ports, other.ports) and not volumes.disks_clash(pod.disks, other.disks)
 
 
 def _space(node: Node, used: Amounts, pods: int) -> Space:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.nodes.placement import NodeSelectorTerm, read_term
+from gpuflow.checker.nodes.node_selection import NodeSelectorTerm, read_term
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.kubernetes.labels import Labels, Selector, read_labels, read_selector
+from gpuflow.kubernetes.resources import read_map, read_maps, read_quantity, read_resource_list, read_texts
 from gpuflow.quantity import Quantity
-from gpuflow.resources import read_map, read_maps, read_quantity, read_resource_list, read_texts
 
 Body = Mapping[str, Any]
 

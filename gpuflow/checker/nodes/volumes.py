@@ -1,20 +1,25 @@
-"""Volumes: disks named in the pod itself, and claims that are for one pod alone.
+"""Where the volumes of a pod let it run: disks named in the pod itself, and claims with the volumes behind them.
 
-Where a PersistentVolumeClaim can be mounted depends on its volume and its storage class. Without these a pod with
-claims is checked without them, and the answer says so.
+A claim leaves the nodes that reach its volume, or for which a volume can be found or made; a volume may say by its
+labels in which zone or region it is. Where a PersistentVolumeClaim can be mounted depends on its volume and its
+storage class. Without these a pod with claims is checked without them, and the answer says so. Attach limits of nodes,
+and in-tree volumes that became CSI ones, are not looked at here.
 
-Mirrors k8s.io/kubernetes/pkg/scheduler/framework/plugins/volumerestrictions.VolumeRestrictions.Filter, Kubernetes
-v1.36.3.
+Mirrors VolumeRestrictions.Filter, VolumeZone.Filter, VolumeBinding.PreFilter and volumeBinder.FindPodVolumes in
+k8s.io/kubernetes/pkg/scheduler/framework/plugins (volumerestrictions, volumezone, volumebinding), with
+k8s.io/component-helpers/storage/volume.FindMatchingVolume, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.nodes.flags import read_flag
-from gpuflow.kubernetes.admission.pod import read_text
-from gpuflow.resources import read_map, read_maps, read_texts
+from gpuflow.checker.nodes.storage import NO_PROVISIONER, Claim, Storage, StorageClass, Volume
+from gpuflow.kubernetes.admission.pod import read_flag, read_text
+from gpuflow.kubernetes.labels import Labels, Selector
+from gpuflow.kubernetes.resources import read_map, read_maps, read_texts
 
 CLAIM_TAKEN: Final = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
@@ -47,7 +52,7 @@ IDENTITY: Final = {
 DEFAULTS: Final = {"pool": "rbd"}
 
 
-def clash(wanted: Iterable[Disk], used: Iterable[Disk]) -> bool:
+def disks_clash(wanted: Iterable[Disk], used: Iterable[Disk]) -> bool:
     return any(disk.clashes(other) for other in used for disk in wanted)
 
 
@@ -91,3 +96,188 @@ def unknown_volumes(spec: Mapping[str, Any], *, knows_claims: bool = False) -> I
             yield f'which nodes can mount claim "{name}" (volume "{volume.get("name")}")'
         if volume.get("ephemeral") is not None:
             yield f'which nodes can mount the claim made for volume "{volume.get("name")}"'
+
+
+CURRENT: Final = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""The names of today for labels of old."""
+ZONE_KEYS: Final = (*CURRENT, *CURRENT.values())
+BETWEEN: Final = "__"
+"""Stands between zones, where a label of a volume names several."""
+
+
+def zone_refuses(volumes: Iterable[Volume], labels: Labels) -> bool:
+    """Whether a node with these labels is in another zone than a volume. A node without any zone is in all."""
+    if not any(key in labels for key in ZONE_KEYS):
+        return False
+    for volume in volumes:
+        for key in ZONE_KEYS:
+            zones = _zones(volume, key)
+            if zones is not None and labels.get(key, labels.get(CURRENT.get(key, key))) not in zones:
+                return True
+    return False
+
+
+def is_zonal(volume: Volume) -> bool:
+    return any(_zones(volume, key) is not None for key in ZONE_KEYS)
+
+
+def _zones(volume: Volume, key: str) -> frozenset[str] | None:
+    """The zones that a label names; `None` without the label, and when Kubernetes cannot read it."""
+    if key not in volume.labels:
+        return None
+    zones = [zone.strip() for zone in volume.labels[key].split(BETWEEN)]
+    return frozenset(zones) if all(zones) else None
+
+
+NO_VOLUME: Final = "node(s) didn't find available persistent volumes to bind"
+OUT_OF_REACH: Final = "node(s) didn't match PersistentVolume's node affinity"
+NO_SPACE: Final = "node(s) did not have enough free storage"
+NO_ZONE: Final = "node(s) had no available volume zone"
+UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
+
+
+def pod_volumes(storage: Storage, namespace: str, names: Sequence[str]) -> PodVolumes:
+    """The claims of a pod, the same object for the same claims."""
+    key = namespace, frozenset(names)
+    found = storage.kept.get(key)
+    if not isinstance(found, PodVolumes):
+        storage.kept[key] = found = PodVolumes(storage, namespace, names)
+    return found
+
+
+class PodVolumes:
+    """The claims of one pod. One object stands for all pods that mount the same claims."""
+
+    def __init__(self, storage: Storage, namespace: str, names: Sequence[str]) -> None:
+        self.storage = storage
+        self.names = tuple(names)
+        self.claims = [claim for name in names if (claim := storage.claims.get((namespace, name)))]
+        self._missing = [name for name in names if (namespace, name) not in storage.claims]
+        self._volumes, self._classes = storage.volumes or {}, storage.classes or {}
+        self._bound = [claim for claim in self.claims if claim.is_bound]
+        waiting = [claim for claim in self.claims if not claim.is_bound]
+        self._delayed = [claim for claim in waiting if self._is_delayed(claim)]
+        self._immediate = [claim for claim in waiting if not self._is_delayed(claim)]
+        self._ready = {
+            claim.name: [volume for volume in self._volumes.values() if may_bind(claim, volume)]
+            for claim in self._delayed
+        }
+
+    @cached_property
+    def refusal(self) -> str | None:
+        """Why no node is looked at, in the scheduler's words."""
+        for name in self._missing:
+            return f'persistentvolumeclaim "{name}" not found'
+        for claim in self.claims:
+            if claim.is_lost:
+                return f'persistentvolumeclaim "{claim.name}" bound to non-existent persistentvolume "{claim.volume}"'
+            if claim.is_leaving:
+                return f'persistentvolumeclaim "{claim.name}" is being deleted'
+        if self._immediate:
+            return UNBOUND
+        for claim in self._bound:
+            if claim.volume not in self._volumes:
+                return f'persistentvolume "{claim.volume}" not found'
+        return None
+
+    def refusals(self, name: str, labels: Labels) -> list[str]:
+        """Why a node does not take the pod, in the scheduler's words."""
+        reasons = []
+        bound = [self._volumes[claim.volume] for claim in self._bound if claim.volume in self._volumes]
+        if not all(volume.reaches(labels) for volume in bound):
+            reasons.append(OUT_OF_REACH)
+        reasons += self._unmet(name, labels)
+        if not reasons and zone_refuses(bound, labels):
+            return [NO_ZONE]
+        return sorted(reasons)
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """The labels of nodes that it looks at."""
+        volumes = [self._volumes[claim.volume] for claim in self._bound if claim.volume in self._volumes]
+        found = {key for volume in volumes for key in ZONE_KEYS} | set[str]()
+        for volume in (*volumes, *(each for ready in self._ready.values() for each in ready)):
+            found |= {each.key for term in volume.terms or () for each in term.expressions}
+        for claim in self._delayed:
+            made = self._classes[claim.storage_class]
+            found |= {key for term in made.topologies for key, _ in term}
+            found |= {each.key for selector in self._selectors(made) for each in selector.requirements}
+        return frozenset(found)
+
+    @property
+    def looks_at_names(self) -> bool:
+        return any(claim.selected_node is not None for claim in self._delayed)
+
+    def _unmet(self, name: str, labels: Labels) -> Iterable[str]:
+        """Why the claims that have no volume yet would get none there."""
+        if any(claim.selected_node not in (None, name) for claim in self._delayed):
+            return [NO_VOLUME]
+        provisioned = [claim for claim in self._delayed if claim.selected_node is not None]
+        chosen: set[str] = set()
+        for claim in sorted((claim for claim in self._delayed if claim.selected_node is None), key=_size):
+            volume = find_volume(claim, self._ready[claim.name], labels, chosen)
+            if volume is None:
+                provisioned.append(claim)
+            else:
+                chosen.add(volume.name)
+        for claim in provisioned:
+            made = self._classes[claim.storage_class]
+            if made.provisioner in ("", NO_PROVISIONER) or not made.allows(labels):
+                return [NO_VOLUME]
+            if not self._has_space(claim, made, labels):
+                return [NO_SPACE]
+        return []
+
+    def _has_space(self, claim: Claim, made: StorageClass, labels: Labels) -> bool:
+        driver = (self.storage.drivers or {}).get(made.provisioner)
+        if driver is None or not driver.tells_capacity or not claim.size:
+            return True
+        return any(
+            each.largest is not None and each.largest.value >= claim.size.value
+            for each in self.storage.capacities or ()
+            if each.storage_class == made.name and each.nodes is not None and each.nodes.matches(labels)
+        )
+
+    def _selectors(self, made: StorageClass) -> Iterable[Selector]:
+        capacities = self.storage.capacities or ()
+        return [each.nodes for each in capacities if each.storage_class == made.name and each.nodes is not None]
+
+    def _is_delayed(self, claim: Claim) -> bool:
+        made = self._classes.get(claim.storage_class)
+        return made is not None and made.is_on_demand and not claim.volume
+
+
+def find_volume(claim: Claim, ready: Iterable[Volume], labels: Labels, chosen: Iterable[str] = ()) -> Volume | None:
+    """The volume that a claim gets on a node with these labels, of those that it may get: its own, or the smallest."""
+    smallest = None
+    for volume in ready:
+        if volume.name in chosen:
+            continue
+        if volume.claim is not None:
+            return volume if volume.reaches(labels) else None
+        if volume.reaches(labels) and (smallest is None or volume.size < smallest.size):
+            smallest = volume
+    return smallest
+
+
+def may_bind(claim: Claim, volume: Volume) -> bool:
+    """Whether a claim may get a volume, on some node. One that is set aside for the claim is taken as it is."""
+    if (
+        volume.storage_class != claim.storage_class
+        or volume.size < claim.size
+        or volume.block != claim.block
+        or volume.attributes_class != claim.attributes_class
+        or volume.is_leaving
+    ):
+        return False
+    if volume.claim is not None:
+        return volume.claim == (claim.namespace, claim.name)
+    selected = claim.selector is None or claim.selector.matches(volume.labels)
+    return volume.is_available and selected and claim.modes <= volume.modes
+
+
+def _size(claim: Claim) -> int:
+    return claim.size.value

@@ -1,32 +1,159 @@
-"""Queues and nodes together: Kueue gives quota and sends a pod to the nodes of a flavor, then it needs room there."""
+"""Queues and nodes together: Kueue gives quota and sends a pod to the nodes of a flavor, then it needs room there.
+
+Gangs whose pods differ, such as a leader and its workers, are checked as a whole too: each part may fit, and all of
+them never. Of some steps one surely gets a flavor without nodes: it stays Pending, and the run never ends. Whichever
+step its queues admit first finds the quota as the snapshot shows it, or more. If each of them would then get the first
+flavor of its list, and no node of that flavor can hold it, one is stuck in every order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.hints.trials import Trials
-from gpuflow.checker.outcome import Outcome, merge, outcome_of
-from gpuflow.checker.pipeline.mixed_gangs import mixed_gang_outcome
+from gpuflow.checker.kueue.snapshot import QuotaNode
+from gpuflow.checker.nodes.capacity import led_room, room
+from gpuflow.checker.nodes.filters import read_pending
+from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.pipeline.nodes.claims import claim_outcome
 from gpuflow.checker.pipeline.nodes.devices import read_devices
 from gpuflow.checker.pipeline.nodes.findings import node_outcome
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
-from gpuflow.checker.pipeline.nodes.pending import read_pending_pods
+from gpuflow.checker.pipeline.nodes.pending import SentPods, read_pending_pods, sent_pods
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
-from gpuflow.checker.pipeline.pod_groups import pod_groups
+from gpuflow.checker.pipeline.pod_groups import PodGroup, pod_groups
 from gpuflow.checker.pipeline.queues.findings import queue_outcome
-from gpuflow.checker.pipeline.queues.requests import UNQUEUED
-from gpuflow.checker.pipeline.queues.sent_pods import SentPods, sent_pods
-from gpuflow.checker.pipeline.queues.setup import read_setup
+from gpuflow.checker.pipeline.queues.requests import UNQUEUED, QueueRequest, root_of
+from gpuflow.checker.pipeline.queues.setup import Setup, read_setup
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
-from gpuflow.checker.pipeline.stuck_on_flavor import stuck_on_flavor
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
-from gpuflow.checker.rules.later_attempts import nodes_avoided
+from gpuflow.checker.report import Outcome, merge_outcomes, outcome_of
+from gpuflow.checker.rules.runs import nodes_avoided
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.checker.snapshot.unmodeled_kinds import makers_of_nodes
+from gpuflow.checker.wording import listed, where_of
+from gpuflow.core.errors import Finding
 from gpuflow.demands import Demand
+
+
+def mixed_gang_outcome(
+    demand: Demand, groups: Sequence[PodGroup], setup: Setup | None, node_pools: NodePools | None
+) -> Outcome:
+    """Gangs that no queue, or no set of nodes, ever holds whole."""
+    group_of = {step: group for group in groups if not group.is_driver for step in group.steps}
+    gangs = {
+        name: [group_of[part.name] for part in parts]
+        for name, parts in demand.gangs.items()
+        if len(parts) > 1 and all(part.name in group_of for part in parts)
+    }
+    queued_parts = {
+        name: [(part.pod_sets[0].name, group_of[part.name]) for part in demand.gangs[name] if not part.is_launcher]
+        for name in gangs
+    }
+    findings: list[Finding] = []
+    for name in gangs:
+        queued = list(_never_queued(demand, name, queued_parts[name], setup))
+        # Whoever looks after a gang may be anywhere.
+        ranks = [group for _, group in queued_parts[name]]
+        findings += queued or _never_placed(demand, name, ranks, setup, node_pools)
+    return outcome_of(findings, "never")
+
+
+def _never_queued(
+    demand: Demand, name: str, parts: Sequence[tuple[str, PodGroup]], setup: Setup | None
+) -> Iterator[Finding]:
+    """Kueue makes one Workload of the gang, with one pod set for each part, and admits it whole."""
+    queues = {None if setup is None else setup.queue_of(group) for _, group in parts}
+    queue = queues.pop()
+    if setup is None or queues or not queue or len(parts) < 2:
+        return
+    alone = [setup.kueue.assign(setup.workload(group, queue)).verdict for _, group in parts]
+    if "never" in alone or "blocked" in alone:
+        return  # reported for that part already
+    found = setup.kueue.assign(gang_workload(name, parts, setup, queue))
+    if found.verdict in ("never", "blocked"):
+        yield Finding(
+            "GF507",
+            f'step "{name}" waits in queue {queue} forever: its pods fit one by one, but not all together',
+            where_of(demand, demand.gangs[name][0].name),
+            "ask for less in it, or ask the owner of the queue",
+            kubernetes=found.message,
+        )
+
+
+def gang_workload(name: str, parts: Sequence[tuple[str, PodGroup]], setup: Setup, queue: str) -> dict[str, Any]:
+    """The Workload that Kueue makes of a gang: a pod set, with its name, for each part."""
+    first, *others = (setup.workload(group, queue) for _, group in parts)
+    pod_sets = [each["spec"]["podSets"][0] for each in (first, *others)]
+    named = [{**each, "name": part} for each, (part, _) in zip(pod_sets, parts, strict=True)]
+    metadata = {**first["metadata"], "name": name.replace(".", "-")}
+    return {"metadata": metadata, "spec": {**first["spec"], "podSets": named}}
+
+
+def _never_placed(
+    demand: Demand, name: str, members: Sequence[PodGroup], setup: Setup | None, node_pools: NodePools | None
+) -> Iterator[Finding]:
+    """A leader and its workers on the nodes, when nothing else runs there. Larger gangs are checked part by part."""
+    if node_pools is None or len(members) != 2 or min(group.pods for group in members) != 1:
+        return
+    if setup is not None and any(setup.queue_of(group) for group in members):
+        return  # the flavors of a queue decide on which nodes
+    leader, workers = sorted(members, key=lambda group: group.pods)
+    if any(room(node_pools, read_pending(group.pod), group.pods).verdict == "never" for group in members):
+        return  # reported for that part already
+    found = led_room(node_pools, read_pending(leader.pod), read_pending(workers.pod), workers.pods)
+    if found.verdict == "never":
+        holds = found.empty + found.new
+        yield Finding(
+            "GF506",
+            f'step "{name}" fits on no set of nodes: with one pod of {leader.steps[0]} they hold {holds} of the '
+            f"{workers.pods} pods of {workers.steps[0]}",
+            where_of(demand, demand.gangs[name][0].name),
+            "ask for less in it, or have nodes added",
+        )
+
+
+def stuck_on_flavor(demand: Demand, queue_verdicts: QueueVerdicts, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
+    """One finding for each cohort, or queue without one, in which the first admitted step is stuck."""
+    trees: dict[QuotaNode, list[QueueRequest]] = {}
+    for request in queue_verdicts.requests:
+        if not request.is_hopeless and request.cluster_queue is not None:
+            trees.setdefault(root_of(queue_verdicts.kueue, request), []).append(request)
+    for root, requests in trees.items():
+        flavors = tuple(dict.fromkeys(name for each in requests for group in each.groups for name in group.flavors))
+        if queue_verdicts.pending.below(root, flavors) is not None:
+            continue  # somebody else may be admitted first
+        firsts = [_first(each) for each in requests]
+        steps = [step for each in requests for step in each.pod_group.steps]
+        sure = any(demand.by_name[step].is_sure and demand.by_name[step].copies for step in steps)
+        if sure and all(
+            names is not None and _has_no_node(node_verdicts, each, names)
+            for each, names in zip(requests, firsts, strict=True)
+        ):
+            names = ", ".join(dict.fromkeys(name for first in firsts for name in first or ()))
+            yield Finding(
+                "GF511",
+                f"the run cannot finish: whichever of {listed(steps)} is admitted first gets quota of flavor {names}, "
+                "whose nodes cannot hold it",
+                where_of(demand, steps[0]),
+                "keep them off that flavor with a node selector, or have nodes with the flavor's labels added",
+            )
+
+
+def _first(request: QueueRequest) -> tuple[str, ...] | None:
+    """The flavors that it gets when nothing of the pipeline is admitted yet, if these are the first of their lists."""
+    if request.found.verdict != "fit" or not all(group.stops_when_borrowing for group in request.groups):
+        return None
+    given = {name for flavors in request.found.pod_sets.values() for name in flavors.values()}
+    firsts = tuple(dict.fromkeys(group.flavors[0] for group in request.groups if group.flavors))
+    return firsts if given and given <= set(firsts) else None
+
+
+def _has_no_node(node_verdicts: NodeVerdicts, request: QueueRequest, flavors: tuple[str, ...]) -> bool:
+    own = [each for each in node_verdicts.verdicts if each.request.pod_group is request.pod_group]
+    return any(each.verdict == "never" and each.request.assignment.flavors == flavors for each in own)
 
 
 class Home(NamedTuple):
@@ -97,4 +224,4 @@ def placement_outcome(
         if claims is not None:
             parts.append(claim_outcome(demand, claims, node_verdicts, cluster))
     parts.append(mixed_gang_outcome(demand, groups, setup, None if makers else node_pools))
-    return merge(parts)
+    return merge_outcomes(parts)

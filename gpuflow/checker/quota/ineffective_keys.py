@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.cluster.spelling import nearest
-from gpuflow.errors import Finding, did_you_mean
+from gpuflow.cluster.kinds import nearest_word
+from gpuflow.core.errors import Finding, did_you_mean
 from gpuflow.kubernetes.admission import Quota, is_tracked_for_pods
 from gpuflow.kubernetes.admission.usage import COMPUTE, OLD_NAMES, POD_KEYS
-from gpuflow.resources import read_map
+from gpuflow.kubernetes.resources import read_map
 
 STANDARD: Final = frozenset(
     {*POD_KEYS, *OLD_NAMES, "persistentvolumeclaims", "requests.storage", "services.loadbalancers"}
@@ -70,18 +70,18 @@ def _meant(key: str, devices: set[str]) -> str | None:
     if "/" not in key:
         return None
     if key.startswith("count/"):
-        near = nearest(key, COUNTED)
+        near = nearest_word(key, COUNTED)
         return near if near != key else None
     if ".storageclass." in key or ".volumeattributesclass." in key:
         prefix, _, what = key.partition("/")
-        return None if what in STORAGE else f"{prefix}/{nearest(what, STORAGE) or STORAGE[0]}"
+        return None if what in STORAGE else f"{prefix}/{nearest_word(what, STORAGE) or STORAGE[0]}"
     if ".deviceclass.resource.k8s.io/" in key:
         return None
     if not is_tracked_for_pods(key):
         bare = re.sub(r"^(limits?|requests?)\.", "", key)
-        return f"requests.{nearest(bare, devices) or bare}" if bare not in COMPUTE else f"requests.{bare}"
+        return f"requests.{nearest_word(bare, devices) or bare}" if bare not in COMPUTE else f"requests.{bare}"
     name = key.removeprefix("requests.")
     if name in devices or MIG.fullmatch(name):
         return None
-    near = nearest(name, devices)
+    near = nearest_word(name, devices)
     return f"requests.{near}" if near else None

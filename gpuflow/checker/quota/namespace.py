@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.content import content_of
+from gpuflow.core.caching import content_of
+from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.demands import Demand, StepDemand
-from gpuflow.errors import Finding, GpuflowError
 from gpuflow.kubernetes.admission import Admission, Quota, admit, read_quota
 from gpuflow.quantity import Quantity
 

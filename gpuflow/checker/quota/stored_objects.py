@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 from gpuflow.checker.report import LimitLine
 from gpuflow.checker.wording import shortened
+from gpuflow.core.errors import Finding, Where
 from gpuflow.demands import Bound, Demand, StepDemand, peaks_of
 from gpuflow.demands.model import LAUNCHER, KeptPods
 from gpuflow.engines import NO_ENGINE, RunObject, facts_of
-from gpuflow.errors import Finding, Where
 from gpuflow.kubernetes.admission import Quota
 from gpuflow.kubernetes.labels import LEADER, MADE_BY, QUEUE_LABEL, QUEUED_BY, WORKERS
 from gpuflow.quantity import Quantity
-from gpuflow.runtime.gang_kinds import WORDS, GangKind, queued_as
+from gpuflow.runtime.gangs.kinds import WORDS, GangKind, queued_as
 
 COUNTED_PODS: Final = "count/pods"
 COUNTED_WORKLOADS: Final = "count/workloads.kueue.x-k8s.io"

@@ -1,18 +1,23 @@
-"""Hold and wait: pods that take up quota while they wait, and gangs that keep it from each other."""
+"""Hold and wait: pods that take up quota while they wait, gangs that keep it from each other, gangs that nothing starts
+as a whole.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpuflow.checker.quota.lines import charge_of
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
-from gpuflow.checker.report import LimitLine
+from gpuflow.checker.quota.peak import charge_of
+from gpuflow.checker.report import LimitLine, Outcome
 from gpuflow.checker.wording import amount, listed, where_of
+from gpuflow.cluster import Cluster
+from gpuflow.core.errors import Finding
 from gpuflow.demands import Demand
+from gpuflow.demands.gang_scheduling import gangs_of, placed_one_by_one, starts_whole
 from gpuflow.demands.model import summed
 from gpuflow.demands.peaks import tree_of
-from gpuflow.errors import Finding
 from gpuflow.graph import peak
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.quantity import Quantity
@@ -212,3 +217,32 @@ def _with_mixed(reachable: int, part: Part, room: int) -> int:
             held |= one
         reachable = held & ((1 << (room + 1)) - 1)
     return reachable
+
+
+DEFAULT_QUEUE = "default"
+"""The LocalQueue that takes what names none."""
+MORE_PRECISE_CODES = ("GF522", "GF555")
+"""The same with the nodes or the quota that the gangs would share."""
+GANG_HINT = (
+    "give it a queue where Kueue runs, which admits a gang whole, or a scheduler that starts it whole "
+    "(kubernetes.scheduler); or see that no other gang runs beside it"
+)
+
+
+def with_gang_warnings(outcome: Outcome, demand: Demand, cluster: Cluster, namespace: str) -> Outcome:
+    """The outcome, with a warning for each gang that may have to wait and that nothing starts all or none of.
+
+    Where every pod always finds its place, no gang is ever half started.
+    """
+    if demand.pipeline is None or outcome.verdict in ("always", "never"):
+        return outcome
+    if any(finding.code in MORE_PRECISE_CODES for finding in outcome.findings):
+        return outcome
+    if any(item.name == DEFAULT_QUEUE for item in cluster.of("LocalQueue", namespace)):
+        return outcome  # Kueue takes in what names no queue, as a whole
+    found = [
+        placed_one_by_one(step, demand.where(step.name), GANG_HINT, overlaps=demand.overlap is not None)
+        for step in gangs_of(demand)
+        if not starts_whole(step)
+    ]
+    return replace(outcome, findings=(*outcome.findings, *found))

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from gpuflow.checker.wording import listed, where_of
 from gpuflow.cluster import Cluster, Manifest
+from gpuflow.core.errors import Finding, Where, did_you_mean
 from gpuflow.demands import Demand, StepDemand
 from gpuflow.demands.model import Pod
-from gpuflow.errors import Finding, Where, did_you_mean
-from gpuflow.resources import read_map
+from gpuflow.kubernetes.resources import read_map
 
 PLUGIN: Final = "scheduler.alpha.kubernetes.io/node-selector"
 """Read by PodNodeSelector, which an API server runs only when it is told to."""

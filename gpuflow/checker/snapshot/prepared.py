@@ -6,15 +6,14 @@ from collections.abc import Callable
 from copy import copy
 from functools import cached_property
 
-from gpuflow.checker.nodes.conditions import with_condition_taints
-from gpuflow.checker.nodes.daemons import with_daemons
-from gpuflow.checker.nodes.node_list import read_node_list
+from gpuflow.checker.nodes.controllers import with_condition_taints, with_daemons
+from gpuflow.checker.nodes.node_info import read_node_list
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.storage import Storage, read_storage
-from gpuflow.checker.snapshot.not_shown import VOLUMES as VOLUME_KINDS
+from gpuflow.checker.snapshot.missing_kinds import VOLUMES as VOLUME_KINDS
 from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import Cluster
-from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.core.errors import Finding, GpuflowError, Where
 
 
 class PreparedCluster:

@@ -1,18 +1,111 @@
-"""What a snapshot leaves open: kinds that could not be read, objects without a status, fields that do not exist."""
+"""What a snapshot leaves open: kinds that could not be read, objects without a status, fields that do not exist.
+
+Two more: quotas whose status is not yet what their spec says, so that what is enforced is about to change; and labels
+of other tenants, of which a snapshot shows few.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort
-from gpuflow.checker.kueue.tree import cyclic_cohorts
-from gpuflow.checker.nodes.subjects import GROUP_MAX
+from gpuflow.checker.kueue.snapshot import cyclic_cohorts
+from gpuflow.checker.nodes.node_info import GROUP_MAX
+from gpuflow.checker.nodes.pod_affinity import PodAffinityTerm, read_affinity
+from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.cluster.fields import strays
-from gpuflow.errors import Finding, Where, did_you_mean
-from gpuflow.resources import read_map, read_maps
+from gpuflow.cluster.fields import unknown_fields
+from gpuflow.cluster.model import with_entry
+from gpuflow.cluster.tenants import KEPT_LABELS
+from gpuflow.core.errors import Finding, Where, did_you_mean, listed
+from gpuflow.kubernetes.resources import ResourceList, read_map, read_maps, read_resource_list
+
+
+def hidden_labels(cluster: Cluster, namespace: str, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
+    """Steps whose affinity to pods of other namespaces asks for labels that the snapshot does not show."""
+    if cluster.labels is None:
+        return
+    asking: dict[str, set[str]] = {}
+    for one in admissions:
+        affinity = read_affinity(one.step.pod["spec"], namespace)
+        for term in (*affinity.together, *affinity.apart):
+            hidden = {key for key in _asked_keys(term, namespace) if not _is_shown(key, cluster.labels)}
+            if hidden:
+                asking.setdefault(one.step.name, set()).update(hidden)
+    if asking:
+        keys = sorted(set().union(*asking.values()))
+        yield Finding(
+            "GF577",
+            f"{listed(sorted(asking))}: it is unknown which pods of other namespaces have the labels "
+            f"{', '.join(keys)}; the snapshot does not show them",
+            Where(cluster.source),
+            "check against the live cluster: --cluster live",
+            severity="warning",
+        )
+
+
+def _asked_keys(term: PodAffinityTerm, namespace: str) -> Iterator[str]:
+    """The keys it asks other namespaces for."""
+    if term.namespace_selector is None and term.namespaces <= {namespace}:
+        return
+    for selector in (term.selector, term.namespace_selector):
+        yield from (each.key for each in (selector.requirements if selector is not None else ()))
+
+
+def _is_shown(key: str, shown: frozenset[str]) -> bool:
+    return key in shown or key.startswith(KEPT_LABELS)
+
+
+def changing_quotas(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    """A finding for each quota that is being changed."""
+    for item in cluster.of("ResourceQuota", namespace):
+        wanted, enforced = _limits(item.body)
+        differing = sorted(key for key in {*wanted, *enforced} if wanted.get(key) != enforced.get(key))
+        if enforced and wanted and differing:
+            key = differing[0]
+            yield Finding(
+                "GF576",
+                f"quota {item.name} is being changed: {key} is {_amount(wanted, key)} in spec.hard and "
+                f"{_amount(enforced, key)} in status.hard",
+                item.at("status", "hard", key),
+                "take the snapshot again when Kubernetes has caught up",
+                severity="warning",
+            )
+
+
+def with_changes(cluster: Cluster, namespace: str) -> Cluster:
+    """The cluster after all its quotas have changed."""
+    return replace(
+        cluster,
+        objects=tuple(
+            _changed(item) if item.kind == "ResourceQuota" and item.is_known and item.in_namespace(namespace) else item
+            for item in cluster.objects
+        ),
+    )
+
+
+def _changed(item: Manifest) -> Manifest:
+    wanted, enforced = _limits(item.body)
+    if not wanted or not enforced or wanted == enforced:
+        return item
+    status = with_entry(item.body["status"], "hard", item.body["spec"]["hard"])
+    return replace(item, body=with_entry(item.body, "status", status))
+
+
+def _limits(body: Mapping[str, Any]) -> tuple[ResourceList, ResourceList]:
+    """What the quota shall limit, and what it limits now."""
+    wanted, enforced = (
+        read_resource_list(read_map(body.get(part), part).get("hard"), f"{part}.hard") for part in ("spec", "status")
+    )
+    return wanted, enforced
+
+
+def _amount(amounts: ResourceList, key: str) -> str:
+    return str(amounts[key]) if key in amounts else "missing"
+
 
 LIVE = "take a snapshot of the live cluster: gpuflow snapshot"
 MOST_NAMES = 5
@@ -76,7 +169,7 @@ def _assumed(items: list[Manifest], message: str) -> Finding:
 
 def _strays(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     for item in cluster.objects:
-        for stray in strays(item.kind, item.body) if item.is_known and item.in_namespace(namespace) else ():
+        for stray in unknown_fields(item.kind, item.body) if item.is_known and item.in_namespace(namespace) else ():
             *above, name = stray.path
             holder = ".".join(map(str, above)) or "it"
             yield Finding(

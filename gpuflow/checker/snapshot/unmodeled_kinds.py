@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.nodes.subjects import GROUP_MAX
+from gpuflow.checker.nodes.node_info import GROUP_MAX
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import HARMLESS, NATIVE
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.kubernetes.labels import Selector, read_selector
-from gpuflow.resources import read_map, read_maps, read_texts
+from gpuflow.kubernetes.resources import read_map, read_maps, read_texts
 
 ADMISSION: Final = "admissionregistration.k8s.io"
 WELL_KNOWN: Final = {

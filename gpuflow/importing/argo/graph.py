@@ -1,19 +1,223 @@
-"""Templates that call others, `steps` and `dag`, as the steps of a pipeline."""
+"""Templates that call others, `steps` and `dag`, as the steps of a pipeline.
+
+`when` and `depends` are taken as far as a pipeline says the same. `withItems`, `withParam` and `withSequence` become
+`for_each`, or one step for each item.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.importing.argo.conditions import condition, ending, needs
-from gpuflow.importing.argo.loops import ITEM, MOST_UNROLLED, Loop, literal_item, loop_of
 from gpuflow.importing.argo.scope import AnyItem, Scope
 from gpuflow.importing.argo.templates import Importer, Template
-from gpuflow.importing.drafts import MOST_STEPS, Draft, Handing, identifier, label
-from gpuflow.importing.listing import TAG, TEMPLATE
-from gpuflow.importing.plain import mapping, maps
+from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label
 from gpuflow.importing.pods import TAG_HINT
-from gpuflow.importing.texts import Parts, filled
+from gpuflow.importing.unsupported import TAG, TEMPLATE, Listing, Place
+from gpuflow.importing.values import Lookup, Parts, filled, mapping, maps, plain, plain_text
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<tag>\{\{.*?\}\})
+    | (?P<quoted>'[^']*'|"[^"]*")
+    | (?P<op>==|!=|&&|\|\||\(|\))
+    | (?P<word>[\w./-]+)
+    )""",
+    re.VERBOSE,
+)
+_STATUS = re.compile(
+    r"\s*(?:\{\{\s*workflow\.status\s*\}\}|\"\{\{\s*workflow\.status\s*\}\}\")\s*(==|!=)\s*\"?Succeeded\"?\s*"
+)
+
+
+def condition(text: str, lookup: Lookup) -> str | None:
+    """Argo's `when` as a condition of a pipeline; None when it says more than comparisons of texts."""
+    words: list[str] = []
+    at, text = 0, _tagged(text.strip())
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            return None
+        at = match.end()
+        if match["op"]:
+            words.append({"&&": "and", "||": "or"}.get(match["op"], match["op"]))
+        elif match["tag"]:
+            word = _reference(match["tag"], lookup)
+            if word is None:
+                return None
+            words.append(word)
+        else:
+            quoted = match["quoted"]
+            inner = re.fullmatch(r"\{\{.*?\}\}", quoted[1:-1]) if quoted else None
+            word = _reference(inner[0], lookup) if inner else json.dumps(quoted[1:-1] if quoted else match["word"])
+            if word is None:
+                return None
+            words.append(word)
+    return " ".join(words).replace("( ", "(").replace(" )", ")")
+
+
+def _tagged(text: str) -> str:
+    """`{{= inputs.parameters['x'] == 'yes'}}` with the tags that the other form has; anything else as it is."""
+    expression = re.fullmatch(r"\{\{=(.*)\}\}", text, re.DOTALL)
+    if expression is None:
+        return text
+    names = r"((?:inputs|workflow)\.parameters|(?:steps|tasks)(?:\.\w+|\[['\"][^'\"]+['\"]\])\.outputs\.parameters)"
+    return re.sub(rf"{names}(\.\w+|\[['\"][^'\"]+['\"]\])", _as_tag, expression[1])
+
+
+def _as_tag(match: re.Match[str]) -> str:
+    return "{{" + re.sub(r"\[['\"]([^'\"]+)['\"]\]", r".\1", match[0]) + "}}"
+
+
+def _reference(tag: str, lookup: Lookup) -> str | None:
+    value = lookup(tag[2:-2].strip())
+    if value is None or len(value) > 1:
+        return None
+    if not value or isinstance(value[0], str):
+        return json.dumps(value[0] if value else "")
+    (part,) = value
+    assert isinstance(part, dict)
+    ((kind, name),) = part.items() if len(part) == 1 else (("", ""),)
+    return {"param": f"params.{name}", "output": f"steps.{name}", "item": f"item.{name}"}.get(kind)
+
+
+def ending(text: str) -> str | None:
+    """How a run must have ended for an exit step; None when `when` asks something else."""
+    match = _STATUS.fullmatch(text)
+    return None if match is None else {"==": "success", "!=": "failure"}[match[1]]
+
+
+def needs(task: dict[str, Any], skippable: set[str]) -> tuple[list[str], bool] | None:
+    """The tasks that one waits for, and whether it also runs when they were skipped. None: more than that."""
+    if task.get("dependencies"):
+        found = [str(name) for name in task["dependencies"]]
+        return found, bool(skippable & set(found))
+    text = str(task.get("depends") or "")
+    bare: set[str] = set()
+    done: set[str] = set()
+    if "&&" not in text and "||" in text and not text.startswith("("):
+        text = f"({text})"
+    for term in (part.strip() for part in text.split("&&") if part.strip()):
+        own = re.fullmatch(r"([A-Za-z0-9_-]+)(?:\.(Succeeded))?", term)
+        either = re.fullmatch(r"\(([\w-]+)\.Succeeded \|\| \1\.Skipped(?: \|\| \1\.(?:Omitted|Daemoned))?\)", term)
+        if either:
+            bare.add(either[1])
+        elif own:
+            (done if own[2] else bare).add(own[1])
+        else:
+            return None
+    if bare & skippable and done & skippable:
+        return None
+    order = re.findall(r"[A-Za-z0-9_-]+", text)
+    return list(dict.fromkeys(name for name in order if name in bare | done)), bool(bare & skippable)
+
+
+ITEM = "item"
+MOST_UNROLLED = 50
+"""So many items become steps of their own; more than that is no longer a pipeline that somebody reads."""
+LOOPS = ("withItems", "withParam", "withSequence")
+
+
+@dataclass(frozen=True)
+class Loop:
+    source: Any
+    """What stands in `for_each`."""
+    items: list[Any] | None = None
+    """The items, where they are written."""
+
+    @property
+    def of_maps(self) -> bool:
+        return any(isinstance(item, dict | list) for item in self.items or ())
+
+
+def loop_of(task: Mapping[str, Any], scope: Any, listing: Listing, place: Place) -> Loop | None:
+    """The loop of a task; None when it has none, or one that is listed."""
+    kind = next((key for key in LOOPS if task.get(key) is not None), None)
+    if kind is None:
+        return None
+    if kind == "withItems":
+        return _written([_filled(item, scope, task, listing, place) for item in plain(task[kind])])
+    if kind == "withSequence":
+        return _sequence(task, scope, listing, place)
+    parts, lost = filled(str(task[kind]), scope)
+    text = plain_text(parts)
+    if text is not None and not lost:
+        try:
+            items = json.loads(text)
+        except ValueError:
+            items = None
+        if isinstance(items, list):
+            return _written(items)
+    if len(parts) == 1 and isinstance(parts[0], dict) and set(parts[0]) & {"param", "output"}:
+        scope.draft.as_json(parts[0])
+        return Loop(parts[0])
+    where = place.of(task, kind)
+    listing.cannot(f"withParam {task[kind]}", "it is neither a parameter nor an output that a step declares", where)
+    return None
+
+
+def _written(items: list[Any]) -> Loop:
+    return Loop(items, items)
+
+
+def _filled(item: Any, scope: Any, task: Mapping[str, Any], listing: Listing, place: Place) -> Any:
+    if isinstance(item, dict):
+        return {key: _filled(value, scope, task, listing, place) for key, value in item.items()}
+    if not isinstance(item, str) or "{{" not in item:
+        return item
+    parts, lost = filled(item, scope)
+    text = plain_text(parts)
+    if lost or text is None:
+        listing.cannot(f"item {item}", "an item of a list is no reference", place.of(task, "withItems"))
+        return item
+    return text
+
+
+def _sequence(task: Mapping[str, Any], scope: Any, listing: Listing, place: Place) -> Loop | None:
+    where = place.of(task, "withSequence")
+    listing.fields(task["withSequence"], ("start", "end", "count", "format"), "withSequence", place)
+    given = plain(task["withSequence"])
+    numbers: dict[str, int] = {}
+    for key in ("start", "end", "count"):
+        if given.get(key) is None:
+            continue
+        text = plain_text(filled(str(given[key]), scope)[0])
+        try:
+            numbers[key] = int(text or "")
+        except ValueError:
+            listing.cannot(f"withSequence {key}", "only the run knows the number", where, "use a list: withParam")
+            return None
+    start = numbers.get("start", 0)
+    stop = numbers["end"] + 1 if "end" in numbers else start + numbers.get("count", 0)
+    if stop <= start:
+        listing.cannot("withSequence", "it counts down, or is empty", where, "write the numbers out: withItems")
+        return None
+    form = given.get("format")
+    if form is None:
+        return Loop({"range": {"start": start, "stop": stop} if start else stop})
+    if stop - start > 1000:
+        listing.cannot("withSequence format", "a range has no format, and the list is too long", where)
+        return None
+    try:
+        return _written([form % number for number in range(start, stop)])
+    except (TypeError, ValueError):
+        listing.cannot("withSequence format", f"{form} is not understood", where, "write the items out: withItems")
+        return None
+
+
+def literal_item(item: Any) -> Parts | dict[str, Any]:
+    """What {{item}} is for one item that is a step of its own."""
+    if isinstance(item, dict):
+        return {str(key): (_loop_text(value),) for key, value in item.items()}
+    return (_loop_text(item),)
+
+
+def _loop_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
 
 CALL = ("name", "template", "templateRef", "inline", "arguments", "when", "withItems", "withParam", "withSequence")
 TASK = (*CALL, "depends", "dependencies")
@@ -210,7 +414,7 @@ class Graph:
         given: dict[str, Parts] = dict(direct or {})
         for each in maps(arguments.get("parameters")):
             self.listing.fields(each, ("name", "value"), "argument", self.place)
-            parts, lost = filled(_text(each.get("value")), scope)
+            parts, lost = filled(_call_text(each.get("value")), scope)
             for tag in lost:
                 where = self.place.of(each, "value")
                 self.listing.cannot(tag, "no reference of a pipeline says it", where, TAG_HINT, TAG)
@@ -228,7 +432,7 @@ class Graph:
             if name in given:
                 found[name] = given[name]
             elif each.get("value", each.get("default")) is not None:
-                found[name], lost = filled(_text(each.get("value", each.get("default"))), scope)
+                found[name], lost = filled(_call_text(each.get("value", each.get("default"))), scope)
                 for tag in lost:
                     self.listing.cannot(tag, "no reference of a pipeline says it", place.of(each), TAG_HINT, TAG)
             elif each.get("valueFrom") is None:
@@ -324,7 +528,7 @@ def _waits(task: Mapping[str, Any], skippable: set[str]) -> list[str]:
     return found[0] if found else []
 
 
-def _text(value: Any) -> str:
+def _call_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if value is None:

@@ -1,4 +1,4 @@
-"""Templates of Argo: found by name, and those that run a container as a step."""
+"""Templates of Argo: found by name, and those that run a container as a step, with `retryStrategy` and metrics."""
 
 from __future__ import annotations
 
@@ -6,19 +6,73 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuflow import yaml_tree
-from gpuflow.errors import GpuflowError, Where
-from gpuflow.importing.argo.metrics import metric_words
-from gpuflow.importing.argo.own import without_supervisor
-from gpuflow.importing.argo.retries import retry_words
-from gpuflow.importing.argo.scope import Scope
-from gpuflow.importing.drafts import identifier
-from gpuflow.importing.listing import TEMPLATE, Listing, Place
-from gpuflow.importing.plain import mapping, maps, plain
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError, Where
+from gpuflow.importing.argo.scope import RETRIES, Scope, without_supervisor
+from gpuflow.importing.draft import identifier
 from gpuflow.importing.pods import PodReader, Step
+from gpuflow.importing.unsupported import TEMPLATE, Listing, Place
+from gpuflow.importing.values import mapping, maps, plain, whole_number
 from gpuflow.kubernetes.strategic_merge import BadPatch, merged
 from gpuflow.readers import Document, Library
 from gpuflow.site import Site
+
+
+def retry_words(strategy: Mapping[str, Any], listing: Listing, place: Place) -> dict[str, Any] | None:
+    """The step's `retry`; None when it says something that is listed."""
+    before = len(listing.found)
+    given = plain(strategy)
+    known = ["limit", "retryPolicy", "backoff", "affinity"]
+    if given.get("expression") == RETRIES:
+        known.append("expression")
+    listing.fields(strategy, known, "retryStrategy", place, {"expression": "write final_exit_codes in retry"})
+    limit = whole_number(given.get("limit"))
+    if limit is None:
+        why = "it retries without end" if given.get("limit") is None else _no_number(given["limit"])
+        listing.cannot("retryStrategy limit", why, place.of(strategy, "limit"), "write a number")
+    policy = str(given.get("retryPolicy") or "OnFailure")
+    word = {"Always": "any", "OnFailure": "failures", "OnError": "interruptions"}.get(policy)
+    if word is None:
+        listing.cannot(f"retryPolicy {policy}", "a pipeline has no such class of failures", place.of(strategy))
+    found: dict[str, Any] = {} if limit is None else {str(word): limit}
+    backoff = mapping(given.get("backoff"))
+    listing.fields(strategy.get("backoff"), ("duration", "factor", "cap"), "backoff", place)
+    if backoff.get("duration"):
+        start = str(backoff["duration"])
+        factor = 1 if backoff.get("factor") is None else whole_number(backoff["factor"])
+        if factor is None:
+            what = place.of(strategy, "backoff")
+            listing.cannot("backoff factor", _no_number(backoff["factor"]), what, "write a whole number")
+        longest = {"max": str(backoff["cap"])} if backoff.get("cap") else {}
+        start = start if whole_number(start) is None else f"{start}s"
+        found["backoff"] = {"start": start, "factor": factor or 1, **longest}
+    if mapping(given.get("affinity")).get("nodeAntiAffinity") is not None:
+        found["other_node"] = True
+    return found if len(listing.found) == before else None
+
+
+def _no_number(given: Any) -> str:
+    return "the number is only known in the run" if "{{" in str(given) else f'"{given}" is no whole number'
+
+
+def metric_words(metrics: Any, listing: Listing, place: Place) -> list[dict[str, Any]]:
+    """The metrics of a workflow or of a template."""
+    found = []
+    listing.fields(metrics, ("prometheus",), "metrics", place)
+    for each in maps(mapping(metrics).get("prometheus")):
+        listing.fields(each, ("name", "help", "labels", "when", "counter", "gauge", "histogram"), "metric", place)
+        given = plain(each)
+        metric = {key: given[key] for key in ("name", "help", "when", "gauge") if given.get(key)}
+        if given.get("labels"):
+            metric["labels"] = {str(pair.get("key")): str(pair.get("value")) for pair in maps(given["labels"])}
+        if given.get("counter"):
+            metric["counter"] = str(mapping(given["counter"]).get("value"))
+        if given.get("histogram"):
+            histogram = mapping(given["histogram"])
+            metric["histogram"] = {"value": str(histogram.get("value")), "buckets": histogram.get("buckets") or []}
+        found.append(metric)
+    return found
+
 
 WAYS = ("container", "script", "steps", "dag", "suspend", "resource", "http", "data", "plugin", "containerSet")
 TEMPLATE_OF_POD = (

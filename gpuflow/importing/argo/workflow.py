@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuflow.importing.argo.graph import Graph
-from gpuflow.importing.argo.metrics import metric_words
 from gpuflow.importing.argo.scope import Scope
-from gpuflow.importing.argo.templates import WORKFLOW_OF_POD, Importer, Template
-from gpuflow.importing.drafts import Draft, identifier, label
-from gpuflow.importing.listing import TEMPLATE, Listing, Place
-from gpuflow.importing.plain import mapping, maps, plain
-from gpuflow.importing.texts import Parts
+from gpuflow.importing.argo.templates import WORKFLOW_OF_POD, Importer, Template, metric_words
+from gpuflow.importing.draft import Draft, identifier, label
+from gpuflow.importing.unsupported import TEMPLATE, Listing, Place
+from gpuflow.importing.values import Parts, mapping, maps, plain
 from gpuflow.readers import Document, Library
 from gpuflow.site import Site
 from gpuflow.spec.names import OURS

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuflow.importing.listing import Listing, Place
-from gpuflow.importing.plain import mapping, maps, plain
+from gpuflow.importing.unsupported import Listing, Place
+from gpuflow.importing.values import mapping, maps, plain
 from gpuflow.pod.supervision import RUN_ID
-from gpuflow.runtime.wrapping import FILE
+from gpuflow.runtime.bundle import FILE
 
 AMOUNTS = (
     ("limits", "cpu", "resourceCpuLimit", "cpuLimit", ""),

@@ -1,23 +1,76 @@
-"""The tasks of a Kubeflow pipeline as steps."""
+"""The tasks of a Kubeflow pipeline as steps, with their conditions."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuflow.importing.drafts import MOST_STEPS, Draft, Handing, identifier, label
-from gpuflow.importing.kubeflow.conditions import condition
+from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label
 from gpuflow.importing.kubeflow.executors import pod_of
-from gpuflow.importing.listing import TAG, TEMPLATE, Listing, Place
-from gpuflow.importing.plain import mapping, plain, texts
 from gpuflow.importing.pods import TAG_HINT, PodReader
-from gpuflow.importing.texts import Parts, filled, plain_text
+from gpuflow.importing.unsupported import TAG, TEMPLATE, Listing, Place
+from gpuflow.importing.values import Parts, filled, mapping, plain, plain_text, texts
 from gpuflow.readers import Document, Library
-from gpuflow.readers.kfp.arriving import arriving
+from gpuflow.readers.kfp.conditions import unquoted
+from gpuflow.readers.kfp.ir import as_driver_reads
 from gpuflow.site import Site
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<ref>inputs\.parameter_values\[['"](?P<name>[^'"]+)['"]\])
+    | (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+    | (?P<number>[-+]?\d+(?:\.\d+)?)
+    | (?P<op>==|!=|<=|>=|<|>|&&|\|\||!|\(|\))
+    | (?P<word>true|false)
+    )""",
+    re.VERBOSE,
+)
+_CAST = re.compile(r"\b(?:int|double|string|bool)\((inputs\.parameter_values\[['\"][^'\"]+['\"]\])\)")
+_WORDS = {"&&": "and", "||": "or", "!": "not"}
+
+
+def condition(text: str, value: Callable[[str], Parts | None]) -> str | None:
+    """The condition; None when it says more than a pipeline can."""
+    words: list[str] = []
+    at, text = 0, _CAST.sub(r"\1", as_driver_reads(text.strip()))
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            return None
+        at = match.end()
+        if match["ref"]:
+            word = _reference(value(match["name"]))
+            if word is None:
+                return None
+            words.append(word)
+        elif match["text"]:
+            literal = unquoted(match["text"])
+            if literal is None:
+                return None
+            words.append(_quoted(literal))
+        else:
+            found = match["op"] or match["number"] or match["word"]
+            words.append(_WORDS.get(found, found))
+    return " ".join(words).replace("( ", "(").replace(" )", ")")
+
+
+def _reference(parts: Parts | None) -> str | None:
+    if parts is None or len(parts) != 1:
+        return None
+    (part,) = parts
+    if isinstance(part, str):
+        return _quoted(part)
+    ((kind, name),) = part.items() if len(part) == 1 else (("", ""),)
+    return {"param": f"params.{name}", "output": f"steps.{name}", "item": f"item.{name}"}.get(kind)
+
+
+def _quoted(text: str) -> str:
+    """A text in a condition of a pipeline, where a backslash takes the next character as it is."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
 
 TYPES = {
     "STRING": "string",
@@ -255,7 +308,7 @@ class Importer:
             return scope.inputs.get(str(given["componentInputParameter"]))
         if "runtimeValue" in given:
             constant = mapping(given["runtimeValue"]).get("constant")
-            parts, lost = filled(_text(arriving(constant)), scope)
+            parts, lost = filled(_text(as_driver_reads(constant)), scope)
             return None if lost else parts
         source = mapping(given.get("taskOutputParameter"))
         step = scope.names.get(str(source.get("producerTask")))
@@ -281,7 +334,7 @@ class Importer:
             inner = {key: handed(key, parts, kinds.get(key, "string")) for key, parts in given.items()}
             self.fill(handed.sub, component, Scope(handed.sub, inner), stack)
             return handed.step(name, draft)
-        executor = mapping(arriving(self.executors.get(str(component.get("executorLabel")))))
+        executor = mapping(as_driver_reads(self.executors.get(str(component.get("executorLabel")))))
         container = mapping(executor.get("container"))
         self.listing.fields(executor, ("container", "importer"), "executor", self.place)
         if not container:
@@ -302,7 +355,7 @@ class Importer:
     ) -> dict[str, Any]:
         before = len(self.listing.found)
         self._definitions(component)
-        config = mapping(arriving(self.configs.get(str(component.get("executorLabel")))))
+        config = mapping(as_driver_reads(self.configs.get(str(component.get("executorLabel")))))
         spec, main, metadata = pod_of(container, config, self.listing, self.place)
         scope = Scope(draft, given)
         reader = PodReader(self.listing, self.place, self.site, scope, {})

@@ -4,9 +4,8 @@ Follows Kubernetes 1.36: defaulting, LimitRange, PriorityClass, RuntimeClass, va
 Security and ResourceQuota.
 """
 
-from gpuflow.kubernetes.admission.answer import Admission
 from gpuflow.kubernetes.admission.classes import PriorityClass, RuntimeClass
-from gpuflow.kubernetes.admission.decision import admit
+from gpuflow.kubernetes.admission.decision import Admission, admit
 from gpuflow.kubernetes.admission.limit_range import LimitRange, broken_claim_bounds, read_limit_range
 from gpuflow.kubernetes.admission.quota import Quota, read_quota
 from gpuflow.kubernetes.admission.usage import (

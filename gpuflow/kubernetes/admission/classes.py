@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from gpuflow.kubernetes.admission.clauses import quoted
-from gpuflow.kubernetes.admission.pod import Body, Pod, read_integer, read_object, read_text
-from gpuflow.kubernetes.admission.recall import read_stored
-from gpuflow.resources import ResourceList, read_map, read_maps
+from gpuflow.kubernetes.admission.field_errors import quoted
+from gpuflow.kubernetes.admission.pod import Body, Pod, read_integer, read_object, read_stored, read_text
+from gpuflow.kubernetes.resources import ResourceList, read_map, read_maps
 
 
 class Refused(Exception):

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from gpuflow.kubernetes.admission.clauses import ordered
-from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_object, read_text
-from gpuflow.kubernetes.admission.recall import read_stored, recalled
+from gpuflow.kubernetes.admission.field_errors import ordered
+from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_object, read_once, read_stored, read_text
+from gpuflow.kubernetes.resources import ResourceList, read_map, read_maps, read_resource_list
 from gpuflow.quantity import MAX_INT64, Quantity
-from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list
 
 MAX_COMPARED_IN_MILLI = MAX_INT64 // 1000
 
@@ -60,7 +59,7 @@ class BoundViolation(NamedTuple):
 def read_limit_range(manifest: Body | LimitRange) -> LimitRange:
     """A LimitRange as the server stores it: for containers `max` gives a default limit, and that or `min` a
     default request."""
-    return manifest if isinstance(manifest, LimitRange) else recalled(_read_limit_range, manifest)
+    return manifest if isinstance(manifest, LimitRange) else read_once(_read_limit_range, manifest)
 
 
 def _read_limit_range(manifest: Body) -> LimitRange:

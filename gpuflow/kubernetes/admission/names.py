@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from gpuflow.resources import is_hugepages
+from gpuflow.kubernetes.resources import is_hugepages
 
 LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN: Final = rf"{LABEL}(\.{LABEL})*"

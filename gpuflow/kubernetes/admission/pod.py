@@ -1,19 +1,24 @@
-"""The pod on its way through the API server.
+"""The pod on its way through the API server: read with defaults, and written back with its quality of service.
 
 Only what admission changes or checks is taken out of the manifest; the rest stays there untouched and is
 shared, not copied, with the pod that comes out.
 
-Mirrors k8s.io/kubernetes/pkg/apis/core/v1.SetDefaults_Pod, Kubernetes v1.36.3.
+The same few quotas, LimitRanges and resource lists come with every question, so `read_once` keeps what was read. It is
+found again by what the manifest says and never by which object says it, since a manifest may be changed between two
+questions. It is shared, so nobody changes it.
+
+Mirrors k8s.io/kubernetes/pkg/apis/core/v1.SetDefaults_Pod and
+k8s.io/kubernetes/pkg/apis/core/v1/helper/qos.ComputePodQOS, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Any, Final, NamedTuple, TypeVar
 
-from gpuflow.kubernetes.admission.recall import EMPTY, read_stored, recalled, rounded
-from gpuflow.resources import (
+from gpuflow.core.caching import content_of, data_of
+from gpuflow.kubernetes.resources import (
     BadField,
     ResourceList,
     aggregate,
@@ -25,6 +30,46 @@ from gpuflow.resources import (
     read_maps,
     read_resource_list,
 )
+from gpuflow.quantity import MICRO
+
+EMPTY: Final[ResourceList] = {}
+
+Read = TypeVar("Read")
+
+
+def read_once(read: Callable[[Any], Read], manifest: Any) -> Read:
+    """What `read` makes of a manifest, which must be a value that keeps nothing of the manifest itself."""
+    content = content_of(manifest)
+    if content is None:
+        return read(manifest)
+    return _read_once(read, content)  # type: ignore[return-value]  # what `read` gives
+
+
+@lru_cache(maxsize=4096)
+def _read_once(read: Callable[[Any], object], content: bytes) -> object:
+    return read(data_of(content))
+
+
+def read_stored(raw: object, where: str) -> ResourceList:
+    """A resource list with nothing finer than a thousandth; an absent one is empty."""
+    return EMPTY if raw is None else rounded(read_resource_list(raw, where))
+
+
+def rounded(resources: ResourceList) -> ResourceList:
+    """Nothing finer than a thousandth is stored."""
+    for quantity in resources.values():
+        if quantity.nano % MICRO:
+            return {name: each.rounded_to_milli() for name, each in resources.items()}
+    return resources
+
+
+def read_flag(holder: Mapping[str, Any], field: str, where: str) -> bool | None:
+    """A flag; `None` when the manifest does not say. The text "false" is none: the API server refuses it."""
+    value = holder.get(field)
+    if value is not None and not isinstance(value, bool):
+        raise BadField(f"{where}.{field}", f"must be true or false, not {value!r}")
+    return value
+
 
 Body = Mapping[str, Any]
 
@@ -199,7 +244,7 @@ def _read_stored(resources: object, where: str) -> Requirements:
     if resources is None:
         return NOTHING
     try:
-        return recalled(_stored, resources)
+        return read_once(_stored, resources)
     except ValueError:
         return _read_requirements(resources, where)  # again, for the words that say where it stands
 
@@ -261,3 +306,110 @@ def _rounded_container(container: Container) -> Container:
     if requests is container.requests and limits is container.limits:
         return container
     return container._replace(requests=requests, limits=limits)
+
+
+LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
+
+
+def quality_of_service(pod: Pod) -> str:
+    """`BestEffort`, `Burstable` or `Guaranteed`, from cpu and memory alone.
+
+    A `status.qosClass` in the posted manifest is believed, as the API server believes it.
+    """
+    status = pod.manifest.get("status")
+    if isinstance(status, dict) and status.get("qosClass"):
+        return str(status["qosClass"])
+    if pod.level is None:
+        parts = [(each.requests, each.limits) for each in pod.every_container]
+    elif pod.level.limits:
+        parts = [pod.level]
+    else:
+        return "Burstable" if any(_qos_amounts(pod.level.requests)) else "BestEffort"
+    cpu_requests = memory_requests = cpu_limits = memory_limits = 0
+    guaranteed = True
+    for requests, limits in parts:
+        cpu, memory = _qos_amounts(requests)
+        cpu_requests += cpu
+        memory_requests += memory
+        cpu, memory = _qos_amounts(limits)
+        cpu_limits += cpu
+        memory_limits += memory
+        guaranteed = guaranteed and cpu > 0 and memory > 0
+    if not (cpu_requests or memory_requests or cpu_limits or memory_limits):
+        return "BestEffort"
+    same = cpu_requests == cpu_limits and memory_requests == memory_limits
+    return "Guaranteed" if guaranteed and same else "Burstable"
+
+
+def _qos_amounts(resources: ResourceList) -> tuple[int, int]:
+    """Cpu and memory in nano-units; what is negative does not count."""
+    cpu, memory = resources.get("cpu"), resources.get("memory")
+    return max(cpu.nano, 0) if cpu is not None else 0, max(memory.nano, 0) if memory is not None else 0
+
+
+def read_back(pod: Pod) -> Pod:
+    """Default once more, as happens when the stored pod is read.
+
+    Pod-level requests may then show what the LimitRanges gave to the containers, which neither validation nor
+    quota saw.
+    """
+    if pod.level is None:
+        return pod
+    level = default_level(pod.containers, pod.init_containers, pod.level)
+    return pod if level == pod.level else pod._replace(level=level)
+
+
+def render(pod: Pod, *, created: bool, prepared: bool) -> dict[str, Any]:
+    """The manifest with resources, overhead, priority and scheduling as admission left them.
+
+    `prepared` once the server has given it the status of a new pod, `created` once it is stored.
+    """
+    service = quality_of_service(pod)
+    if created:
+        pod = read_back(pod)
+    spec: dict[str, Any] = dict(pod.spec)
+    if pod.containers:
+        spec["containers"] = [_render_container(each) for each in pod.containers]
+    if pod.init_containers:
+        spec["initContainers"] = [_render_container(each) for each in pod.init_containers]
+    if pod.level is not None:
+        spec["resources"] = _render_resources(spec["resources"], pod.level.requests, pod.level.limits)
+    for field, value in (
+        ("overhead", _render_list(pod.overhead) if pod.overhead else None),
+        ("priorityClassName", pod.priority_class or None),
+        ("priority", pod.priority),
+        ("preemptionPolicy", pod.preemption_policy),
+        ("nodeSelector", pod.node_selector),
+        ("tolerations", pod.tolerations),
+    ):
+        if value is not None:
+            spec[field] = value
+        elif not spec.get(field, True):
+            del spec[field]  # an empty value is not stored
+    rendered = {**pod.manifest, "spec": spec}
+    if pod.limit_ranger_note is not None:
+        annotations = {**(pod.metadata.get("annotations") or {}), LIMIT_RANGER_ANNOTATION: pod.limit_ranger_note}
+        rendered["metadata"] = {**pod.metadata, "annotations": annotations}
+    if prepared:
+        rendered["status"] = {"phase": "Pending", "qosClass": service}
+    return rendered
+
+
+def _render_container(container: Container) -> dict[str, Any]:
+    rendered = dict(container.manifest)
+    if container.requests or container.limits or rendered.get("resources"):
+        rendered["resources"] = _render_resources(rendered.get("resources") or {}, container.requests, container.limits)
+    return rendered
+
+
+def _render_resources(manifest: Body, requests: ResourceList, limits: ResourceList) -> dict[str, Any]:
+    rendered = {field: value for field, value in manifest.items() if field not in ("requests", "limits")}
+    if limits:
+        rendered["limits"] = _render_list(limits)
+    if requests:
+        rendered["requests"] = _render_list(requests)
+    return rendered
+
+
+def _render_list(resources: ResourceList) -> dict[str, str]:
+    return {name: quantity.text for name, quantity in resources.items()}

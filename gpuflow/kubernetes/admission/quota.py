@@ -9,12 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from gpuflow.kubernetes.admission.pod import Body, Pod, read_object, read_text
-from gpuflow.kubernetes.admission.recall import read_stored, recalled
-from gpuflow.kubernetes.admission.stored import quality_of_service
+from gpuflow.kubernetes.admission.pod import (
+    Body,
+    Pod,
+    quality_of_service,
+    read_object,
+    read_once,
+    read_stored,
+    read_text,
+)
 from gpuflow.kubernetes.admission.usage import is_tracked_for_pods, pod_usage
+from gpuflow.kubernetes.resources import ResourceList, has_pod_level, read_map, read_maps, read_texts
 from gpuflow.quantity import Quantity
-from gpuflow.resources import ResourceList, has_pod_level, read_map, read_maps, read_texts
 
 MUST_SPECIFY: Final = {
     "cpu": ("requests", "cpu"),
@@ -52,7 +58,7 @@ def read_quota(manifest: Body | Quota) -> Quota:
 
     One without a status, as kept in Git, is taken to be enforced as written and unused so far.
     """
-    return manifest if isinstance(manifest, Quota) else recalled(_read_quota, manifest)
+    return manifest if isinstance(manifest, Quota) else read_once(_read_quota, manifest)
 
 
 def _read_quota(manifest: Body) -> Quota:

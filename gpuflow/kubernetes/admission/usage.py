@@ -1,4 +1,4 @@
-"""What objects cost against a ResourceQuota.
+"""What objects cost against a ResourceQuota, and the claims that Kubernetes makes for the ephemeral volumes of a pod.
 
 Mirrors k8s.io/kubernetes/pkg/quota/v1/evaluator/core.PodUsageFunc, Kubernetes v1.36.3.
 """
@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from gpuflow.kubernetes.admission.names import is_extended, is_native
 from gpuflow.kubernetes.admission.pod import Body, Pod
-from gpuflow.quantity import Quantity
-from gpuflow.resources import (
+from gpuflow.kubernetes.resources import (
     ResourceList,
     is_hugepages,
     pod_limits,
@@ -21,6 +20,22 @@ from gpuflow.resources import (
     read_maps,
     read_quantity,
 )
+from gpuflow.quantity import Quantity
+
+
+def claims_of_pod(spec: Mapping[str, Any], default_class: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each ephemeral volume by name with its claim; one without a storage class gets the default."""
+    for volume in read_maps(spec.get("volumes"), "spec.volumes"):
+        source = read_map(volume.get("ephemeral"), "ephemeral")
+        template = read_map(source.get("volumeClaimTemplate"), "volumeClaimTemplate")
+        if not template:
+            continue
+        claim = dict(read_map(template.get("spec"), "volumeClaimTemplate.spec"))
+        if "storageClassName" not in claim and default_class is not None:
+            claim["storageClassName"] = default_class
+        name = str(volume.get("name") or "")
+        yield name, {"metadata": {**read_map(template.get("metadata"), "metadata"), "name": name}, "spec": claim}
+
 
 ONE: Final = Quantity("1")
 DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"

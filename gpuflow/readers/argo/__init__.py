@@ -1,5 +1,5 @@
 """Argo: Workflow, WorkflowTemplate, ClusterWorkflowTemplate and CronWorkflow."""
 
-from gpuflow.readers.argo.reader import demand_of
+from gpuflow.readers.argo.demand import demand_of
 
 __all__ = ["demand_of"]

@@ -1,18 +1,129 @@
-"""Templates that call others, steps and DAGs, as graphs: what waits for what, and how much of it at once."""
+"""Templates that call others, steps and DAGs, as graphs: what waits for what, and how much of it runs at once.
+
+`depends` mirrors GetTaskDependencies of workflow/common/ancestry.go, and evaluateDependsLogic of workflow/controller;
+exit handlers and lifecycle hooks mirror executeTmplLifeCycleHook and runOnExitNode of workflow/controller; Argo v4.0.2.
+
+Argo tells a daemon to end when the template around it has ended, and goes on at once: the pod lives for its grace
+period beside whatever comes next, exit handlers and the next copy of a loop included. Argo's own limits do not count
+it any more; quotas do.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, Final, NamedTuple
 
 from gpuflow.graph import Dag, Leaf, Loop, Tree, find_cycle
-from gpuflow.readers.argo.depends import BadDepends, Outcomes, Waits, waits_of, with_daemons
-from gpuflow.readers.argo.nodes import At, Child, Place
-from gpuflow.readers.argo.spec import Template
-from gpuflow.readers.argo.values import listing, mapping, number_of, text_of
-from gpuflow.readers.argo.walk import Walk, together
+from gpuflow.readers.argo.expressions import NotConstant, depends_holds
+from gpuflow.readers.argo.variables import listing, mapping, number_of, text_of
+from gpuflow.readers.argo.walk import At, Child, Place, Walk, in_turn, together
+from gpuflow.readers.argo.workflow_spec import Template, arguments_of
+
+_NAME: Final = re.compile(r"([a-zA-Z0-9][-a-zA-Z0-9]*?\.[A-Z][a-zA-Z]+)|([a-zA-Z0-9][-a-zA-Z0-9]*)")
+_PLAIN: Final = re.compile(r"[\w\s&()-]*")
+DONE: Final = ("Succeeded", "Skipped", "Daemoned")
+UNHAPPY: Final = frozenset({"Failed", "Errored", "AllFailed", "Skipped", "Omitted"})
+RESULTS: Final = frozenset({*DONE, *UNHAPPY, "AnySucceeded"})
+MOST_CASES: Final = 64
+
+
+@dataclass(frozen=True)
+class Waits:
+    """What one task waits for."""
+
+    names: tuple[str, ...]
+    logic: str | None = None
+    """None: until all of them are done, and none was left out."""
+    unhappy: frozenset[str] = frozenset()
+    """Tasks whose failure, or being left out, it asks about."""
+
+
+class BadDepends(ValueError):
+    """Text that Argo refuses."""
+
+
+def waits_of(task: Mapping[str, Any]) -> Waits:
+    """What a task waits for. Raises `BadDepends`."""
+    written = text_of(task.get("depends"))
+    if not written:
+        names = [text_of(each) for each in listing(task.get("dependencies"))]
+        return Waits(tuple(dict.fromkeys(name for name in names if name)))
+    if task.get("dependencies"):
+        raise BadDepends("it has both depends and dependencies")
+    found: dict[str, None] = {}
+    unhappy: set[str] = set()
+    for result, bare in _NAME.findall(written):
+        if bare:
+            found[bare] = None
+            continue
+        name, _, word = result.partition(".")
+        if word not in RESULTS:
+            raise BadDepends(f"task result {word} does not exist")
+        found[name] = None
+        if word in UNHAPPY:
+            unhappy.add(name)
+    if "!" in written:
+        unhappy |= found.keys()
+    if _PLAIN.fullmatch(written):
+        return Waits(tuple(found))
+    logic = _NAME.sub(lambda match: match[0] if match[1] else _done(match[2]), written)
+    return Waits(tuple(found), logic, frozenset(unhappy))
+
+
+def _done(name: str) -> str:
+    return "(" + " || ".join(f"{name}.{word}" for word in DONE) + ")"
+
+
+@dataclass
+class Outcomes:
+    """How each task may end when nothing fails."""
+
+    of: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def answer(self, waits: Waits) -> tuple[bool, bool]:
+        """Whether the task may run when nothing fails, and whether it surely does."""
+        cases = [self.of.get(name, ("Succeeded",)) for name in waits.names]
+        if waits.logic is None:
+            surely = not any("Omitted" in case for case in cases)
+            return all(set(case) - {"Omitted"} for case in cases), surely
+        many = 1
+        for case in cases:
+            many *= len(case)
+        if many > MOST_CASES:
+            return True, False
+        answers = set()
+        for case in product(*cases):
+            results = {f"{name}.{word}": True for name, word in zip(waits.names, case, strict=True)}
+            results |= {
+                f"{name}.AnySucceeded": True
+                for name, word in zip(waits.names, case, strict=True)
+                if word == "Succeeded"
+            }
+            try:
+                answers.add(depends_holds(waits.logic, results))
+            except NotConstant:
+                return True, False
+        return True in answers, answers == {True}
+
+
+def with_daemons(edges: Mapping[str, Collection[str]], daemons: Collection[str]) -> dict[str, list[str]]:
+    """Edges where nobody waits for the end of a daemon: what waits for one waits for what it waited for.
+
+    `edges`: for each task, those that it waits for, in an order in which they come first.
+    """
+    found: dict[str, list[str]] = {}
+    for name, before in edges.items():
+        wanted: dict[str, None] = {}
+        for each in before:
+            if each in daemons:
+                wanted.update(dict.fromkeys(found.get(each, ())))
+            else:
+                wanted[each] = None
+        found[name] = list(wanted)
+    return found
 
 
 def own_name(text: str | None, index: int) -> str:
@@ -218,3 +329,119 @@ def _limit(walk: Walk, tree: Mapping[str, Any], template: Template, groups: list
 
 def _sum(children: Iterable[Child]) -> float:
     return sum(float("inf") if child.count is None else child.count for child in children)
+
+
+EXIT = "exit"
+LOOPS = ("withItems", "withParam", "withSequence")
+_ENDED = re.compile(r"""['"](Succeeded|Failed|Error)['"]""")
+
+
+def with_hooks(walk: Walk, call: Mapping[str, Any], child: Child, at: At, name: str, place: Place) -> Child:
+    """A step with what its hooks run."""
+    beside: dict[str, Tree] = {}
+    after: dict[str, Tree] = {}
+    is_pods, count = child.is_pods, child.count
+    for key, hook, spot, ends in hooks_of(walk, call, place):
+        inside = replace(at, sure=False, on_exit=at.on_exit or key == EXIT)
+        called = f"{name}.{'onExit' if key == EXIT else f'hook-{key}'}"
+        if key != EXIT or text_of(hook.get("expression")):
+            walk.found.conditional[called] = False
+        found = run_hook(walk, hook, inside, called, spot)
+        (after if ends else beside)[called] = found.tree
+        is_pods = is_pods and found.is_pods
+        count = None if count is None or found.count is None else count + found.count
+    if not beside and not after:
+        return child
+    tree = Dag({name: child.tree, **beside}) if beside else child.tree
+    if after:
+        tree = in_turn(tree, Dag(after))
+        if child.is_daemon or any(call.get(each) for each in LOOPS):
+            # A daemon ends with its template, and the handlers of all copies need not live at once.
+            walk.found.at_most.append(f"the exit handler of {name} may never run beside all that it could")
+    return replace(child, tree=tree, is_pods=is_pods, count=count)
+
+
+def hooks_of(walk: Walk, call: Mapping[str, Any], place: Place) -> Iterator[tuple[str, Mapping[str, Any], Place, bool]]:
+    """The hooks of a step or workflow: name, hook, place, and whether it starts only when the step has ended."""
+    hooks = mapping(call.get("hooks"))
+    written = text_of(call.get("onExit"))
+    if written:
+        yield EXIT, {"template": written}, place.at("onExit"), True
+    for key, hook in hooks.items():
+        if not isinstance(hook, Mapping) or (key == EXIT and written):
+            continue
+        expression = text_of(hook.get("expression")) or ""
+        spot = place.at("hooks", str(key))
+        if key == EXIT:
+            yield EXIT, hook, spot, True
+            continue
+        ended = _ENDED.search(expression) is not None and "Running" not in expression and "!" not in expression
+        running = "'Running'" in expression or '"Running"' in expression
+        if not ended and not running:
+            walk.found.at_most.append(f"hook {key} may never run beside its step")
+        yield re.sub(r"[^A-Za-z0-9_-]", "-", str(key)), hook, spot, ended
+
+
+def run_hook(walk: Walk, hook: Mapping[str, Any], at: At, name: str, place: Place) -> Child:
+    """The template that a hook calls; without arguments of its own it gets those of the workflow."""
+    walk.found.names[name] = None
+    template = walk.resolved(hook, at, name, place)
+    if template is None:
+        return Child(Leaf(name, {}, 0), count=0)
+    source = hook if mapping(hook.get("arguments")) else walk.spec.tree
+    return walk.template(template, arguments_of(source, at.scope, walk.library), at, name, place)
+
+
+def with_ending_daemons(tree: Tree, daemons: Collection[str]) -> Tree:
+    """The graph with each daemon beside everything that follows the template around it. A bound: it may end sooner."""
+    match tree:
+        case Leaf():
+            return tree
+        case Loop():
+            return _loop(replace(tree, body=with_ending_daemons(tree.body, daemons)), daemons)
+        case Dag():
+            return _dag(tree, daemons)
+
+
+def _loop(tree: Loop, daemons: Collection[str]) -> Tree:
+    """A daemon of one copy is still ending when the next copy starts."""
+    if tree.parallel is None or _is_daemon(tree.body, daemons):
+        return tree
+    rest, released = _without(tree, daemons)
+    return _beside(rest, released, tree.name)
+
+
+def _dag(tree: Dag, daemons: Collection[str]) -> Tree:
+    nodes: dict[str, Tree] = {}
+    released: list[Tree] = []
+    for name, node in tree.nodes.items():
+        nodes[name] = with_ending_daemons(node, daemons)
+        if tree.edges.get(name) and not _is_daemon(nodes[name], daemons):
+            nodes[name], more = _without(nodes[name], daemons)
+            released += more
+    if nodes == tree.nodes:
+        return tree
+    return _beside(replace(tree, nodes=nodes), released, "daemons")
+
+
+def _beside(rest: Tree, released: list[Tree], name: str) -> Tree:
+    """Outside of `rest`, so that no limit in it counts them."""
+    return Dag({"rest": rest, **{f"{name}-{index}": each for index, each in enumerate(released)}}) if released else rest
+
+
+def _without(tree: Tree, daemons: Collection[str]) -> tuple[Tree, list[Tree]]:
+    """A graph without its daemons, and the daemons."""
+    match tree:
+        case Leaf():
+            return (Leaf(f"{tree.name} ready", {}, 0), [tree]) if _is_daemon(tree, daemons) else (tree, [])
+        case Loop():
+            body, released = _without(tree.body, daemons)
+            return replace(tree, body=body), [replace(tree, body=each, parallel=None) for each in released]
+        case Dag():
+            parts = {name: _without(node, daemons) for name, node in tree.nodes.items()}
+            nodes = {name: part for name, (part, _) in parts.items()}
+            return replace(tree, nodes=nodes), [each for _, released in parts.values() for each in released]
+
+
+def _is_daemon(tree: Tree, daemons: Collection[str]) -> bool:
+    return isinstance(tree, Leaf) and tree.name in daemons

@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from gpuflow.errors import Finding, Where
-from gpuflow.readers.argo.values import listing, mapping, plain
+from gpuflow.core.errors import Finding, Where
+from gpuflow.readers.argo.variables import listing, mapping, plain
 from gpuflow.readers.documents import Document
 
 Release = tuple[int, int]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.readers.kfp.arriving import arriving
+from gpuflow.readers.kfp.ir import as_driver_reads
 from gpuflow.readers.kfp.values import Known, NotJson, Open, Value, Values, parsed
 
 MOST_WORDS = 500
@@ -69,7 +69,7 @@ class Condition:
 
 def condition_of(text: str, inputs: Values) -> Condition:
     """Whether a task with this condition runs. A default that a run may change decides nothing."""
-    reading = _Reading(arriving(text), inputs)
+    reading = _Reading(as_driver_reads(text), inputs)
     try:
         found = reading.whole()
     except (_Undecided, ValueError, OverflowError, TypeError, KeyError, IndexError):

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuflow.core.errors import Finding, fail
 from gpuflow.demands.model import ClaimDemand, Deadline, Demand, DriverPods, LaterAttempts, PodSet, Unseen
 from gpuflow.engines import facts_of
-from gpuflow.errors import Finding, fail
 from gpuflow.graph import Dag
-from gpuflow.pod.injected import driver_pod, engine_of, settings_of
+from gpuflow.pod.engine_containers import driver_pod, engine_of, settings_of
 from gpuflow.readers.documents import Document
-from gpuflow.readers.frame import Library, Options, Passive
-from gpuflow.readers.kfp.ir import Ir, ir_of
-from gpuflow.readers.kfp.message import Message
+from gpuflow.readers.interface import Library, Options, Passive
+from gpuflow.readers.kfp.ir import MOST_TASKS, Ir, Message, ir_of, task_count
 from gpuflow.readers.kfp.pods import WORKSPACE_VOLUME, quantity
 from gpuflow.readers.kfp.settings import MODES
-from gpuflow.readers.kfp.size import MOST_TASKS, task_count
 from gpuflow.readers.kfp.tasks import Around, Call, Drivers, Part, Tasks
 from gpuflow.readers.kfp.values import Scope, run_parameters
 

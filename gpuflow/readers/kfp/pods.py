@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuflow.errors import Finding, Where, fail
+from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.quantity import Quantity
-from gpuflow.readers.kfp.message import Message
+from gpuflow.readers.kfp.ir import Message
 from gpuflow.readers.kfp.values import WORKSPACE, Known, Open, Scope, Values, go_number, substituted
 
 COMPONENT_MARK = {"pipelines.kubeflow.org/v2_component": "true"}

@@ -1,32 +1,53 @@
 """The tasks of a pipeline: which run, what waits for what, what repeats, and how often Kubeflow runs a driver for it.
 
 A component is read anew for each task that refers to it, with that task's inputs. Documents can name components that
-contain themselves, that nest without end (`MOST_DEPTH`) or that multiply (`size.py`): what is not read is said.
+contain themselves, that nest without end (`MOST_DEPTH`) or that multiply (`task_count`): what is not read is said.
+A task whose container is `gpuflow-run gang` starts a JobSet, which stands in its command.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from gpuflow.demands.model import LAUNCHER, ClaimDemand, PodSet, StepDemand, Unseen
+from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.demands.model import LAUNCHER, ClaimDemand, Demand, PodSet, StepDemand, Unseen
 from gpuflow.engines import NO_ENGINE, facts_of
-from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle, order
-from gpuflow.pod.injected import driver_pod, engine_of
-from gpuflow.readers.frame import Library, Options, with_parts
-from gpuflow.readers.gangs import later_in, nodes_avoided_in
-from gpuflow.readers.kfp.claims import claims_of, is_claim_task
+from gpuflow.pod.engine_containers import driver_pod, engine_of
+from gpuflow.readers.documents import READERS, Document, kind_of
+from gpuflow.readers.gang_launcher import later_in, manifest_in, nodes_avoided_in
+from gpuflow.readers.interface import Library, Options, Passive, with_parts
 from gpuflow.readers.kfp.conditions import condition_of
-from gpuflow.readers.kfp.gangs import gang_manifest, gang_words, ranks_of
-from gpuflow.readers.kfp.ir import Ir
-from gpuflow.readers.kfp.message import Message
+from gpuflow.readers.kfp.ir import Ir, Message
 from gpuflow.readers.kfp.pods import WORKSPACE_PATH, Made, Task, pod_of
-from gpuflow.readers.kfp.settings import apply_settings
+from gpuflow.readers.kfp.settings import apply_settings, claims_of, is_claim_task
 from gpuflow.readers.kfp.values import Known, Open, Scope, Value, Values, items_of, parsed, task_inputs
 from gpuflow.site.model import Engine
+
+
+def gang_manifest(container: Message) -> dict[str, Any] | None:
+    """The JobSet that a container creates, as the kubelet of its pod hands it over; None for other containers."""
+    return manifest_in(gang_words(container))
+
+
+def gang_words(container: Message) -> list[str]:
+    """The command of a container."""
+    return [*container.texts("command"), *container.texts("args")]
+
+
+def ranks_of(manifest: dict[str, Any], at: Message, library: Library, options: Options) -> Demand | None:
+    """What the pods of a gang ask for; None for a kind that nobody reads."""
+    kind, group = kind_of(manifest)
+    if (kind, group) not in READERS:
+        return None
+    read = importlib.import_module(READERS[(kind, group)].module).demand_of
+    found: Demand | Passive = read(Document(manifest, at.document.file, kind, group, 0), library, options)
+    return None if isinstance(found, Passive) else found
+
 
 MOST_DEPTH = 50
 AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"

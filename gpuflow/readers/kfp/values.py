@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-from gpuflow.errors import did_you_mean, fail
-from gpuflow.readers.kfp.message import Message
+from gpuflow.core.errors import did_you_mean, fail
+from gpuflow.readers.kfp.ir import Message
 
 PLACEHOLDER = re.compile(r"\$.inputs.parameters\['(.+?)'\]")
 """As the driver finds an input in the text of a resource or an image (driver/util.go)."""

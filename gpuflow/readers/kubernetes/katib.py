@@ -11,16 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gpuflow import yaml_tree
-from gpuflow.cluster.places import with_entry
+from gpuflow.cluster.model import with_entry
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.demands.model import Demand, StepDemand, Unseen
-from gpuflow.errors import GpuflowError, Where
 from gpuflow.graph import Dag, Loop
-from gpuflow.readers.documents import Document, kind_of
-from gpuflow.readers.frame import Foreign, Passive
-from gpuflow.readers.kinds import READERS
-from gpuflow.readers.kubernetes.building import Object
-from gpuflow.readers.kubernetes.parts import Part
+from gpuflow.readers.documents import READERS, Document, kind_of
+from gpuflow.readers.interface import Foreign, Passive
+from gpuflow.readers.kubernetes.demand import Object
+from gpuflow.readers.kubernetes.fields import Part
 
 DEFAULT_PARALLEL: Final = 3
 PARAMETER: Final = re.compile(r"\$\{trialParameters\.([^}]*)\}")

@@ -7,16 +7,13 @@ from dataclasses import replace
 
 from gpuflow.demands.model import Demand
 from gpuflow.readers.documents import Document
-from gpuflow.readers.frame import Library, Options, Passive
-from gpuflow.readers.kubernetes.building import Object
-from gpuflow.readers.kubernetes.jobs import cron_job, job
-from gpuflow.readers.kubernetes.jobsets import job_set
+from gpuflow.readers.interface import Library, Options, Passive
+from gpuflow.readers.kubernetes.demand import Object
+from gpuflow.readers.kubernetes.jobs import cron_job, job, job_set, pod, pod_template
 from gpuflow.readers.kubernetes.katib import experiment
 from gpuflow.readers.kubernetes.ray import ray_cluster, ray_job, ray_service
 from gpuflow.readers.kubernetes.serving import daemon_set, deployment, leader_worker_set, replicas, stateful_set
-from gpuflow.readers.kubernetes.single import pod, pod_template
-from gpuflow.readers.kubernetes.trainer import train_job
-from gpuflow.readers.kubernetes.training import mpi_job, training_job
+from gpuflow.readers.kubernetes.training import mpi_job, train_job, training_job
 from gpuflow.readers.kubernetes.volcano import volcano_job
 
 KINDS: dict[tuple[str, str], Callable[[Object], Demand | Passive]] = {

@@ -1,14 +1,68 @@
-"""The pod that a template makes: metadata and spec as plain values, each field of the type that Kubernetes takes."""
+"""The pods that a template makes, the claims that a controller creates for them, and the object that Kueue queues.
+
+Metadata and spec are plain values, each field of the type that Kubernetes takes. Kueue admits an object as a whole
+where it has an integration for its kind. A claim belongs to one pod, or to all pods of an object.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from gpuflow.kubernetes.labels import read_selector
+from gpuflow.demands.model import ClaimDemand
+from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, QUEUED_BY, read_selector
 from gpuflow.kubernetes.pod_fields import Field, fields_of
-from gpuflow.readers.kubernetes.owner import Owner
-from gpuflow.readers.kubernetes.parts import Part, shown
+from gpuflow.readers.kubernetes.fields import Part, shown
+
+INTEGRATIONS: Final = {
+    ("Job", "batch"): "batch/job",
+    ("CronJob", "batch"): "batch/job",
+    ("Deployment", "apps"): "deployment",
+    ("StatefulSet", "apps"): "statefulset",
+    ("JobSet", "jobset.x-k8s.io"): "jobset.x-k8s.io/jobset",
+    ("LeaderWorkerSet", "leaderworkerset.x-k8s.io"): "leaderworkerset.x-k8s.io/leaderworkerset",
+    ("PyTorchJob", "kubeflow.org"): "kubeflow.org/pytorchjob",
+    ("TFJob", "kubeflow.org"): "kubeflow.org/tfjob",
+    ("XGBoostJob", "kubeflow.org"): "kubeflow.org/xgboostjob",
+    ("PaddleJob", "kubeflow.org"): "kubeflow.org/paddlejob",
+    ("JAXJob", "kubeflow.org"): "kubeflow.org/jaxjob",
+    ("MPIJob", "kubeflow.org"): "kubeflow.org/mpijob",
+    ("TrainJob", "trainer.kubeflow.org"): "trainer.kubeflow.org/trainjob",
+    ("RayCluster", "ray.io"): "ray.io/raycluster",
+    ("RayJob", "ray.io"): "ray.io/rayjob",
+    ("RayService", "ray.io"): "ray.io/rayservice",
+}
+"""By kind and group, the names under which Kueue's configuration turns them on. Kueue v0.19.2."""
+_LABELS: Final = (QUEUE_LABEL, QUEUE_PRIORITY_LABEL)
+
+
+class Owner(NamedTuple):
+    """The object that makes pods: its labels, and the integration for its kind."""
+
+    labels: Mapping[str, str]
+    integration: str | None
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether Kueue admits the object as a whole. Pods may name a queue of their own; that is another matter."""
+        return self.integration is not None and bool(self.labels.get(QUEUE_LABEL))
+
+    def with_queue(self, pod: dict[str, Any]) -> dict[str, Any]:
+        """The pod in the queue of its object, which wins over one that the pod names.
+
+        An object without queue may still get the namespace's default queue, so its pods say what would queue them.
+        """
+        metadata = pod["metadata"]
+        if self.integration is None or (not self.is_queued and metadata.get("labels", {}).get(QUEUE_LABEL)):
+            return pod
+        queue = {key: self.labels[key] for key in _LABELS if self.labels.get(key)}
+        own = metadata.get("labels", {})
+        labels = (
+            {**{key: value for key, value in own.items() if key not in _LABELS}, **queue} if self.is_queued else own
+        )
+        annotations = {**metadata.get("annotations", {}), QUEUED_BY: self.integration}
+        return {**pod, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
+
 
 MOST_DEEP: Final = 100
 _NEEDED: Final = {
@@ -116,3 +170,74 @@ def _bare(part: Part, deep: int = 0) -> Any:
     if isinstance(value, int):
         return int(value)
     return float(value) if isinstance(value, float) else str(value)
+
+
+def with_own_claims(pod: Pod, templates: Part | None) -> Pod:
+    """The pod with a claim of its own for each template, as a StatefulSet makes them.
+
+    They are written as ephemeral volumes, which are claims of one pod too: so they count once for each pod.
+    """
+    if templates is None:
+        return pod
+    made = [
+        {"name": name, "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+        for name, spec, _ in map(_read, templates.items())
+    ]
+    return _with_volumes(pod, made)
+
+
+def shared_claims(policies: Part | None, owner: str) -> list[ClaimDemand]:
+    """The claims that a JobSet makes once for all of its pods."""
+    found = []
+    for policy in policies.items() if policies is not None else ():
+        templates = policy.at("templates")
+        for template in templates.items() if templates is not None else ():
+            name, spec, where = _read(template)
+            manifest = {"metadata": {"name": f"{name}-{owner}"}, "spec": spec}
+            found.append(ClaimDemand(f"{name}-{owner}", manifest, name, where, where, where))
+    return found
+
+
+def with_shared_claims(pod: Pod, claims: list[ClaimDemand]) -> Pod:
+    """The pod with the claims that its containers mount."""
+    mounted = {
+        mount.get("name")
+        for group in ("initContainers", "containers")
+        for container in pod["spec"].get(group, ())
+        for mount in container.get("volumeMounts", ())
+    }
+    made = [
+        {"name": claim.volume, "persistentVolumeClaim": {"claimName": claim.name}}
+        for claim in claims
+        if claim.volume in mounted
+    ]
+    return _with_volumes(pod, made)
+
+
+def _with_volumes(pod: Pod, made: list[dict[str, Any]]) -> Pod:
+    """A volume that a controller makes takes the place of one with its name."""
+    if not made:
+        return pod
+    names = {volume["name"] for volume in made}
+    kept = [volume for volume in pod["spec"].get("volumes", ()) if volume.get("name") not in names]
+    return {**pod, "spec": {**pod["spec"], "volumes": [*kept, *made]}}
+
+
+def _read(template: Part) -> tuple[str, dict[str, Any], Any]:
+    metadata = template.need("metadata")
+    name = metadata.text("name")
+    if not name:
+        raise metadata.fault("has no name")
+    spec = template.need("spec")
+    storage = spec.need("resources", "requests", "storage")
+    storage.quantity()
+    found: dict[str, Any] = {"resources": {"requests": {"storage": str(getattr(storage.value, "text", storage.value))}}}
+    modes = spec.at("accessModes")
+    if modes is not None:
+        if not isinstance(modes.value, list) or not all(isinstance(mode, str) for mode in modes.value):
+            raise modes.fault("must be a list of texts")
+        found["accessModes"] = [str(mode) for mode in modes.value]
+    for key in ("storageClassName", "volumeMode"):
+        if (text := spec.text(key)) is not None:
+            found[key] = text
+    return name, found, template.where

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from gpuflow.demands.model import Demand, Unseen
 from gpuflow.graph import Dag, Unknown
-from gpuflow.readers.frame import Passive
-from gpuflow.readers.kubernetes.building import Object, Run, suspended
-from gpuflow.readers.kubernetes.parts import MOST, Part
+from gpuflow.readers.interface import Passive
+from gpuflow.readers.kubernetes.demand import Object, Run, suspended
+from gpuflow.readers.kubernetes.fields import MOST, Part
 from gpuflow.readers.kubernetes.pods import Pod, pod_of
 
 AUTOSCALER: Final = {"cpu": "500m", "memory": "512Mi"}

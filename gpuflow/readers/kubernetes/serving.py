@@ -6,11 +6,10 @@ from typing import Any
 
 from gpuflow.demands.model import Demand
 from gpuflow.graph import Unknown
-from gpuflow.readers.frame import Passive
-from gpuflow.readers.kubernetes.building import Object, Run
-from gpuflow.readers.kubernetes.claims import with_own_claims
-from gpuflow.readers.kubernetes.parts import Part
-from gpuflow.readers.kubernetes.pods import pod_of
+from gpuflow.readers.interface import Passive
+from gpuflow.readers.kubernetes.demand import Object, Run
+from gpuflow.readers.kubernetes.fields import Part
+from gpuflow.readers.kubernetes.pods import pod_of, with_own_claims
 
 
 def replicas(thing: Object) -> Demand | Passive:

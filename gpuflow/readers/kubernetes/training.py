@@ -1,15 +1,23 @@
-"""The jobs of Kubeflow's training operator, and MPIJobs."""
+"""Jobs of Kubeflow's training operator, MPIJobs, and TrainJobs of Kubeflow Trainer.
+
+A TrainJob names a runtime, which is a JobSet, and changes some of it. This mirrors the plugins of
+github.com/kubeflow/trainer v2.2 (newRuntimeInfo, EnforceMLPolicy, the builder of JobSets).
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from gpuflow.demands.model import Demand
-from gpuflow.graph import Unknown
-from gpuflow.readers.frame import Passive
-from gpuflow.readers.kubernetes.building import Object, Run, suspended
-from gpuflow.readers.kubernetes.parts import Part
-from gpuflow.readers.kubernetes.pods import pod_of
+from gpuflow.demands.model import Demand, Unseen
+from gpuflow.graph import Dag, Unknown
+from gpuflow.kubernetes.strategic_merge import BadPatch, merged
+from gpuflow.readers.documents import Document
+from gpuflow.readers.interface import Passive
+from gpuflow.readers.kubernetes.demand import Object, Run, suspended
+from gpuflow.readers.kubernetes.fields import Part
+from gpuflow.readers.kubernetes.jobs import ReplicatedJob, demand_of_jobs, replicated_jobs
+from gpuflow.readers.kubernetes.pods import Pod, pod_of, shared_claims
 
 REPLICA_SPECS: Final = {
     "PyTorchJob": "pytorchReplicaSpecs",
@@ -69,3 +77,126 @@ def _grown(run: Run, thing: Object, elastic: Part, now: int, pod: dict[str, obje
     if most is not None and more > 0:
         why = f"{most.name} lets it grow from {now} to {most.value} workers while it runs"
         run.apart(f"{thing.name}-elastic", pod, Unknown(why, more), worker.key_where)
+
+
+ANCESTOR: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
+NODE: Final = "node"
+"""What Trainer calls the container that trains, and the Jobs of an MPI runtime that run beside the launcher."""
+
+
+def train_job(thing: Object) -> Demand | Passive:
+    """The Jobs of its runtime; without the runtime nobody knows them."""
+    ref = thing.spec.need("runtimeRef")
+    name, kind = ref.text("name") or "", ref.text("kind", "ClusterTrainingRuntime") or ""
+    beside = _beside(thing.document)
+    if not name and beside is None:
+        ref.need("name")
+    only = suspended(thing.spec, thing.owner.is_queued)
+    found = beside or thing.library.find(kind, name)
+    if found is None:
+        unseen = Unseen(
+            thing.name,
+            f"which pods it has is written in {kind} {name}, which was not given",
+            ref.where,
+            hint=f"name its file too: kubectl get {kind.lower()} {name} -o yaml",
+        )
+        return Demand(thing.name, (), Dag({}), unseen=(unseen,), only_at_most=only)
+    runtime = Part(found, (), found.tree).need("spec")
+    jobset = runtime.need("template", "spec")
+    jobs = [_changed(job, thing, runtime) for job in replicated_jobs(jobset, thing.owner)]
+    return demand_of_jobs(thing, jobs, only, shared_claims(jobset.at("volumeClaimPolicies"), thing.name))
+
+
+def _beside(document: Document) -> Document | None:
+    """The runtime that a launcher of ours makes with its TrainJob: no object that a file of Kubernetes has."""
+    runtime = document.tree.get("runtime")
+    if not isinstance(runtime, Mapping):
+        return None
+    return Document(runtime, document.file, "TrainingRuntime", document.group, document.index)
+
+
+def _changed(job: ReplicatedJob, thing: Object, runtime: Part) -> ReplicatedJob:
+    """A Job of the runtime as the TrainJob makes it."""
+    trainer = thing.spec.at("trainer")
+    policy = runtime.at("mlPolicy")
+    mpi = None if policy is None else policy.at("mpi")
+    template = job.part.need("template")
+    metadata = template.at("metadata")
+    trains = metadata is not None and metadata.labels().get(ANCESTOR) == "trainer"
+    also = mpi is not None and mpi.flag("runLauncherAsNode")
+    count = template.need("spec").count("parallelism", 1)
+    if trains and policy is not None:
+        count = policy.count("numNodes", 1)
+    if trainer is not None and trainer.at("numNodes") is not None:
+        nodes = trainer.count("numNodes", 1)
+        if mpi is None and trains:
+            count = nodes
+        elif mpi is not None and job.name == NODE:
+            count = max(nodes - 1, 1) if also else nodes
+    pod = _patched(job, thing)
+    resources = None if trainer is None else trainer.at("resourcesPerNode")
+    if resources is not None and (trains or (also and job.name == NODE)):
+        pod = _with_resources(pod, resources)
+    replicas = 1 if trains else job.part.count("replicas", 1)
+    return job._replace(pods=replicas * max(count, 1), pod=pod)
+
+
+def _with_resources(pod: Pod, resources: Part) -> Pod:
+    given = {
+        side: {key: str(_read(found, key)) for key in found.mapping}
+        for side in ("requests", "limits")
+        if (found := resources.at(side)) is not None
+    }
+    if not given:
+        return pod
+    containers = [{**each, "resources": given} if each["name"] == NODE else each for each in pod["spec"]["containers"]]
+    return {**pod, "spec": {**pod["spec"], "containers": containers}}
+
+
+def _read(amounts: Part, key: str) -> object:
+    part = amounts.need(key)
+    part.quantity()
+    return getattr(part.value, "text", part.value)
+
+
+def _patched(job: ReplicatedJob, thing: Object) -> Pod:
+    """The pod with what `runtimePatches`, or the older `podTemplateOverrides`, change in it."""
+    pod = job.pod
+    patches = thing.spec.at("runtimePatches")
+    for patch in patches.items() if patches is not None else ():
+        jobs = patch.at("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
+        for each in jobs.items() if jobs is not None else ():
+            template = each.at("template", "spec", "template")
+            if each.text("name") == job.name and template is not None:
+                pod = _merged(pod, template)
+    overrides = thing.spec.at("podTemplateOverrides")
+    for override in overrides.items() if overrides is not None else ():
+        targets = override.at("targetJobs")
+        names = [each.text("name") for each in targets.items()] if targets is not None else []
+        if job.name in names:
+            pod = _merged(pod, override)
+    return pod
+
+
+def _merged(pod: Pod, patch: Part) -> Pod:
+    bare: dict[str, Any] = {}
+    for key in ("metadata", "spec"):
+        found = patch.at(key)
+        if found is not None:
+            bare[key] = _bare(found.mapping)
+    try:
+        return dict(merged(pod, bare))
+    except BadPatch as refusal:
+        raise patch.fault(f"cannot be applied: {refusal}") from None
+
+
+def _bare(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _bare(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_bare(item) for item in value]
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return int(value)
+    return float(value) if isinstance(value, float) else str(value)

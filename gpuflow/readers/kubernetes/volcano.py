@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from gpuflow.core.errors import Where
+from gpuflow.demands.gang_scheduling import in_volcanos_queue
 from gpuflow.demands.model import Demand, Unseen
-from gpuflow.demands.volcano import in_volcanos_queue
-from gpuflow.errors import Where
 from gpuflow.kubernetes.labels import MADE_BY
-from gpuflow.readers.frame import Passive
-from gpuflow.readers.kubernetes.building import Object, Run
-from gpuflow.readers.kubernetes.parts import Part
+from gpuflow.readers.interface import Passive
+from gpuflow.readers.kubernetes.demand import Object, Run
+from gpuflow.readers.kubernetes.fields import Part
 from gpuflow.readers.kubernetes.pods import Pod, pod_of
-from gpuflow.runtime.gang_kinds import GROUP, POD_GROUP, VOLCANO, GangKind
+from gpuflow.runtime.gangs.kinds import GROUP, POD_GROUP, VOLCANO, GangKind
 
 POD_GROUP_KIND: Final = "PodGroup"
 

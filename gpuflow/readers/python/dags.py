@@ -6,18 +6,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuflow.core.errors import Finding, GpuflowError, Where
 from gpuflow.demands import Demand
 from gpuflow.demands.model import LAUNCHER, ClaimDemand, Deadline, Overlap, PodSet, StepDemand, Unseen
-from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.quantity import Quantity
-from gpuflow.readers.argo.gangs import gang_manifest
-from gpuflow.readers.documents import Document, kind_of
+from gpuflow.readers.argo.pods import gang_manifest
+from gpuflow.readers.documents import READERS, Document, kind_of
 from gpuflow.readers.findings import ForeignSource, foreign_source
-from gpuflow.readers.frame import Foreign, Library, Options, Passive, with_parts
-from gpuflow.readers.kinds import READERS
-from gpuflow.readers.python.task_groups import Node, graph_of_tasks
-from gpuflow.readers.python.task_order import order_of
+from gpuflow.readers.interface import Foreign, Library, Options, Passive, with_parts
+from gpuflow.readers.python.task_graph import Node, graph_of_tasks, order_of
 
 DEFAULT_POOL = "default_pool"
 MOST_RUNS = 16

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuflow.errors import Finding
-from gpuflow.targets.airflow.capabilities import CAPABILITIES
+from gpuflow.core.errors import Finding
 from gpuflow.targets.airflow.dag import dag_of
-from gpuflow.targets.airflow.facts import FACTS
+from gpuflow.targets.airflow.dag_file import dag_file
+from gpuflow.targets.airflow.facts import CAPABILITIES, FACTS, AirflowOptions
 from gpuflow.targets.airflow.notes import file_of, notes_of
-from gpuflow.targets.airflow.older import homes, in_words_of
-from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.refusals import partial_losses
-from gpuflow.targets.airflow.standalone import standalone
-from gpuflow.targets.airflow.text import dag_file
-from gpuflow.targets.frame import Artifact, Request, Target
-from gpuflow.targets.losses import Loss
+from gpuflow.targets.airflow.standalone import for_version, homes_in, standalone
+from gpuflow.targets.capabilities import Loss
+from gpuflow.targets.target import Artifact, Request, Target
 
 
 class Airflow(Target):
@@ -41,8 +38,8 @@ class Airflow(Target):
     def compile(self, request: Request) -> tuple[Artifact, ...]:
         dag, options = dag_of(request), request.options_as(AirflowOptions)
         if options.standalone:
-            dag = in_words_of(standalone(dag), options.airflow)
-        text = dag_file(dag, request, homes(options.airflow))
+            dag = for_version(standalone(dag), options.airflow)
+        text = dag_file(dag, request, homes_in(options.airflow))
         return (Artifact(file_of(request.pipeline.name), text),)
 
 

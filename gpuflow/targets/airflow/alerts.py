@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpuflow.errors import Finding
-from gpuflow.site.alerts import alerts_of
+from gpuflow.core.errors import Finding
+from gpuflow.site.policy import alerts_of
 from gpuflow.spec.notify import Alert, SecretValue, Webhook
-from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.airflow.python import Call
+from gpuflow.targets.airflow.facts import AirflowOptions
+from gpuflow.targets.airflow.python_source import Call
 from gpuflow.targets.alerts import UNSAID, endless_waits, placed_alerts
-from gpuflow.targets.frame import Request
+from gpuflow.targets.target import Request
 
 STOCK = {
     "slack": "apache-airflow-providers-slack",

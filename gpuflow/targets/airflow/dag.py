@@ -9,21 +9,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from gpuflow import printable
-from gpuflow.spec.engine_words.setup_teardown import setups, teardowns
+from gpuflow.core import printable
+from gpuflow.spec.engine_options.rules import setups, teardowns
 from gpuflow.spec.params import Param
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow.alerts import callbacks
+from gpuflow.targets.airflow.engine_options import with_engine_options
+from gpuflow.targets.airflow.facts import AirflowOptions
 from gpuflow.targets.airflow.flow import Task, tasks_of, watched
-from gpuflow.targets.airflow.homes import HOMES
-from gpuflow.targets.airflow.operators import fixed_items, item_list, operator, span
-from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.airflow.own_words import with_own_words
-from gpuflow.targets.airflow.pods import claim_stem
-from gpuflow.targets.airflow.python import Call, Method, Name
+from gpuflow.targets.airflow.operators import claim_stem, fixed_items, item_list, operator, span
+from gpuflow.targets.airflow.python_source import HOMES, Call, Method, Name
 from gpuflow.targets.airflow.references import Scope
 from gpuflow.targets.cron import airflow_cron
-from gpuflow.targets.frame import Request
+from gpuflow.targets.target import Request
 
 EXIT_RULES = {"always": "all_done", "failure": "all_done", "success": "none_failed"}
 WHY_ALL_DONE = "Waits until every task has ended: Airflow gives up on a task while others before it still run."
@@ -67,7 +65,7 @@ def dag_of(request: Request) -> Dag:
     """A pipeline as a DAG."""
     pipeline = request.pipeline
     settings = _settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone) | _docs(request)
-    dag = Dag(with_own_words(settings | callbacks(request), pipeline))
+    dag = Dag(with_engine_options(settings | callbacks(request), pipeline))
     root = Scope(pipeline)
     tasks = tasks_of(root)
     variables: dict[str, str] = {}

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpuflow.graph.order import order
-from gpuflow.spec import flow
+from gpuflow.spec import references
 from gpuflow.spec.duration import Duration
-from gpuflow.spec.engine_words.setup_teardown import setups
+from gpuflow.spec.engine_options.rules import setups
 from gpuflow.spec.step import Step
-from gpuflow.targets.airflow.python import Call
-from gpuflow.targets.airflow.references import Scope, both, is_dynamic
+from gpuflow.targets.airflow.python_source import Call
+from gpuflow.targets.airflow.references import Scope, is_dynamic, joined_conditions
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Task:
     def due(self) -> Any:
         """When it runs: its own condition, and that there is anything around it."""
         terms = [term for term in (self.gate, self.when) if term is not None]
-        whole = both("and", terms) if terms else None
+        whole = joined_conditions("and", terms) if terms else None
         return None if whole is True else whole
 
     @property
@@ -146,8 +146,8 @@ def _mark(scope: Scope, mark: Literal["begin", "end"]) -> str:
 def _opened(scope: Scope, before: tuple[str, ...], gate: Any) -> Iterator[Task]:
     """The tasks of one scope. `before`: what its first steps wait for; `gate`: whether it has begun at all."""
     pipeline = scope.pipeline
-    needs, followers = flow.upstream(pipeline), flow.edges(pipeline)
-    skippable = flow.may_be_skipped(pipeline)
+    needs, followers = references.upstream(pipeline), references.edges(pipeline)
+    skippable = references.may_be_skipped(pipeline)
     ends: dict[str, tuple[str, ...]] = {}
     for name in order(followers):
         step = pipeline.effective(name)

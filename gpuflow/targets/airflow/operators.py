@@ -1,28 +1,103 @@
-"""Each task as the call that makes it."""
+"""Each task as the call that makes it: operator, pod, pool, budgets and limits.
+
+The pod of a task is data with references as calls. A pool counts GPUs, so that Airflow itself holds tasks back that the
+cluster could not start.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from gpuflow import printable
-from gpuflow.pod import is_supervised
+from gpuflow.core import printable
+from gpuflow.pod import Engine, is_supervised, pod_for
 from gpuflow.pod.gang_kinds import DEFAULT
+from gpuflow.pod.later_attempts import off_spot, on_demand_fields
+from gpuflow.pod.launcher import launcher_for
+from gpuflow.pod.placement import devices_of_step
 from gpuflow.pod.supervision import keeps_state
+from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.fan_out import Range
-from gpuflow.spec.flow import upstream
 from gpuflow.spec.policies import Retry
+from gpuflow.spec.references import upstream
+from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef
-from gpuflow.targets.airflow.assets import kept_assets
+from gpuflow.targets.airflow.engine_options import docs, kept_assets, task_arguments
+from gpuflow.targets.airflow.facts import FACTS, AirflowOptions
 from gpuflow.targets.airflow.flow import Task, deadlines_of, limits_of
-from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.airflow.own_words import docs, task_arguments
-from gpuflow.targets.airflow.pods import launcher_data, on_demand, pod_data
-from gpuflow.targets.airflow.pools import slots
-from gpuflow.targets.airflow.python import Call, Infix, Method, Name
-from gpuflow.targets.airflow.references import is_dynamic
-from gpuflow.targets.frame import Request
+from gpuflow.targets.airflow.python_source import Call, Infix, Method, Name
+from gpuflow.targets.airflow.references import MARK, Marks, Scope, glued, is_dynamic
+from gpuflow.targets.target import Request
+
+
+def pool_name(resource: str) -> str:
+    """The pool that counts a resource: `nvidia.com/gpu` is `gpu`, `nvidia.com/mig-1g.10gb` is `gpu-mig-1g.10gb`."""
+    short = resource.rpartition("/")[2]
+    return "gpu" if short == "gpu" else f"gpu-{short}"
+
+
+def slots(step: Step, site: Site) -> dict[str, int]:
+    """The pool a step's task belongs to and the slots it takes there: one for each GPU, slice or share of its pods."""
+    return {pool_name(resource): count for resource, count in devices_of_step(step, site).items()}
+
+
+def pod_data(scope: Scope, name: str, site: Site, *, leads: bool = False) -> dict[str, Any]:
+    """`metadata` and `spec` of a step's pod, with calls where the values of a run belong. `leads`: of its leader."""
+    marks = Marks(scope)
+    # The ranks of a gang leave their outputs in rank 0's last words, and none to Airflow.
+    is_rank = scope.pipeline.effective(name).gang is not None
+    out = Engine(FACTS.supervisor, FACTS.outputs_dir, scope.within)
+    engine = Engine(within=scope.within, leads=leads) if is_rank else out
+    pod: dict[str, Any] = marks.replaced(pod_for(scope.pipeline, name, site, marks, engine))
+    if (copies := scope.copies()) and is_supervised(scope.pipeline.effective(name), site):
+        _tell_copies(pod["spec"]["containers"][0]["command"], copies)
+    made = {run_claim_volume(claim): claim for claim in scope.pipeline.claims}
+    for volume in pod["spec"].get("volumes", ()):
+        if volume["name"] in made:
+            volume["persistentVolumeClaim"]["claimName"] = Call("claim", (claim_stem(scope, made[volume["name"]]),))
+    return pod
+
+
+def launcher_data(scope: Scope, name: str, site: Site) -> dict[str, Any]:
+    """The pod that looks after a gang where the stock operator makes it, with the gang in its command.
+
+    Nobody owns the gang: the loss of this pod leaves it to the next try, which finds it.
+    """
+    marks = Marks(scope)
+    engine = Engine(FACTS.supervisor, FACTS.outputs_dir, scope.within)
+    pod = launcher_for(scope.pipeline, name, site, marks, engine, lambda text: MARK in text, owner="none")
+    replaced: dict[str, Any] = marks.replaced(pod)
+    return replaced
+
+
+def _tell_copies(command: list[Any], copies: list[tuple[str, Any]]) -> None:
+    """A supervised step of a flattened sub-pipeline keeps its state apart by the items around it too."""
+    words = [word.args[0] if isinstance(word, Call) else word for word in command[: command.index("--")]]
+    own = next((place for place, word in enumerate(words) if str(word).startswith("--item=")), None)
+    around: list[Any] = []
+    for key, value in copies:
+        around += [f"{key}=", value, ","]
+    if own is None:
+        place = next(place for place, word in enumerate(words) if str(word).startswith("--run-id="))
+        command.insert(place + 1, glued(["--item=", *around[:-1]]))
+    else:
+        rest = command[own].args if isinstance(command[own], Call) else (command[own],)
+        command[own] = glued(["--item=", *around, rest[0].removeprefix("--item="), *rest[1:]])
+
+
+def claim_stem(scope: Scope, claim: str) -> str:
+    """What the names of a claim's volumes start with."""
+    return "-".join((*scope.group, claim)) if scope.group else f"{scope.pipeline.name}-{claim}"
+
+
+def on_demand(scope: Scope, name: str, site: Site, *, leads: bool = False) -> dict[str, Any]:
+    """The fields of the pod's spec that are different when the step no longer runs on spot; None: not there."""
+    fixed = replace(scope, pipeline=off_spot(scope.pipeline, name))
+    first, plain = (pod_data(each, name, site, leads=leads) for each in (scope, fixed))
+    return on_demand_fields(first["spec"], plain["spec"])
+
 
 LOST_WORKERS = Name("LOST_WORKERS")
 LAUNCHER_TRIES: dict[str, Any] = {"retries": 3, "retry_delay": Call("timedelta", (), {"seconds": 10})}

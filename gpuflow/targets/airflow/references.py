@@ -1,24 +1,78 @@
-"""References of a pipeline in Airflow's words, sub-pipelines included.
+"""References of a pipeline as Airflow has them, sub-pipelines and facts of the run included.
 
 A scope is one pipeline where it stands: the root, or a sub-pipeline inside a task group with its parameters bound.
-Whatever a reference means, it ends as a literal or as one of the small calls of `gpuflow.airflow`.
+Whatever a reference means, it ends as a literal or as one of the small calls of `gpuflow.airflow`; facts of the run are
+also written as Jinja, for stock operators.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.core.date_format import MOMENT, pieces
+from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.kubernetes.expansion import escaped
-from gpuflow.spec import expression, flow
+from gpuflow.spec import expression, references
 from gpuflow.spec.params import text_of
-from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.pipeline import Pipeline, Schedule
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, Text, parts_of
-from gpuflow.targets.airflow.python import Call, Infix, Invert, Method
-from gpuflow.targets.airflow.run_facts import run_fact
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef, Text, parts_of
+from gpuflow.targets.airflow.python_source import Call, Infix, Invert, Method
+
+ZONE = "ZoneInfo"
+"""The one name that a template needs and Airflow does not have."""
+SCHEDULED_TIME = (
+    'dag_run.run_after if dag_run.run_type in ("scheduled", "backfill") else dag_run.logical_date or dag_run.run_after'
+)
+"""As `gpuflow.airflow.references.scheduled_time`: the logical date of a data interval is its start."""
+
+
+def run_fact(ref: RunRef, schedule: Schedule | None) -> Call:
+    """The call that gives a fact of the run. The time zone of a date is the schedule's unless the reference has one."""
+    if not ref.is_date:
+        return Call({"id": "run_id", "name": "dag_run_id", "attempt": "attempt"}[ref.field])
+    zone = ref.timezone or (schedule.timezone if schedule is not None else "UTC")
+    if ref.field != "interval_start":
+        # The end of the interval is the logical date.
+        shown = {} if zone == "UTC" else {"timezone": zone}
+        return Call("logical_date", () if ref.layout == MOMENT else (ref.layout,), shown)
+    assert schedule is not None  # refused before
+    named = {} if ref.layout == MOMENT else {"format": ref.layout}
+    named |= {} if zone == schedule.timezone else {"timezone": zone}
+    return Call("interval_start", (schedule.cron, schedule.timezone), named)
+
+
+def jinja_fact(call: Call) -> str | None:
+    """The expression of a fact of the run in a template of Airflow; None: the call is none."""
+    if call.name == "dag_run_id":
+        return "dag_run.run_id"
+    if call.name == "attempt":
+        return "ti.try_number | string"  # the stock operator makes one pod in each try
+    if call.name != "logical_date":
+        return None
+    zone = json.dumps(call.named.get("timezone", "UTC"))
+    moment = f"({SCHEDULED_TIME}).astimezone({ZONE}({zone}))"
+    return " ~ ".join(_jinja_parts(moment, call.args[0] if call.args else MOMENT))
+
+
+def _jinja_parts(moment: str, form: str) -> list[str]:
+    if form == MOMENT:
+        return [f'{moment}.isoformat(timespec="seconds")']
+    parts, text = [], ""
+    for piece in [*pieces(form), "%:z"]:
+        if piece != "%:z":
+            text += piece
+            continue
+        if text:
+            parts.append(f"{moment}.strftime({json.dumps(text, ensure_ascii=False)})")
+        # Python's strftime knows this one from 3.12 on.
+        parts.append(f"{moment}.isoformat()[-6:]")
+        text = ""
+    return parts[:-1]
+
 
 MARK = "\0"
 """Brackets a reference's number inside a pod's text. No text of a pipeline can hold it."""
@@ -107,7 +161,7 @@ class Scope:
         step = self.pipeline.steps[name]
         if step.when is not None or is_dynamic(step):
             return True
-        return step.if_skipped != "run" and any(self.drops(need) for need in flow.upstream(self.pipeline)[name])
+        return step.if_skipped != "run" and any(self.drops(need) for need in references.upstream(self.pipeline)[name])
 
     def node(self, ref: Ref, name: str | None = None, *, reader: tuple[str, ...] | None = None) -> Any:
         """What a reference is: a call, or a plain value where a sub-pipeline's parameter was given one.
@@ -175,7 +229,7 @@ class Scope:
                 return Infix(tree.operator, left, right)
             known = expression.Compare(tree.operator, expression.Literal(left), expression.Literal(right))
             return expression.evaluate(known, lambda ref: None)
-        return both(tree.operator, [self.condition(term, name) for term in tree.terms])
+        return joined_conditions(tree.operator, [self.condition(term, name) for term in tree.terms])
 
     def _member(self, tree: expression.Member, name: str | None) -> Any:
         value, options = self.condition(tree.value, name), [option.value for option in tree.options]
@@ -195,7 +249,7 @@ def is_known(node: Any) -> bool:
     return node is None or isinstance(node, str | int | float | list | dict)
 
 
-def both(operator: str, terms: list[Any]) -> Any:
+def joined_conditions(operator: str, terms: list[Any]) -> Any:
     """Conditions joined by `and` or `or`; the known ones decide or drop out."""
     decisive = operator == "or"
     left_open = [term for term in terms if not is_known(term)]

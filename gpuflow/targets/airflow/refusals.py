@@ -1,32 +1,178 @@
-"""Parts of constructs that Airflow cannot carry. None can be left out: the run would do something else."""
+"""Parts of constructs that Airflow cannot carry. None can be left out: the run would do something else.
+
+What a gang cannot have on Airflow is here too, with the notes for readers of a gang that stock operators run.
+
+Schedules near a change of the clock: a CronTriggerTimetable runs a time that the clock skips later, and a time that it
+shows twice once. With a schedule for every hour it counts real hours instead, over days without any run too, and then
+is an hour off. By `gpuflow.cron` a skipped time does not come and a repeated one comes twice. For other schedules both
+agree.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
-from gpuflow.errors import Finding, Where
-from gpuflow.pod.supervision import keeps_state
+from gpuflow.core.cron import parse
+from gpuflow.core.errors import Finding, Where
+from gpuflow.plan import PlannedStep
+from gpuflow.pod.gang_kinds import SPELLINGS, Refusal, refusals_of
+from gpuflow.pod.supervision import keeps_state, writes_xcom
 from gpuflow.site import Site
-from gpuflow.spec.engine_words.setup_teardown import setups, teardowns
+from gpuflow.spec.engine_options.rules import setups, teardowns
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.text import OutputRef
-from gpuflow.spec.zones import has_rules, no_rules
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import OutputRef, RunRef
+from gpuflow.spec.time_zones import has_rules, no_rules, zone_of
 from gpuflow.targets.airflow.alerts import alert_refusals
-from gpuflow.targets.airflow.assets import refused_assets
-from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
-from gpuflow.targets.airflow.clock import clock_change
+from gpuflow.targets.airflow.engine_options import dag_options, refused_assets, refused_words, stock_refusals
+from gpuflow.targets.airflow.facts import CAPABILITIES, STANDALONE_CANNOT, AirflowOptions
 from gpuflow.targets.airflow.flow import tasks_of, watched
-from gpuflow.targets.airflow.gangs import gang_findings, kept_by_launcher
-from gpuflow.targets.airflow.older import older_refusals
-from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.airflow.own_words import dag_words, refused_words, stock_refusals
+from gpuflow.targets.airflow.operators import slots
 from gpuflow.targets.airflow.references import Scope
+from gpuflow.targets.airflow.standalone import older_refusals
+from gpuflow.targets.capabilities import LATER, Loss, construct_losses, left_out, named_steps, refused
 from gpuflow.targets.constructs import Use, uses
-from gpuflow.targets.frame import Request
-from gpuflow.targets.losses import Loss, construct_losses, left_out, refused
+from gpuflow.targets.target import Request
+
+BY_LAUNCHER = frozenset(("retry.final_exit_codes", "retry.interruptions", "retry.retryable_exit_codes", *LATER))
+"""What the pod that looks after a gang keeps, where the stock operator could not."""
+
+
+def gangs_of(request: Request) -> list[PlannedStep]:
+    """The steps that are gangs."""
+    return [each for each in request.plan.containers if each.step.gang is not None]
+
+
+def kept_by_launcher(request: Request, use: Use) -> bool:
+    """Whether the launcher of a gang keeps what the stock operator cannot."""
+    return use.construct in BY_LAUNCHER and use.step in {each.name for each in gangs_of(request)}
+
+
+def gang_findings(request: Request) -> Iterator[Finding]:
+    """One finding for each thing that the operator of a gang, or its launcher, could not keep."""
+    standalone = request.options_as(AirflowOptions).standalone
+    for each in gangs_of(request):
+        asked = [*gang_refusals(each.step, request.site.gangs.made_as), *_counted(each)]
+        asked += _of_launcher(each.step) if standalone else ()
+        asked += _in_pools(each.step, request) if request.options_as(AirflowOptions).pools else ()
+        for field, problem, hint in asked:
+            yield Finding("GF378", f'step "{each.name}": {problem}', each.where(*field), hint)
+
+
+def gang_refusals(step: Step, kind: str) -> Iterator[Refusal]:
+    """What no gang on Airflow can have. `kind`: as the site says it."""
+    if step.gang is None:
+        return
+    yield from refusals_of(step, kind)
+    if writes_xcom(step):
+        hint = "write each output to $GPUFLOW_OUTPUTS/<name> on rank 0, and remove outputs_from"
+        yield ("outputs_from",), "Airflow reads no /airflow/xcom/return.json of a rank", hint
+
+
+def _of_launcher(step: Step) -> Iterator[Refusal]:
+    """What only the operator can fill in for each attempt."""
+    for place, ref in step.references():
+        if isinstance(ref, RunRef) and ref.field == "attempt":
+            hint = "let the program read $GPUFLOW_ATTEMPT, or compile without --standalone"
+            problem = "the attempts of a gang are not Airflow's tries: {run: attempt} is not known"
+            yield tuple(map(str, place[:1])), problem, hint
+
+
+def _counted(each: PlannedStep) -> Iterator[Refusal]:
+    """`parallel` counts pods, and the ranks of a gang are none that Airflow's operators could count."""
+    around = [each.pipeline.parallel]
+    above = each.parent
+    while above is not None:
+        around += [above.step.parallel, above.pipeline.parallel]
+        above = above.parent
+    if any(limit is not None for limit in around):
+        hint = "remove parallel, and let steps wait for each other with needs, or give the gang a Kueue queue"
+        yield ("gang",), "the pipeline's parallel counts pods, and Airflow cannot count the ranks of a gang", hint
+
+
+def _in_pools(step: Step, request: Request) -> Iterator[Refusal]:
+    taken = sorted(slots(step, request.site))
+    if len(taken) > 1:
+        hint = "give the leader the same kind of GPU as the workers, or none, or compile without pools"
+        pools = " and ".join(taken)
+        yield ("gang", "leader"), f"a task of Airflow is in one pool, and the gang takes from {pools}", hint
+
+
+def gang_notes(request: Request) -> Iterator[Finding]:
+    """Who looks after the gangs, what that needs, and what is weaker where it is a pod of the stock operator."""
+    gangs = gangs_of(request)
+    if not gangs:
+        return
+    names, where = named_steps(tuple(each.name for each in gangs)), gangs[0].where("gang")
+    objects = SPELLINGS[request.site.gangs.made_as].plural
+    if not request.options_as(AirflowOptions).standalone:
+        text = f"{names}: the accounts of Airflow's workers and triggerer must be allowed to create {objects}"
+        hint = "apply what gpuflow site gang --engine airflow prints, once in each namespace in which gangs run"
+        yield Finding("GF388", text, where, hint, "note")
+        return
+    if request.site.gangs.service_account is None:
+        text = f"{names}: the pod that looks after the gang must be allowed to create {objects}, and the site names no "
+        hint = "set gangs.service_account in the site, and apply what gpuflow site gang prints"
+        yield Finding("GF379", text + "account for it", where, hint, "note")
+    text = (
+        f"{names}: a pod of the stock operator looks after the gang. A task that is cleared after it failed finds the "
+        "same counts, and fails again; a pod that is lost in the last of its 4 tries leaves the gang working until it "
+        "ends by itself"
+    )
+    hint = f"compile without --standalone, or delete the gang's {objects} (label gpuflow.dev/step) by hand"
+    yield Finding("GF388", text, where, hint, "note")
+
+
+YEARS = range(2020, 2041)
+"""Zones change their rules; a fixed span keeps the answer the same from one day to the next."""
+_MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
+
+
+@lru_cache(maxsize=64)
+def clock_change(expression: str, zone: str) -> datetime | None:
+    """When, on the wall, the clock changes in a way that Airflow and the schedule take differently."""
+    cron = parse(expression)
+    has_every_hour = len(cron.hours) == 24
+    has_every_day = len(cron.months) == 12 and (len(cron.days) == 31 or len(cron.weekdays) == 7)
+    for first, past in _changed(zone):
+        if has_every_hour and not has_every_day:
+            return first
+        if has_every_hour and (past - first) % timedelta(hours=1) == timedelta(0):
+            continue
+        for clock in _minutes(first, past):
+            if clock.hour in cron.hours and clock.minute in cron.minutes and cron.on(clock.date()):
+                return clock
+    return None
+
+
+def _changed(zone: str) -> Iterator[tuple[datetime, datetime]]:
+    """The spans of the wall clock that are skipped or repeated, without a time zone."""
+    rules = zone_of(zone)
+
+    def offset(moment: datetime) -> timedelta:
+        return moment.astimezone(rules).utcoffset() or timedelta(0)
+
+    day, end = datetime(YEARS.start, 1, 1, tzinfo=UTC), datetime(YEARS.stop, 1, 1, tzinfo=UTC)
+    while day < end:
+        if offset(day) != offset(day + _DAY):
+            early, late = day, day + _DAY
+            while late - early > _MINUTE:
+                middle = early + ((late - early) // _MINUTE // 2) * _MINUTE
+                early, late = (middle, late) if offset(middle) == offset(day) else (early, middle)
+            walls = sorted(late.replace(tzinfo=None) + offset(each) for each in (early, late))
+            yield walls[0], walls[1]
+        day += _DAY
+
+
+def _minutes(first: datetime, past: datetime) -> Iterator[datetime]:
+    while first < past:
+        yield first
+        first += _MINUTE
 
 
 def partial_losses(request: Request) -> Iterator[Loss]:
@@ -61,7 +207,7 @@ def _setups_unwatched(pipeline: Pipeline) -> Iterator[Finding]:
 
 def _unattended(pipeline: Pipeline) -> Iterator[Finding]:
     """Runs that start by the clock or by new data have nobody to give a value."""
-    if pipeline.schedule is None and not pipeline.on_data and dag_words(pipeline).timetable is None:
+    if pipeline.schedule is None and not pipeline.on_data and dag_options(pipeline).timetable is None:
         return
     for name, param in pipeline.params.items():
         if param.required:
@@ -121,12 +267,12 @@ def _inside(scope: Scope, site: Site) -> Iterator[Finding]:
             if isinstance(ref, OutputRef):
                 scope.node(ref, name)
         if step.for_each and scope.has_own_list(name) and (step.pipeline is not None or keeps_state(step, site)):
-            yield from twins(name, step.for_each, pipeline.where("steps", name, "for_each"))
+            yield from equal_items(name, step.for_each, pipeline.where("steps", name, "for_each"))
         if step.pipeline is not None:
             yield from _inside(scope.inner(name), site)
 
 
-def twins(name: str, sources: Mapping[str, Any], where: Where | None = None) -> Iterator[Finding]:
+def equal_items(name: str, sources: Mapping[str, Any], where: Where | None = None) -> Iterator[Finding]:
     """Equal items: what belongs to an item (checkpoints, counts, a sub-pipeline's outputs) is found by it."""
     for key, source in sources.items():
         values = source if isinstance(source, tuple) else ()

@@ -1,25 +1,41 @@
 """The same DAG without gpuflow: stock operators and Jinja, for an Airflow where nothing can be installed.
 
 What the stock operators cannot do is refused by name (`STANDALONE_CANNOT`); the rest is rewritten task by task.
+
+`--airflow 2.10` writes the file for an older Airflow. gpuflow.airflow itself needs Airflow 3.2; stock operators are in
+older Airflows too. What differs is where names are imported from, how delays grow, what a DAG must say, and how its
+runs are named.
+
+For Airflow 2 a pod is rendered once, whatever the worker does. `airflow dags test` and `dag.test()` of Airflow 2 run a
+deferred task in one process and render it again when it goes on. What `literal` kept is plain text by then, so braces
+of the step's own would be read as a template, and the task would fail after its pod was made. A file whose steps have
+such text gets the stock operator with one method more.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from importlib import resources
 from typing import Any
 
+from gpuflow.core.errors import Finding, Where
 from gpuflow.kubernetes.expansion import escaped
-from gpuflow.spec.engine_words.airflow import AirflowTask
+from gpuflow.spec.engine_options.airflow import AirflowTask
 from gpuflow.spec.params import text_of
-from gpuflow.spec.xcom_outputs import WHOLE
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.references import every_step
+from gpuflow.spec.rules.file_rules import WHOLE
 from gpuflow.targets.airflow.dag import Dag
-from gpuflow.targets.airflow.python import Call, Method, Name, names_in
-from gpuflow.targets.airflow.run_facts import ZONE, jinja_fact
+from gpuflow.targets.airflow.engine_options import has_assets
+from gpuflow.targets.airflow.facts import AirflowOptions
+from gpuflow.targets.airflow.python_source import HOMES, Call, Method, Name, names_in
+from gpuflow.targets.airflow.references import SCHEDULED_TIME, ZONE, jinja_fact
+from gpuflow.targets.target import Request
 
 QUEUE_SECONDS = 7 * 86400
 """How long a pod may wait for a node: the stock operator's two minutes would fail every queued step."""
@@ -170,3 +186,188 @@ def _jinja(call: Call) -> str:
         value = f"({value} | {'float | ' if kind == 'float' else ''}tojson)"
     # Nobody checks that what a step wrote is of its type; `float` makes a number of anything.
     return f"{{{{ {value} }}}}" if kind == "float" else f'{{{{ {value} | replace("$", "$$") }}}}'
+
+
+STOCK_OPERATOR = "KubernetesPodOperator"
+ONCE = "RenderedOnce"
+MARKS = ("{{", "{%", "{#")
+QUOTED = re.compile(r'\{\{ "((?:[^"\\]|\\.)*)" \}\}')
+"""Text beside a value, which stands in quotes inside Jinja (`standalone._kept`)."""
+DEFINITION = f'''class Rendered(dict):
+    """Values that are filled in already."""
+
+
+class {ONCE}({STOCK_OPERATOR}):
+    """The stock operator. `airflow dags test` renders it again after a deferral, and would read braces of the pod."""
+
+    def render_template(self, content, *args, **kwargs):
+        if isinstance(content, Rendered):
+            return content
+        value = super().render_template(content, *args, **kwargs)
+        return Rendered(value) if isinstance(value, dict) else value'''
+
+
+def rendered_once(dag: Dag) -> Dag:
+    """The DAG with that operator for the tasks whose pods hold braces of their own."""
+    tasks = [replace(made, call=_once(made.call)) if _has_marks(made.call) else made for made in dag.tasks]
+    if tasks == dag.tasks:
+        return dag
+    return replace(dag, tasks=tasks, functions=(*dag.functions, DEFINITION))
+
+
+def _once(call: Any) -> Any:
+    if isinstance(call, Method):
+        return replace(call, target=_once(call.target))
+    if isinstance(call, Call) and call.name in (STOCK_OPERATOR, f"{STOCK_OPERATOR}.partial"):
+        return replace(call, name=call.name.replace(STOCK_OPERATOR, ONCE))
+    return call
+
+
+def _has_marks(tree: Any) -> bool:
+    """Whether a text that no renderer may change has what Jinja would read."""
+    return any(mark in text for text in _kept_texts(tree, False) for mark in MARKS)
+
+
+def _kept_texts(tree: Any, kept: bool) -> Iterable[str]:
+    if isinstance(tree, str):
+        yield from [tree] if kept else QUOTED.findall(tree)
+    elif isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _kept_texts(key, kept)
+            yield from _kept_texts(value, kept)
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from _kept_texts(value, kept)
+    elif isinstance(tree, Method):
+        yield from _kept_texts((tree.target, tree.args, tree.named), kept)
+    elif isinstance(tree, Call):
+        yield from _kept_texts((tree.args, tree.named), kept or tree.name == "literal")
+
+
+OLDER = ("2.10", "2.11", "3.0", "3.1")
+"""What a file can be written for besides; each was tried (docs/reference/versions.md)."""
+CURRENT = ("3.2", "3.3")
+IN_2 = {
+    "CronTriggerTimetable": "airflow.timetables.trigger",
+    "DAG": "airflow.models.dag",
+    "EmptyOperator": "airflow.operators.empty",
+    "Param": "airflow.models.param",
+    "TaskGroup": "airflow.utils.task_group",
+    "literal": "airflow.utils.template",
+}
+IN_3_0 = {
+    "AssetOrTimeSchedule": "airflow.timetables.assets",
+    "CronTriggerTimetable": "airflow.timetables.trigger",
+    "literal": "airflow.sdk.definitions.template",  # airflow.sdk of 3.0 and 3.1 names it, and cannot import it
+}
+SCHEDULED_IN_2 = 'dag_run.data_interval_end if dag_run.run_type in ("scheduled", "backfill") else dag_run.logical_date'
+"""Airflow 2 has no `run_after`; of its own timetables the end of the interval is when a run is due."""
+FIRST_DAY = Call("datetime", (2020, 1, 1))
+"""Airflow 2 refuses tasks without a start date. Without catch-up it is of no consequence."""
+
+RUN_NAME_OF_AIRFLOW_2 = '''def run_name(dag_id: str, run_id: str) -> str:
+    """A short name of the run, safe in paths and in Kubernetes names. Airflow's own id holds colons and plus signs."""
+    import hashlib
+
+    whole = f"{deployment()}/{dag_id}/{run_id}"
+    return f"r{hashlib.sha256(whole.encode()).hexdigest()[:15]}"'''
+DEPLOYMENT_IN_2 = '''def deployment() -> str:
+    """What tells this Airflow from others: `[gpuflow] deployment`, or an id that its first task keeps as a Variable."""
+    import uuid
+
+    from airflow.configuration import conf
+    from airflow.models import Variable
+
+    name = str(conf.get("gpuflow", "deployment", fallback="") or "").strip()
+    return name or str(Variable.setdefault("gpuflow_deployment", uuid.uuid4().hex))'''
+DEPLOYMENT_IN_3_0 = '''def deployment() -> str:
+    """What tells this Airflow from others: `[gpuflow] deployment`, or the Variable `gpuflow_deployment`."""
+    from airflow.configuration import conf
+    from airflow.exceptions import AirflowException
+    from airflow.sdk import Variable
+
+    name = str(conf.get("gpuflow", "deployment", fallback="") or "").strip()
+    name = name or str(Variable.get("gpuflow_deployment", default=None) or "")
+    if not name:
+        # Not made here: this Airflow also says "not there" when it is only out of reach.
+        raise AirflowException("create the Variable gpuflow_deployment, or set [gpuflow] deployment in airflow.cfg")
+    return name'''
+
+
+def homes_in(version: str | None) -> Mapping[str, str]:
+    """Where a file of this Airflow imports its names from."""
+    if version is None or version in CURRENT:
+        return HOMES
+    return {**HOMES, **(IN_2 if version.startswith("2.") else IN_3_0)}
+
+
+def for_version(dag: Dag, version: str | None) -> Dag:
+    """A standalone DAG in the words of another Airflow."""
+    if version is None or version in CURRENT:
+        return dag
+    is_2 = version.startswith("2.")
+    settings: dict[str, Any] = _rewritten(dag.settings, is_2)
+    if is_2:
+        settings.setdefault("start_date", FIRST_DAY)
+    functions = dag.functions
+    if functions:
+        functions = (RUN_NAME_OF_AIRFLOW_2, DEPLOYMENT_IN_2 if is_2 else DEPLOYMENT_IN_3_0)
+    tasks = [replace(made, call=_rewritten(made.call, is_2)) for made in dag.tasks]
+    older = replace(dag, settings=settings, tasks=tasks, functions=functions)
+    return rendered_once(older) if is_2 else older
+
+
+def _rewritten(tree: Any, is_2: bool) -> Any:
+    if isinstance(tree, Call):
+        named = _with_backoff({key: _rewritten(value, is_2) for key, value in tree.named.items()})
+        if tree.name == "ApprovalOperator" and "response_timeout" in named:
+            # Its older provider has no other word for it, and newer ones still understand this one.
+            named = {"execution_timeout" if key == "response_timeout" else key: named[key] for key in named}
+        return Call(tree.name, tuple(_rewritten(arg, is_2) for arg in tree.args), named)
+    if isinstance(tree, Method):
+        named = {key: _rewritten(value, is_2) for key, value in tree.named.items()}
+        args = tuple(_rewritten(arg, is_2) for arg in tree.args)
+        return Method(_rewritten(tree.target, is_2), tree.name, args, named)
+    if isinstance(tree, dict):
+        return {key: _rewritten(value, is_2) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_rewritten(value, is_2) for value in tree]
+    return tree.replace(SCHEDULED_TIME, SCHEDULED_IN_2) if isinstance(tree, str) and is_2 else tree
+
+
+def _with_backoff(named: dict[str, Any]) -> dict[str, Any]:
+    """Before 3.2 delays double, or they do not grow."""
+    return {**named, "retry_exponential_backoff": True} if "retry_exponential_backoff" in named else named
+
+
+def older_refusals(request: Request) -> Iterator[Finding]:
+    """What the Airflow that was asked for cannot say."""
+    options = request.options_as(AirflowOptions)
+    version = options.airflow
+    if version is None:
+        return
+    if version not in (*OLDER, *CURRENT):
+        known = ", ".join((*OLDER, *CURRENT))
+        yield Finding("GF370", f"--airflow {version} is no Airflow that a file can be written for", hint=known)
+        return
+    if not options.standalone and version in OLDER:
+        text = f"gpuflow.airflow needs Airflow 3.2, and --airflow {version} asks for an older one"
+        yield Finding("GF370", text, hint="add --standalone: a file with stock operators alone")
+        return
+    if version in OLDER:
+        yield from _not_there(request.pipeline, version)
+
+
+def _not_there(pipeline: Pipeline, version: str) -> Iterator[Finding]:
+    for name, step in every_step(pipeline):
+        where = pipeline.where_step(name.split(".")[0])
+        if step.approval is not None and version != "3.1":
+            hint = "Airflow asks people from 3.1 on"
+            yield Finding("GF370", f'step "{name}": Airflow {version} has no approvals', where, hint)
+        backoff = step.retry.backoff if step.retry is not None else None
+        if backoff is not None and backoff.factor not in (1, 2):
+            text = f'step "{name}": delays of Airflow {version} double or stay, and cannot grow by {backoff.factor:g}'
+            yield Finding("GF370", text, where, "write backoff: {factor: 2}")
+    if version.startswith("2.") and has_assets(pipeline):
+        text = f"Airflow {version} knows no assets, which on_data and artifacts with a fixed uri become"
+        yield Finding("GF370", text, Where(pipeline.source.file), "start it by a schedule, or use Airflow 3")

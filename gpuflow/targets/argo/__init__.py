@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gpuflow.errors import Finding
+from gpuflow.core.errors import Finding
 from gpuflow.plan import Plan
-from gpuflow.targets.argo.alert_rules import alert_rules
-from gpuflow.targets.argo.alerts import AGENT_POD, sent_by_agent
-from gpuflow.targets.argo.capabilities import CAPABILITIES
-from gpuflow.targets.argo.facts import FACTS
-from gpuflow.targets.argo.gangs import BY_LAUNCHER
-from gpuflow.targets.argo.kustomize import kustomized
+from gpuflow.targets.argo.alerts import AGENT_POD, alert_rules, sent_by_agent
+from gpuflow.targets.argo.facts import CAPABILITIES, FACTS, ArgoOptions
+from gpuflow.targets.argo.kustomization import kustomized
 from gpuflow.targets.argo.notes import request_notes
-from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.argo.refusals import partial_losses
+from gpuflow.targets.argo.refusals import BY_LAUNCHER, partial_losses
+from gpuflow.targets.capabilities import Loss, asked_of_engine
 from gpuflow.targets.constructs import Use
-from gpuflow.targets.frame import Artifact, Batch, Request, Target
-from gpuflow.targets.gang_uses import asked_of_engine
-from gpuflow.targets.losses import Loss
+from gpuflow.targets.target import Artifact, Batch, Request, Target
 
 
 class Argo(Target):

@@ -1,33 +1,40 @@
-"""Alerts as tasks of the exit handler, sent by Argo's own agent through HTTP templates.
+"""Alerts as tasks of the exit handler, sent by Argo's own agent through HTTP templates, and rules for Prometheus.
 
-The agent is one pod for a run, which Argo creates when the first HTTP template is due. Which steps failed is in
-`workflow.failures`, JSON inside a Go string. What programs said is in it too, so it is read and written as JSON, and no
-`{{` is left in it: Argo replaces tags in several passes.
+The agent is one pod for a run, which Argo creates when the first HTTP template is due. `gpuflow argo agent` prints what
+its account must be allowed. Which steps failed is in `workflow.failures`, JSON inside a Go string. What programs said
+is in it too, so it is read and written as JSON, and no `{{` is left in it: Argo replaces tags in several passes.
 
 An HTTP template has a timeout only while its own node is pending, which the node of a `retryStrategy` never is. So the
 retries are those of a small DAG around it: an agent that cannot start delays the end of a run, and never forever.
+
+What no pod can tell, metrics of a run tell, which Argo's controller counts by itself, and rules for Prometheus over
+them. The controller counts a run when it has ended, its exit handler included, so also when no pod of it could start. A
+run that does not end has its age as a metric.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gpuflow import alert as wording
-from gpuflow.errors import Finding
-from gpuflow.pod.injected import RESTRICTED
-from gpuflow.runtime.outcomes import EXIT_FINAL
+from gpuflow.core import alert as wording
+from gpuflow.core.emit import emit
+from gpuflow.core.errors import Finding
+from gpuflow.core.printable import comment
+from gpuflow.pod.build import LABEL
+from gpuflow.pod.engine_containers import RESTRICTED
+from gpuflow.runtime.base.outcomes import EXIT_FINAL
 from gpuflow.site import Site
-from gpuflow.site.alerts import alerts_of
+from gpuflow.site.policy import alerts_of
 from gpuflow.spec.notify import Alert, SecretValue
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.alerts import UNSAID, endless_waits, placed_alerts
 from gpuflow.targets.argo.facts import FACTS
-from gpuflow.targets.argo.names import Names
+from gpuflow.targets.argo.references import WHEN
 from gpuflow.targets.argo.retries import TAKEN_AWAY
-from gpuflow.targets.argo.run_facts import WHEN
-from gpuflow.targets.frame import Request
+from gpuflow.targets.argo.shared_templates import Names
+from gpuflow.targets.target import Artifact, Request, header
 
 CARRIED = ("slack", "webhook")
 PENDING = "5m"
@@ -302,3 +309,129 @@ def _body(alert: Alert, pipeline: Pipeline, site: Site) -> str:
 
 def _map(fields: dict[str, str]) -> str:
     return "{\n  " + ",\n  ".join(f"'{key}': {value}" for key, value in fields.items()) + " }"
+
+
+TASKS = [
+    {"apiGroups": ["argoproj.io"], "resources": ["workflowtasksets"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["argoproj.io"], "resources": ["workflowtasksets/status"], "verbs": ["patch"]},
+]
+"""How the agent is told what to send, and says what came of it."""
+
+
+def agent_manifests(pipelines: Iterable[Pipeline], site: Site, namespace: str | None) -> list[dict[str, Any]]:
+    """A Role with its binding, and the Secret that Kubernetes fills with the account's token.
+
+    The agent mounts that Secret (createAgentPod in agent.go, 4.0.2). Argo looks for NAME.service-account-token, unless
+    the account has a Secret or the annotation workflows.argoproj.io/service-account-token.name.
+    """
+    account = site.engine(FACTS.name).service_account or "default"
+    place = {} if namespace is None else {"namespace": namespace}
+    rbac = "rbac.authorization.k8s.io"
+    name = f"gpuflow-agent-{account}"
+    rules: list[dict[str, Any]] = [*TASKS]
+    if secrets := secrets_of(pipelines, site):
+        rules.append({"apiGroups": [""], "resources": ["secrets"], "resourceNames": secrets, "verbs": ["get"]})
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": f"{account}.service-account-token",
+                **place,
+                "annotations": {"kubernetes.io/service-account.name": account},
+            },
+            "type": "kubernetes.io/service-account-token",
+        },
+        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": name, **place}, "rules": rules},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name, **place},
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": account, **place}],
+        },
+    ]
+
+
+def secrets_of(pipelines: Iterable[Pipeline], site: Site) -> list[str]:
+    """The Secrets whose keys are sent as headers."""
+    found: set[str] = set()
+    for pipeline in pipelines:
+        for alert in sent_by_agent(pipeline, site):
+            values = alert.webhook.headers.values() if alert.webhook else [alert.slack and alert.slack.authorization]
+            found |= {value.secret for value in values if isinstance(value, SecretValue)}
+    return sorted(found)
+
+
+RUNS, SECONDS = "gpuflow_runs", "gpuflow_run_seconds"
+PREFIX = "argo_workflows_"
+"""What the controller puts before every name."""
+LATE = 1800
+"""How long after its deadline a run may still be busy with its exit handler, in seconds."""
+
+
+def run_metrics(pipeline: Pipeline, site: Site) -> list[dict[str, Any]]:
+    """Prometheus metrics of a workflow whose end somebody is told of."""
+    if not alerts_of(pipeline, site):
+        return []
+    labels = [{"key": "pipeline", "value": pipeline.name}, {"key": "run_namespace", "value": "{{workflow.namespace}}"}]
+    return [
+        {
+            "name": RUNS,
+            "help": "Runs that have ended",
+            "labels": [*labels, {"key": "status", "value": "{{workflow.status}}"}],
+            "counter": {"value": "1"},
+        },
+        {
+            "name": SECONDS,
+            "help": "How long a run has been active",
+            "labels": [*labels, {"key": "run", "value": "{{workflow.name}}"}],
+            "gauge": {"realtime": True, "value": "{{workflow.duration}}"},
+        },
+    ]
+
+
+def alert_rules(request: Request) -> Artifact | None:
+    """A PrometheusRule for a pipeline whose end somebody is told of."""
+    pipeline = request.pipeline
+    if not alerts_of(pipeline, request.site):
+        return None
+    of_this = f'pipeline="{pipeline.name}"'
+    if request.namespace is not None:
+        of_this += f', run_namespace="{request.namespace}"'
+    failed = f'{PREFIX}{RUNS}{{{of_this}, status!="Succeeded"}}'
+    # A counter that was never there begins at 1, and `increase` sees no step in that.
+    rules = [
+        _rule(
+            "GpuflowRunFailed",
+            f"({failed} unless {failed} offset 15m) or ({failed} - {failed} offset 15m > 0)",
+            pipeline.name,
+            f"a run of {pipeline.name} failed",
+        )
+    ]
+    if pipeline.deadline is not None:
+        late = f"max by (run) ({PREFIX}{SECONDS}{{{of_this}}}) > {pipeline.deadline.seconds + LATE}"
+        text = f"a run of {pipeline.name} has not ended although its deadline of {pipeline.deadline} is long over"
+        rules.append(_rule("GpuflowRunNeverEnds", late, pipeline.name, text))
+    metadata: dict[str, Any] = {
+        "name": f"{pipeline.name}-alerts",
+        "labels": {**pipeline.labels, f"{LABEL}pipeline": pipeline.name},
+    }
+    if request.namespace is not None:
+        metadata["namespace"] = request.namespace
+    manifest = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": metadata,
+        "spec": {"groups": [{"name": f"gpuflow-{pipeline.name}", "rules": rules}]},
+    }
+    return Artifact(f"{pipeline.name}-alerts.yaml", comment(header(request)) + emit(manifest))
+
+
+def _rule(name: str, expression: str, pipeline: str, summary: str) -> dict[str, Any]:
+    return {
+        "alert": name,
+        "expr": expression,
+        "labels": {"pipeline": pipeline, "severity": "warning"},
+        "annotations": {"summary": summary},
+    }

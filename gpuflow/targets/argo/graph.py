@@ -6,30 +6,37 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuflow.site import Site
-from gpuflow.spec.flow import may_be_skipped, upstream
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.references import condition_types, may_be_skipped, output_types, reference_type, upstream
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
-from gpuflow.spec.types import condition_types, output_types, reference_type
 from gpuflow.targets.argo.alerts import alert_tasks
-from gpuflow.targets.argo.caching import memoize
-from gpuflow.targets.argo.exports import export_template, exported, exported_value, is_late, with_exports
-from gpuflow.targets.argo.loop_template import loop_template, needs_template
-from gpuflow.targets.argo.loops import is_quoted, is_static, is_written, item_reading, loop
-from gpuflow.targets.argo.names import Names
-from gpuflow.targets.argo.places import PLACE, PLACE_TAG, asks_place, place_of, with_place
-from gpuflow.targets.argo.run_facts import RunFacts
-from gpuflow.targets.argo.spelling import (
+from gpuflow.targets.argo.loops import (
+    export_template,
+    exported,
+    exported_value,
+    is_late,
+    is_quoted,
+    is_static,
+    is_written,
+    item_reading,
+    loop,
+    loop_template,
+    needs_template,
+    with_exports,
+)
+from gpuflow.targets.argo.references import (
     NO_DEFAULTS,
     PLAIN_TYPES,
     Defaults,
     Inputs,
+    RunFacts,
     argument,
-    carried,
+    checked_number,
     condition,
-    in_carriage,
-    number,
+    percent_encoded,
+    percent_encoded_text,
     reading,
     safe,
     text_value,
@@ -37,7 +44,17 @@ from gpuflow.targets.argo.spelling import (
     typed_list,
     unquoted_item,
 )
-from gpuflow.targets.argo.templates import approval_template, step_template
+from gpuflow.targets.argo.shared_templates import Names
+from gpuflow.targets.argo.templates import (
+    PLACE,
+    PLACE_TAG,
+    approval_template,
+    asks_place,
+    memoize,
+    place_of,
+    step_template,
+    with_place,
+)
 
 MAIN, EXIT = "main", "exit"
 
@@ -229,7 +246,7 @@ def _arguments(
         elif written:
             parameters[name] = argument(ref, nested=nested, single_item=single)
         elif (kind := reference_type(pipeline, step, ref)) in PLAIN_TYPES:
-            parameters[name] = number(ref, kind, nested=nested, single_item=single, defaults=defaults)
+            parameters[name] = checked_number(ref, kind, nested=nested, single_item=single, defaults=defaults)
         else:
             text = text_value(ref, nested=nested, single_item=single, defaults=defaults)
             parameters[name] = safe(_listed(pipeline, ref, text))
@@ -237,15 +254,15 @@ def _arguments(
         assert step.pipeline is not None
         kind = step.pipeline.params[name].type
         if not isinstance(value, ParamRef | OutputRef | ItemRef):
-            parameters[name] = text_of(value) if kind in PLAIN_TYPES else carried(text_of(value))
+            parameters[name] = text_of(value) if kind in PLAIN_TYPES else percent_encoded_text(text_of(value))
         elif kind not in PLAIN_TYPES:
             text = text_value(value, nested=nested, single_item=single, defaults=defaults)
-            parameters[name] = in_carriage(_listed(pipeline, value, text))
+            parameters[name] = percent_encoded(_listed(pipeline, value, text))
         elif static and isinstance(value, ItemRef):
             parameters[name] = argument(value, nested=nested, single_item=single)
         else:
             declared = reference_type(pipeline, step, value)
-            parameters[name] = number(
+            parameters[name] = checked_number(
                 value, kind, nested=nested, single_item=single, defaults=defaults, declared=declared
             )
     pairs = [{"name": name, "value": value} for name, value in parameters.items()]

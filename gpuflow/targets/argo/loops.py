@@ -1,8 +1,16 @@
-"""Fan-out as a loop of one task.
+"""Fan-out as a loop of one task, and the DAG templates that stand around a step: `<step>-loop` and `<step>-export`.
 
 A list that is written in the pipeline stands in `withItems`, each text spelled so that neither Argo nor the kubelet
 changes it. A list that is only known at run time is a `withParam`; several lists become one there, by an expression
 that makes every combination. A condition on the item must see the text as it is, so such a list is a `withParam` too.
+
+Argo counts the children of a template, so a loop with its own parallelism needs one, `<step>-loop`. There the outputs
+of all copies become one output: with a default, for a loop whose condition may leave every item out, or exported, for
+an exit step that reads them.
+
+An exit handler sees no task, so an output that an exit step reads is exported to the whole workflow. Argo exports what
+a pod leaves as soon as the pod ends. What a loop gathers, or a cache answers, it exports when the DAG around it has
+succeeded, which a run that fails never does; so these get a DAG of their own, `<step>-export`.
 """
 
 from __future__ import annotations
@@ -12,25 +20,80 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from gpuflow.errors import Finding, Where
+from gpuflow.core.errors import Finding, Where
 from gpuflow.kubernetes.expansion import escaped
 from gpuflow.spec import expression
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.references import condition_types, output_types
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
-from gpuflow.targets.argo.spelling import (
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
+from gpuflow.targets.argo.references import (
     NO_DEFAULTS,
+    PLAIN_TYPES,
     Defaults,
     Reader,
+    checked_number,
+    condition,
     constant,
     hidden_json,
+    input_name,
+    percent_decoded,
+    percent_encoded_value,
     reading,
     text_value,
     without_tags,
 )
-from gpuflow.targets.fan_outs import fan_out_finding
+from gpuflow.targets.argo.templates import PLACE, PLACE_TAG
+from gpuflow.targets.refusals import fan_out_finding
+
+
+def exported(pipeline: Pipeline) -> frozenset[OutputRef]:
+    """The outputs that some exit step uses."""
+    steps = (pipeline.effective(name) for name in pipeline.exit)
+    return frozenset(ref for step in steps for _, ref in step.references() if isinstance(ref, OutputRef))
+
+
+def with_exports(outputs: dict[str, Any], step: str, wanted: frozenset[OutputRef]) -> dict[str, Any]:
+    """A template's outputs, those that are wanted under a name that is global to the workflow."""
+    parameters = []
+    for parameter in outputs["parameters"]:
+        ref = OutputRef(step, parameter["name"])
+        parameters.append({**parameter, "globalName": input_name(ref)} if ref in wanted else parameter)
+    return {**outputs, "parameters": parameters}
+
+
+def exported_value(pipeline: Pipeline, ref: OutputRef) -> str:
+    """The expression for an exported output's text: its default when the step failed, was skipped or never came."""
+    step = pipeline.steps[ref.step]
+    default = "[]" if step.for_each else text_of(step.outputs[ref.name].default)
+    # Argo ends the expression at the first pair of closing braces, so the default's are written as escapes.
+    return f"(workflow.outputs?.parameters?.['{input_name(ref)}'] ?? {constant(default)})"
+
+
+def is_late(name: str, step: Step, wanted: frozenset[OutputRef]) -> bool:
+    """Whether an exit step reads something that no pod of this run leaves by itself."""
+    return any(ref.step == name for ref in wanted) and bool(step.for_each or step.cache)
+
+
+def export_template(name: str, step: Step, task: dict[str, Any], title: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The template `title` around the step's template, and the task that calls it in place of `task`."""
+    given = (task["arguments"] or {"parameters": []})["parameters"]
+    handed = [{"name": one["name"], "value": f"{{{{inputs.parameters.{one['name']}}}}}"} for one in given]
+    left = [
+        {"name": output, "valueFrom": {"parameter": f"{{{{tasks.{name}.outputs.parameters.{output}}}}}"}}
+        for output in output_types(step)
+    ]
+    inner = {"name": name, "template": task["template"], "arguments": {"parameters": handed} if handed else None}
+    template = {
+        "name": title,
+        "inputs": {"parameters": [{"name": one["name"]} for one in given]} if given else None,
+        "outputs": {"parameters": left},
+        "dag": {"tasks": [{key: value for key, value in inner.items() if value}]},
+    }
+    return {key: value for key, value in template.items() if value}, {**task, "template": title}
+
 
 AS_TEXT = "type(#) == 'string' ? # : toJson(#)"
 
@@ -130,3 +193,111 @@ def _hidden(text: str) -> str:
 
 def _values(source: Any) -> list[Any]:
     return list(source.items if isinstance(source, Range) else source)
+
+
+Task = dict[str, Any]
+ITEMS = "items"
+"""The input that carries the loop's list; `items--all` where the step uses a parameter of that name."""
+
+
+def needs_template(name: str, step: Step, wanted: frozenset[OutputRef]) -> bool:
+    """Whether the step is a loop that cannot stand in its pipeline's own DAG."""
+    if not step.for_each:
+        return False
+    is_read = any(ref.step == name for ref in wanted)
+    return step.parallel is not None or is_read or (asks_item(step) and bool(output_types(step)))
+
+
+def loop_template(
+    pipeline: Pipeline,
+    name: str,
+    task: Task,
+    title: str,
+    *,
+    nested: bool,
+    wanted: frozenset[OutputRef],
+    defaults: Defaults,
+) -> tuple[dict[str, Any], Task]:
+    """The template `title` around the loop, and the task that calls it in place of `task`."""
+    step = pipeline.effective(name)
+    task = dict(task)
+    outer: list[dict[str, str]] = []
+    inner: list[dict[str, str]] = []
+    for parameter in (task.pop("arguments") or {"parameters": []})["parameters"]:
+        if _uses_item(parameter["value"]):
+            inner.append(parameter)
+            if parameter["value"].startswith(PLACE_TAG):
+                outer.append({"name": PLACE, "value": PLACE_TAG})
+        else:
+            outer.append(parameter)
+            inner.append({"name": parameter["name"], "value": f"{{{{inputs.parameters.{parameter['name']}}}}}"})
+    each: Task = {"name": name, "template": task["template"], "when": None}
+    if asks_item(step):
+        task["when"], each["when"] = None, _inner_condition(pipeline, step, nested=nested)
+        outer += _handed(pipeline, step, nested=nested, defaults=defaults)
+    each["arguments"] = {"parameters": inner} if inner else None
+    each["withItems"], each["withParam"] = task.pop("withItems", None), task.pop("withParam", None)
+    if each["withParam"]:
+        items = ITEMS if all(parameter["name"] != ITEMS for parameter in outer) else f"{ITEMS}--all"
+        outer.append({"name": items, "value": each["withParam"]})
+        each["withParam"] = f"{{{{inputs.parameters.{items}}}}}"
+    template: dict[str, Any] = {
+        "name": title,
+        "inputs": {"parameters": [{"name": parameter["name"]} for parameter in outer]} if outer else None,
+        "outputs": _outputs(name, step, wanted),
+        "parallelism": step.parallel,
+        "dag": {"tasks": [{key: value for key, value in each.items() if value}]},
+    }
+    call = {**task, "template": title, "arguments": {"parameters": outer} if outer else None}
+    return {key: value for key, value in template.items() if value}, call
+
+
+def _outputs(name: str, step: Step, wanted: frozenset[OutputRef]) -> dict[str, Any] | None:
+    parameters = []
+    for output in output_types(step):
+        source = {"parameter": f"{{{{tasks.{name}.outputs.parameters.{output}}}}}"}
+        if asks_item(step) or not is_written(step):
+            source["default"] = "[]"  # Argo has no value at all when every item was left out, or there are none
+        parameters.append({"name": output, "valueFrom": source})
+    return with_exports({"parameters": parameters}, name, wanted) if parameters else None
+
+
+def _uses_item(value: str) -> bool:
+    """Whether an argument's value is made from the loop's item."""
+    return "{{item" in value or "(item" in value or " item[" in value
+
+
+def _outside(step: Step, *, nested: bool) -> dict[str, expression.Reference]:
+    """References of the condition that the loop's own template cannot see, by the input that carries each."""
+    assert step.when is not None
+    found = {}
+    for reference in expression.references(step.when):
+        if isinstance(reference.ref, OutputRef) or (nested and isinstance(reference.ref, ParamRef)):
+            found[f"when--{input_name(reference.ref)}"] = reference
+    return found
+
+
+def _handed(pipeline: Pipeline, step: Step, *, nested: bool, defaults: Defaults) -> list[dict[str, str]]:
+    types, handed = condition_types(pipeline, step), []
+    for name, reference in sorted(_outside(step, nested=nested).items()):
+        kind, ref = types[expression.render(reference)], reference.ref
+        if kind in PLAIN_TYPES:
+            value = checked_number(ref, kind, nested=nested, single_item=False, defaults=defaults)
+        else:
+            value = percent_encoded_value(ref, nested=nested, single_item=False, defaults=defaults)
+        handed.append({"name": name, "value": value})
+    return handed
+
+
+def _inner_condition(pipeline: Pipeline, step: Step, *, nested: bool) -> str:
+    assert step.when is not None
+    carriers = {reference.ref: name for name, reference in _outside(step, nested=nested).items()}
+    plain = item_reading(step, nested=nested)
+
+    def read(ref: Ref, kind: str) -> str:
+        if isinstance(ref, ItemRef) or ref not in carriers:
+            return plain(ref, kind)
+        value = f"inputs.parameters['{carriers[ref]}']"
+        return value if kind in PLAIN_TYPES else percent_decoded(value)
+
+    return f"{{{{={condition(step.when, condition_types(pipeline, step), read)}}}}}"

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from gpuflow.core.errors import Finding, Where
 from gpuflow.engines import starved_containers
-from gpuflow.errors import Finding, Where
 from gpuflow.plan import Plan, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import falls_back
-from gpuflow.pod.restarts import counts_budgets
-from gpuflow.pod.supervision import saves_to_scratch, scratch_size
+from gpuflow.pod.supervision import counts_budgets, saves_to_scratch, scratch_size
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.targets.argo.alerts import alert_notes
-from gpuflow.targets.argo.defaults import given_by_argo
-from gpuflow.targets.argo.facts import FACTS
-from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.argo.run_facts import without_schedule
-from gpuflow.targets.frame import Request
-from gpuflow.targets.losses import named_steps
+from gpuflow.targets.argo.engine_options import given_by_argo
+from gpuflow.targets.argo.facts import FACTS, ArgoOptions
+from gpuflow.targets.argo.references import without_schedule
+from gpuflow.targets.capabilities import named_steps
+from gpuflow.targets.target import Request
 
 
 def shares_one_count(step: Step, site: Site) -> bool:

@@ -1,35 +1,66 @@
-"""Parts of constructs that Argo cannot express. None can be left out: the run would do something else or not start."""
+"""Parts of constructs that Argo cannot express. None can be left out: the run would do something else or not start.
+
+What a gang cannot have on Argo is here too: what belongs to one pod, or to Argo's own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.core.errors import Finding, GpuflowError, Where
 from gpuflow.plan import Plan
 from gpuflow.pod import pod_for
+from gpuflow.pod.gang_kinds import Refusal, refusals_of
 from gpuflow.site import Site
-from gpuflow.spec.engine_words.words import EngineWords
-from gpuflow.spec.flow import may_be_skipped
+from gpuflow.spec.engine_options.base import EngineOptions
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.references import may_be_skipped
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import OutputRef
+from gpuflow.spec.text import OutputRef, RunRef
 from gpuflow.targets.argo.alerts import alert_refusals
-from gpuflow.targets.argo.facts import FACTS
-from gpuflow.targets.argo.gangs import gang_findings
+from gpuflow.targets.argo.engine_options import template_options, workflow_options
+from gpuflow.targets.argo.facts import FACTS, ArgoOptions, version_finding
 from gpuflow.targets.argo.graph import skipped_outputs
 from gpuflow.targets.argo.loops import item_findings
-from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.argo.own_words import template_words, workflow_words
-from gpuflow.targets.argo.run_facts import too_far_back
-from gpuflow.targets.argo.spelling import Inputs
+from gpuflow.targets.argo.references import Inputs, too_far_back
 from gpuflow.targets.argo.templates import ENGINE, TOKEN, later_fields
-from gpuflow.targets.argo.versions import version_finding
-from gpuflow.targets.frame import Request
-from gpuflow.targets.losses import Loss, left_out, refused
-from gpuflow.targets.run_facts import no_interval
-from gpuflow.targets.tags import Path, holds_tags, stray_tags, strings
+from gpuflow.targets.capabilities import LATER, Loss, left_out, refused
+from gpuflow.targets.refusals import Path, holds_tags, no_interval, stray_tags, strings
+from gpuflow.targets.target import Request
+
+BY_LAUNCHER = ("queue_timeout", *LATER)
+"""What the launcher of a gang keeps, and Argo cannot, or only in part."""
+
+
+def gang_findings(pipeline: Pipeline, name: str, kind: str) -> Iterator[Finding]:
+    """One finding for each thing that the launcher of a step could not keep. `kind`: of gangs on the site."""
+    step = pipeline.effective(name)
+    if step.gang is None:
+        return
+    for field, problem, hint in _refusals(step, kind):
+        yield Finding("GF378", f'step "{name}": {problem}', pipeline.where_step(name, *field), hint)
+
+
+def _refusals(step: Step, kind: str) -> Iterator[Refusal]:
+    yield from refusals_of(step, kind)
+    if step.cache:
+        yield ("cache",), "the result of a gang is not kept for other runs", "remove cache"
+    for place, ref in step.references():
+        if isinstance(ref, RunRef) and ref.field == "attempt":
+            # Argo would fill in how often it started the launcher.
+            hint = "let the program read $GPUFLOW_ATTEMPT"
+            yield tuple(map(str, place[:1])), "the attempts of a gang are not Argo's: {run: attempt} is not known", hint
+    for path, volume in step.volumes.items():
+        if volume.new_claim is not None:
+            hint = "use a claim that is there before the run"
+            yield (
+                ("volumes", path),
+                f'Argo mounts "{volume.new_claim}", which it makes for the run, in its own pods',
+                hint,
+            )
+
 
 SPELLED = {"command", "args", "script", "for_each", "when", "pipeline", "params", "description"}
 """Fields of a step whose text Argo never sees as it is written."""
@@ -72,8 +103,8 @@ def _open_tags(pipeline: Pipeline) -> Iterator[Finding]:
 
 def _open_words(plan: Plan) -> Iterator[Finding]:
     """In Argo's own words a tag is meant. One that is not closed goes on into the next field, and takes its tags."""
-    words: list[tuple[Pipeline, Path, EngineWords]] = [(plan.pipeline, (), workflow_words(plan.pipeline))]
-    words += [(each.pipeline, (each.section, each.own_name), template_words(each.step)) for each in plan.steps]
+    words: list[tuple[Pipeline, Path, EngineOptions]] = [(plan.pipeline, (), workflow_options(plan.pipeline))]
+    words += [(each.pipeline, (each.section, each.own_name), template_options(each.step)) for each in plan.steps]
     for pipeline, place, said in words:
         # In a title and in annotations no tag is meant: `_annotation_tags`.
         for path, text in strings(said.model_dump(mode="json", exclude={"title", "annotations"})):
@@ -98,7 +129,7 @@ def _claim_tags(pipeline: Pipeline) -> Iterator[Finding]:
 
 def _annotation_tags(pipeline: Pipeline) -> Iterator[Finding]:
     """Argo replaces tags in what a template says of its runs' metadata, and in no other kind's."""
-    words = workflow_words(pipeline)
+    words = workflow_options(pipeline)
     titled = [(("title",), words.title)] if words.title else []
     for path, text in (*titled, *((("annotations", key), value) for key, value in words.annotations.items())):
         if "{{" in text:

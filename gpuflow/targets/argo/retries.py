@@ -1,4 +1,4 @@
-"""The two retry budgets in Argo's words.
+"""The two retry budgets in a `retryStrategy`, and what later attempts are and know: `podSpecPatch` and variables.
 
 Argo's expression sees the number of retries so far and the last attempt, never a count per class. A step whose budgets
 the supervisor counts says when it is over by the final exit code, so Argo retries everything else. A plain number of
@@ -8,14 +8,31 @@ expression stands in: interruptions eat into what is left for failures, never th
 `lastRetry.message` is the pod's own message if it has one, which only the kubelet writes. Otherwise Argo begins it with
 `main: <reason> (exit code N)`, and the program's termination message follows (inferFailedReason in operator.go, 4.0.2).
 So a cause is looked for at the start of the message, where no program can write.
+
+The `podSpecPatch` of a template says what a template has no field for, and what later attempts get instead. Argo
+evaluates it anew for every attempt, with the number of retries so far and the end of the last attempt in reach. So one
+text says both: a plain value for every attempt, or an expression that gives the value of this one. The template's own
+fields describe the first attempt.
+
+The supervisor of the next attempt gets what Argo knows of the attempt before. Argo puts `retries` and `lastRetry.*`
+into the whole template of an attempt (executeTemplate in operator.go, 4.0.2), so a variable of the container can hold
+them. The message may be any text, the program's own included: it travels as JSON, in which `{{` and `$` are written as
+escapes, for Argo replaces tags again afterwards and the kubelet expands `$(NAME)`. While a new attempt waits for quota,
+Argo's `lastRetry` speaks of that attempt itself, which is `Pending`. Then nothing is handed over, as on the first
+attempt, and the supervisor goes by what it finds in its store.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
-from gpuflow.runtime.outcomes import EXIT_FINAL as FINAL
-from gpuflow.runtime.outcomes import EXIT_TIMED_OUT
+from gpuflow.core.errors import fail
+from gpuflow.pod.later_attempts import memory_by_attempt, more_memory_of, on_demand_fields
+from gpuflow.quantity import Quantity
+from gpuflow.runtime.base.outcomes import EXIT_FINAL as FINAL
+from gpuflow.runtime.base.outcomes import EXIT_TIMED_OUT
 from gpuflow.spec.policies import Backoff, Retry
 
 CODE = "asInt(lastRetry.exitCode)"
@@ -141,3 +158,90 @@ def _backoff(backoff: Backoff) -> dict[str, Any]:
     if backoff.max is not None:
         result["cap"] = f"{backoff.max.seconds}s"
     return result
+
+
+def pod_patch(always: Mapping[str, Any], later: Mapping[str, str]) -> str | None:
+    """The patch as JSON text; `later` has texts that Argo turns into JSON, by field."""
+    if not later:
+        return _json(always) if always else None
+    pieces = {field: _json(value) for field, value in always.items()} | dict(later)
+    return "{\n" + ",\n".join(f'  "{field}": {pieces[field]}' for field in sorted(pieces)) + "\n}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def on_demand(after: int, spot: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, str]:
+    """For each scheduling field that differs: as it is for the first attempts, then what leads off spot nodes."""
+    found = {}
+    for field, value in on_demand_fields(spot, plain).items():
+        # A list is replaced as a whole, so it is repeated; in a map nothing changes by an empty patch.
+        same = spot[field] if isinstance(spot.get(field), list) else {}
+        first, then = _constant(same), _constant(_difference(spot.get(field), value))
+        found[field] = f"{{{{=asInt(retries) < {after} ? {first} : {then}}}}}"
+    return found
+
+
+def _difference(old: Any, new: Any) -> Any:
+    """What to merge into `old` to get `new`; None takes away. Lists are replaced: none of these is merged by a key."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return [] if new is None and isinstance(old, list) else new
+    changed = {key: _difference(old.get(key), value) for key, value in new.items() if old.get(key) != value}
+    return changed | {key: None for key in old if key not in new}
+
+
+def _constant(value: Any) -> str:
+    """JSON as a text of Argo's expression language; `}}` would end the tag, so a space stands between."""
+    text = _json(value).replace("}}", "} }").replace("}}", "} }")
+    if json.loads(text) != value or "{{" in text:
+        raise fail(
+            "GF306",
+            f"Argo cannot express {text[:60]!r} in a pod that changes with the attempts",
+            hint="write labels and tolerations without {{ and }}, or drop spot.fallback_after",
+        )
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def growing_memory(resources: Mapping[str, Any], retry: Retry | None) -> dict[str, str]:
+    """The main container's memory by attempt: as written, or after an OOM by the number of attempts so far."""
+    policy = more_memory_of(retry)
+    if retry is None or policy is None:
+        return {}
+    grown = {}
+    for part in ("limits", "requests"):
+        if "memory" in resources.get(part, {}):
+            amounts = memory_by_attempt(Quantity(resources[part]["memory"]), policy, retry.after_failures)
+            if len(amounts) > 1:
+                grown[part] = {"memory": _by_attempt(amounts)}
+    return {"containers": _json([{"name": "main", "resources": grown}])} if grown else {}
+
+
+def _by_attempt(amounts: list[Quantity]) -> str:
+    table = ", ".join(f"'{amount}'" for amount in amounts)
+    index = f"min(asInt(retries), {len(amounts) - 1})"
+    return f"{{{{={OUT_OF_MEMORY} ? [{table}][{index}] : '{amounts[0]}'}}}}"
+
+
+LAST = "GPUFLOW_RUN_LAST"
+ATTEMPT = "GPUFLOW_RUN_ENGINE_ATTEMPT"
+_FACTS = (
+    "{'attempt': asInt(retries) - 1, 'by': 'argo', 'phase': lastRetry.status, 'exit_code': lastRetry.exitCode, "
+    "'message': lastRetry.message}"
+)
+_ESCAPED = f"sprig.replace('$', '\\\\u0024', sprig.replace('{{' + '{{', '{{\\\\u007b', toJson({_FACTS})))"
+_ENV = (
+    {"name": ATTEMPT, "value": "{{retries}}"},
+    {"name": LAST, "value": f"{{{{=lastRetry.status in ['Failed', 'Error'] ? {_ESCAPED} : ''}}}}"},
+)
+
+
+def with_last_attempt(container: dict[str, Any]) -> dict[str, Any]:
+    """The main container of a step that Argo may start again, with variables that say how the last attempt ended."""
+    return {**container, "env": [*container.get("env", []), *map(dict, _ENV)]}
+
+
+def without_last_attempt(container: dict[str, Any]) -> dict[str, Any]:
+    """The same container without them: for comparing what a step does, not how often it was tried."""
+    env = [entry for entry in container.get("env", []) if entry["name"] not in (ATTEMPT, LAST)]
+    return {key: value for key, value in {**container, "env": env}.items() if value != []}

@@ -1,32 +1,183 @@
-"""A step's pod as an Argo template: native fields where there are some, a `podSpecPatch` for the rest."""
+"""A step's pod as an Argo template: native fields where there are some, a `podSpecPatch` for the rest.
+
+Place: a supervised step finds its checkpoints and budgets by pipeline, run and step. A sub-pipeline that is used twice,
+or once per item, has several steps of that name in one run, so each copy is told its own place: the step that it is,
+and a digest of its item. Digests need no protection on their way through Argo.
+
+Memoization: two runs of a step are equal when the same containers get the same inputs in the same namespace. What
+differs from run to run by itself, the run's id and name, does not count: a cached step gives what the earlier run left,
+its locations included. Its dates count: a step that works on one day has no result for another. Argo keeps entries in
+a ConfigMap of the controller's namespace, so the namespace of the workflow is part of the key.
+
+Semaphores hold GPU steps back, one for each size: Argo counts holders, not what each of them takes. So a step with four
+GPUs holds `gpu-4`, and how many such steps run at once stands in a ConfigMap under that key. The sum over all keys must
+stay within what there is; `shares` splits it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuflow.core.errors import Where, fail
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.later_attempts import falls_back, off_spot
 from gpuflow.pod.launcher import launcher_for
-from gpuflow.pod.restarts import counts_budgets
-from gpuflow.pod.supervision import is_supervised, keeps_state
+from gpuflow.pod.placement import devices_of_step
+from gpuflow.pod.supervision import counts_budgets, is_supervised, keeps_state
 from gpuflow.pod.volumes import run_claim_volume
-from gpuflow.runtime.outputs import NOTE
+from gpuflow.runtime.artifacts.outputs import NOTE
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.references import every_step, reference_type
 from gpuflow.spec.step import Step
-from gpuflow.spec.types import reference_type
-from gpuflow.targets.argo.caching import memoize
-from gpuflow.targets.argo.defaults import given_by_argo, keeps_token
+from gpuflow.spec.text import ItemRef
+from gpuflow.targets.argo.engine_options import given_by_argo, keeps_token, template_fields
 from gpuflow.targets.argo.facts import FACTS
-from gpuflow.targets.argo.last_attempt import with_last_attempt
-from gpuflow.targets.argo.own_words import template_fields
-from gpuflow.targets.argo.patches import growing_memory, on_demand, pod_patch
-from gpuflow.targets.argo.places import PLACE
-from gpuflow.targets.argo.retries import LAUNCHER_RETRIES, retry_strategy
-from gpuflow.targets.argo.semaphores import synchronization
-from gpuflow.targets.argo.spelling import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs, is_filled_in
+from gpuflow.targets.argo.references import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs, is_filled_in, text_value
+from gpuflow.targets.argo.retries import (
+    LAUNCHER_RETRIES,
+    growing_memory,
+    on_demand,
+    pod_patch,
+    retry_strategy,
+    with_last_attempt,
+    without_last_attempt,
+)
+
+PLACE = "pipeline--place"
+PLACE_TAG = f"{{{{inputs.parameters.{PLACE}}}}}"
+
+
+def asks_place(pipeline: Pipeline, site: Site) -> bool:
+    """Whether a step of the sub-pipeline keeps state that must not be that of another copy."""
+    return any(step.runs_container and keeps_state(step, site) for _, step in every_step(pipeline))
+
+
+def place_of(name: str, step: Step, site: Site, *, nested: bool) -> str | None:
+    """What a task hands down: to a sub-pipeline its place, to a step inside one the place it stands in."""
+    if step.pipeline is None:
+        return PLACE_TAG if nested and step.runs_container and keeps_state(step, site) else None
+    if not asks_place(step.pipeline, site):
+        return None
+    own = name if not step.for_each else f"{name},{_digest(step, nested=nested)}"
+    return f"{PLACE_TAG}/{own}" if nested else own
+
+
+def _digest(step: Step, *, nested: bool) -> str:
+    items = step.for_each or {}
+    texts = (text_value(ItemRef(key), nested=nested, single_item=len(items) == 1) for key in items)
+    return f"{{{{=sprig.trunc(16, sprig.sha256sum(toJson([{', '.join(texts)}])))}}}}"
+
+
+def with_place(arguments: dict[str, Any] | None, place: str | None) -> dict[str, Any] | None:
+    """A task's arguments with the place added."""
+    if place is None:
+        return arguments
+    given = (arguments or {"parameters": []})["parameters"]
+    return {"parameters": [*given, {"name": PLACE, "value": place}]}
+
+
+FIELDS_OF_THE_RESULT = ("container", "initContainers", "sidecars", "volumes", "outputs")
+"""What decides about the result. Where it runs, how often it is tried and what it is labeled with does not."""
+
+
+def memoize(pipeline: str, title: str, template: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
+    """The template's `memoize`: Argo allows letters, digits and dashes in a key, so values go in as a hash."""
+    equal = {**template, "container": without_last_attempt(template["container"])}
+    said = json.dumps({field: equal.get(field) for field in FIELDS_OF_THE_RESULT}, sort_keys=True, ensure_ascii=False)
+    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
+    values = ", ".join(
+        ["workflow.namespace", *(f"inputs.parameters['{name}']" for name in sorted(inputs.used)), *inputs.dates]
+    )
+    return {
+        "key": f"{title}-{digest}-{{{{=sprig.sha256sum(toJson([{values}]))}}}}",
+        "cache": {"configMap": {"name": f"gpuflow-cache-{pipeline}"}},
+        "maxAge": "",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """So many of one resource, which is what the steps of one semaphore take."""
+
+    resource: str
+    count: int
+
+    @property
+    def key(self) -> str:
+        """`gpu-4` for four of nvidia.com/gpu, `mig-1g.10gb-1` for one slice."""
+        return f"{self.resource.rpartition('/')[2]}-{self.count}"
+
+
+def sizes(step: Step, site: Site) -> list[Size]:
+    """What the step takes of each countable device; a gang takes it once for each rank."""
+    return [Size(resource, count) for resource, count in sorted(devices_of_step(step, site).items())]
+
+
+def synchronization(step: Step, site: Site, config_map: str | None) -> dict[str, Any] | None:
+    """The template's locks; none without a ConfigMap to count in, and none for a step without GPUs."""
+    if config_map is None:
+        return None
+    held = [{"configMapKeyRef": {"name": config_map, "key": size.key}} for size in sizes(step, site)]
+    return {"semaphores": held} if held else None
+
+
+def semaphore_remark(pipeline: Pipeline, site: Site, config_map: str | None) -> list[str]:
+    """For the artifact's header: why its GPU steps wait, and where the numbers stand."""
+    keys = [size.key for size in sizes_of([pipeline], site)] if config_map is not None else []
+    if not keys:
+        return []
+    return [
+        f"GPU steps wait for a semaphore of their size: ConfigMap {config_map}, keys {', '.join(keys)}.",
+        "Argo counts holders and not GPUs, hence one key for each size.",
+    ]
+
+
+def sizes_of(pipelines: Iterable[Pipeline], site: Site) -> list[Size]:
+    """Every size that some step of these pipelines has, by resource, large ones first."""
+    found = {size for pipeline in pipelines for _, step in every_step(pipeline) for size in sizes(step, site)}
+    return sorted(found, key=lambda size: (size.resource, -size.count))
+
+
+def shares(needed: Iterable[Size], available: Mapping[str, int]) -> dict[Size, int]:
+    """How many steps of each size may run at once, so that together they never take more than there is.
+
+    Every size gets one holder, then further ones in turn, large sizes first, as long as they fit. A resource that
+    `available` does not name keeps one holder for each size.
+    """
+    limits = dict.fromkeys(needed, 1)
+    for resource in dict.fromkeys(size.resource for size in limits):
+        own = [size for size in limits if size.resource == resource]
+        left = available.get(resource, 0) - sum(size.count for size in own)
+        if resource not in available:
+            continue
+        if left < 0:
+            raise fail(
+                "GF309",
+                f"one step of each size ({', '.join(size.key for size in own)}) takes {available[resource] - left} of "
+                f"{resource}, and there are {available[resource]}",
+                where=Where("gpuflow argo semaphores"),
+                hint="let the steps ask for fewer different sizes, or use Kueue (queue: NAME), which counts GPUs",
+            )
+        while fitting := [size for size in own if size.count <= left]:
+            for size in fitting:
+                if size.count <= left:
+                    limits[size] += 1
+                    left -= size.count
+    return limits
+
+
+def semaphore_config_map(name: str, namespace: str | None, limits: Mapping[Size, int]) -> dict[str, Any]:
+    """The ConfigMap that Argo reads the limits from; it stands in the namespace of the workflows."""
+    metadata = {"name": name} | ({"namespace": namespace} if namespace is not None else {})
+    data = {size.key: str(limit) for size, limit in limits.items()}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
 
 ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir)
 NATIVE = (

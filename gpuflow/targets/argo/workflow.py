@@ -1,32 +1,157 @@
-"""The workflow object around the templates."""
+"""The workflow object around the templates, compared with Hera's models, and how large a run's object can become.
+
+What went into a manifest must come out of Hera's models; they drop fields they do not know without a word.
+
+Argo keeps the state of every node in the Workflow object. The controller refuses objects over 1 MiB as JSON: spec, and
+status with one entry per node. It packs the entries when they do not fit, and gives up when that is not enough, unless
+an administrator has given it a database for them. The figures per node are the means over the statuses in Argo's own
+test data, rounded up; they leave out long arguments.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.date_format import MOMENT, formatted
-from gpuflow.emit import emit
-from gpuflow.errors import Where, did_you_mean, fail
+from hera.workflows import models
+
+from gpuflow.core.date_format import MOMENT, formatted
+from gpuflow.core.emit import emit
+from gpuflow.core.errors import Finding, Where, did_you_mean, fail
+from gpuflow.core.printable import comment
+from gpuflow.plan import Plan
 from gpuflow.pod.build import LABEL
+from gpuflow.pod.supervision import counts_budgets
 from gpuflow.pod.volumes import run_claim_volume
-from gpuflow.printable import comment
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.argo.alert_rules import run_metrics
-from gpuflow.targets.argo.alerts import sent_by_agent
-from gpuflow.targets.argo.defaults import run_defaults
-from gpuflow.targets.argo.facts import FACTS
+from gpuflow.targets.argo.alerts import run_metrics, sent_by_agent
+from gpuflow.targets.argo.engine_options import (
+    object_annotations,
+    object_labels,
+    run_defaults,
+    schedule_fields,
+    workflow_fields,
+)
+from gpuflow.targets.argo.facts import FACTS, ArgoOptions, for_version
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
-from gpuflow.targets.argo.models import KINDS, check_against_hera
-from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.argo.own_words import object_annotations, object_labels, schedule_fields, workflow_fields
-from gpuflow.targets.argo.run_facts import BY_HAND, RunFacts, without_schedule
-from gpuflow.targets.argo.semaphores import reason
-from gpuflow.targets.argo.sharing import shared
-from gpuflow.targets.argo.size import size_findings
-from gpuflow.targets.argo.versions import for_version
+from gpuflow.targets.argo.references import BY_HAND, RunFacts, without_schedule
+from gpuflow.targets.argo.retries import most_retries
+from gpuflow.targets.argo.shared_templates import shared
+from gpuflow.targets.argo.templates import semaphore_remark
 from gpuflow.targets.cron import go_cron
-from gpuflow.targets.frame import Artifact, Request, header
+from gpuflow.targets.target import Artifact, Request, header
+
+KINDS: dict[str, Any] = {
+    "WorkflowTemplate": models.WorkflowTemplate,
+    "Workflow": models.Workflow,
+    "CronWorkflow": models.CronWorkflow,
+    "ClusterWorkflowTemplate": models.ClusterWorkflowTemplate,
+}
+
+
+def check_against_hera(manifest: dict[str, Any]) -> None:
+    """Hera drops fields it does not know in silence, so a loss stops the compilation.
+
+    gpuflow writes none of them itself; a patch may hold fields of a Kubernetes that is newer than Argo's types.
+    """
+    model = KINDS[manifest["kind"]].model_validate(manifest)
+    lost = differences(manifest, model.model_dump(mode="json", by_alias=True, exclude_none=True))
+    if lost:
+        raise fail(
+            "GF301",
+            f"argo: the types of Argo lose or change {', '.join(lost[:5])}",
+            hint="take these fields out of kubernetes.merge",
+        )
+
+
+def differences(given: Any, kept: Any, path: str = "") -> list[str]:
+    """Paths at which `kept` holds something else than was given."""
+    if given == kept:
+        return []
+    if isinstance(given, dict) and isinstance(kept, dict):
+        return [found for key, value in given.items() for found in differences(value, kept.get(key), f"{path}.{key}")]
+    if isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+        return [found for i, value in enumerate(given) for found in differences(value, kept[i], f"{path}[{i}]")]
+    return [f"{path}: {given!r} became {kept!r}"]
+
+
+LARGEST = 1 << 20
+"""The controller's MAX_WORKFLOW_SIZE when nobody has changed it."""
+POD_BYTES = 700
+"""A node that runs a pod, with a short argument or two."""
+GROUP_BYTES = 500
+"""A node that stands for others: a retried step, a loop, a DAG."""
+PACKED = 0.15
+"""What is left of the entries after gzip and base64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of a run: those that run pods, those that stand for others, and the pods that retries may add."""
+
+    pods: int = 0
+    groups: int = 0
+    retries: int = 0
+
+    def __add__(self, other: Nodes) -> Nodes:
+        return Nodes(self.pods + other.pods, self.groups + other.groups, self.retries + other.retries)
+
+    def times(self, copies: int) -> Nodes:
+        return Nodes(self.pods * copies, self.groups * copies, self.retries * copies)
+
+    @property
+    def once(self) -> int:
+        """About how many bytes they take in the status when nothing is retried."""
+        return self.pods * POD_BYTES + self.groups * GROUP_BYTES
+
+    @property
+    def most(self) -> int:
+        """The same when every retry is used."""
+        return self.once + self.retries * POD_BYTES
+
+
+def nodes_of(plan: Plan, within: str = "") -> Nodes:
+    """The nodes of a run, or of a sub-pipeline. A loop over something only the run knows counts once."""
+    total = Nodes(groups=1)
+    for each in plan.inside[within]:
+        counted = each.kind == "container" and counts_budgets(each.step, plan.site)
+        retries = most_retries(each.step.retry, counted=counted) if each.kind == "container" else 0
+        one = nodes_of(plan, each.name) if each.kind == "pipeline" else Nodes(1, 1 if retries else 0, retries)
+        if each.step.for_each:
+            one = Nodes(groups=1) + one.times(each.copies if isinstance(each.copies, int) else 1)
+        total += one
+    return total
+
+
+def size_findings(plan: Plan, manifest: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """A warning when a run's object could pass what Argo's controller keeps."""
+    written = len(json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).encode())
+    nodes = nodes_of(plan)
+    if written + nodes.most <= LARGEST:
+        return ()
+    text = (
+        f"a run of {nodes.pods + nodes.groups:,} nodes takes about {_mib(written + nodes.once)} of status and templates"
+    )
+    if nodes.retries:
+        text += f", {_mib(written + nodes.most)} when every retry is used"
+    text += f"; Argo stores at most {_mib(LARGEST)}"
+    packed = written + int(nodes.most * PACKED)
+    if packed <= LARGEST:
+        hint = f"Argo compresses the node status if needed, here to about {_mib(packed)}; you need to do nothing"
+    else:
+        hint = (
+            f"even compressed it would take about {_mib(packed)}: split the pipeline, or let the controller "
+            "store node status in a database (persistence.nodeStatusOffLoad)"
+        )
+    return (Finding("GF311", text, Where(plan.pipeline.source.file), hint, "warning"),)
+
+
+def _mib(size: int) -> str:
+    return f"{size / LARGEST:.1f} MiB" if size >= LARGEST / 10 else f"{size / 1024:.0f} KiB"
+
 
 POLICIES = {"allow": "Allow", "forbid": "Forbid", "replace": "Replace"}
 TEMPLATES = ("WorkflowTemplate", "ClusterWorkflowTemplate")
@@ -36,7 +161,7 @@ TEMPLATES = ("WorkflowTemplate", "ClusterWorkflowTemplate")
 def compile_request(request: Request) -> Artifact:
     """The manifest as YAML, with what a reader should know above it."""
     manifest = for_version(build(request), request.site)
-    waiting = reason(request.pipeline, request.site, request.options_as(ArgoOptions).semaphores)
+    waiting = semaphore_remark(request.pipeline, request.site, request.options_as(ArgoOptions).semaphores)
     by_hand = [f"Dates of the run are {BY_HAND}." for _ in without_schedule(request.plan)]
     findings = size_findings(request.plan, manifest)
     return Artifact(

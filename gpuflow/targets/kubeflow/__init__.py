@@ -8,29 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuflow.errors import Finding
+from gpuflow.core.errors import Finding
 from gpuflow.plan import Plan, plan_of
-from gpuflow.pod.restarts import Restarts
+from gpuflow.pod.supervision import Restarts
 from gpuflow.site import Site
 from gpuflow.targets.alerts import endless_waits
-from gpuflow.targets.capabilities import Capabilities
+from gpuflow.targets.capabilities import Capabilities, Loss, asked_of_engine, left_out, refused
 from gpuflow.targets.constructs import Use
-from gpuflow.targets.frame import Artifact, Request, Target
-from gpuflow.targets.gang_uses import asked_of_engine
-from gpuflow.targets.kubeflow.alerts import alert_refusals, with_alerts
-from gpuflow.targets.kubeflow.caching import never_cached
-from gpuflow.targets.kubeflow.capabilities import CAPABILITIES, capabilities_at
-from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.containers import never_cached
+from gpuflow.targets.kubeflow.exit_steps import alert_refusals, unsure_ends, with_alerts
+from gpuflow.targets.kubeflow.facts import CAPABILITIES, FACTS, KubeflowOptions, capabilities_at
 from gpuflow.targets.kubeflow.gangs import BY_RANKS, account_notes
 from gpuflow.targets.kubeflow.installation import unowned_volumes
-from gpuflow.targets.kubeflow.notes import key_notes, notes
-from gpuflow.targets.kubeflow.options import KubeflowOptions
-from gpuflow.targets.kubeflow.outcomes import unsure_ends
-from gpuflow.targets.kubeflow.own_mounts import hidden_paths, taken_mounts
+from gpuflow.targets.kubeflow.notes import hidden_paths, key_notes, notes, taken_mounts
 from gpuflow.targets.kubeflow.refusals import partial_losses
-from gpuflow.targets.kubeflow.retries import restarts_at
-from gpuflow.targets.kubeflow.retry_notes import retry_notes
-from gpuflow.targets.losses import Loss, left_out, refused
+from gpuflow.targets.kubeflow.retries import restarts_at, retry_notes
+from gpuflow.targets.target import Artifact, Request, Target
 
 
 class Kubeflow(Target):

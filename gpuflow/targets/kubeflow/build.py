@@ -1,53 +1,273 @@
-"""A pipeline as components, executors and their Kubernetes configs."""
+"""A pipeline as components, executors and their Kubernetes configs; conditions and loops as sub-DAGs around a task.
+
+A condition is one expression in CEL, the language of KFP's driver, `and` and `or` included, so a step has one
+condition's sub-DAG however long its condition is. KFP hands every number over as a double; ints are converted back, as
+KFP's own compiler does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import itertools
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from gpuflow.graph.order import order
 from gpuflow.pod import Engine
-from gpuflow.pod.restarts import without_state
-from gpuflow.pod.supervision import DEFAULT_GRACE, active_deadline
+from gpuflow.pod.supervision import DEFAULT_GRACE, active_deadline, without_state
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
-from gpuflow.spec.expression import asks_item
+from gpuflow.spec.expression import Compare, Expression, Literal, Logic, Member, Not, Reference, asks_item, references
+from gpuflow.spec.fan_out import Range
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.references import output_types
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
-from gpuflow.spec.types import output_types
-from gpuflow.targets.kubeflow.artifacts import artifact_types
-from gpuflow.targets.kubeflow.caching import cached_settings
-from gpuflow.targets.kubeflow.container import plain_container
-from gpuflow.targets.kubeflow.dag import AnyType, Dag, Fixed, Given, Item, Items, Task, Want, inputs_of, outputs_of
-from gpuflow.targets.kubeflow.exit_outputs import defaults_of, defaults_step
-from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.containers import cached_settings, handover, helper_config, set_caching, task_options
+from gpuflow.targets.kubeflow.dag import (
+    AnyType,
+    Dag,
+    Fixed,
+    Given,
+    Item,
+    Items,
+    Task,
+    Want,
+    gathered,
+    inputs_of,
+    outputs_of,
+)
+from gpuflow.targets.kubeflow.exit_steps import asks_outcome, condition_on, defaults_of, defaults_step, outcome_channel
+from gpuflow.targets.kubeflow.facts import FACTS, adds_containers
 from gpuflow.targets.kubeflow.gangs import task_pod
-from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops
-from gpuflow.targets.kubeflow.handover import handover
-from gpuflow.targets.kubeflow.helpers import helper_config
-from gpuflow.targets.kubeflow.messages import ir
-from gpuflow.targets.kubeflow.names import (
+from gpuflow.targets.kubeflow.messages import (
+    LIST,
+    STATUS,
+    STRING,
+    STRUCT,
+    ArtifactType,
+    Type,
+    artifact_types,
+    constant,
+    ir,
+    items_type,
+    output_type,
+    param_types,
+    wanted_types,
+)
+from gpuflow.targets.kubeflow.pods import claim_channels, plain_config, plain_container
+from gpuflow.targets.kubeflow.references import (
     CACHE_SETTINGS,
     RUN_LABEL,
     ArtifactRef,
     Channel,
     ClaimRef,
+    KubeflowSpelling,
     Names,
     StatusRef,
     channel_name,
     input_name,
 )
-from gpuflow.targets.kubeflow.outcomes import asks_outcome, condition_on, outcome_channel
-from gpuflow.targets.kubeflow.own_words import set_caching, task_words
-from gpuflow.targets.kubeflow.pods import claim_channels, plain_config
 from gpuflow.targets.kubeflow.retries import restarts_at, retry_policy
-from gpuflow.targets.kubeflow.text import KubeflowSpelling
-from gpuflow.targets.kubeflow.values import STATUS, STRING, Type, constant, output_type, param_types, wanted_types
-from gpuflow.targets.kubeflow.versions import adds_containers
+
+_INT: Type = ir.ParameterType.NUMBER_INTEGER
+_DOUBLE: Type = ir.ParameterType.NUMBER_DOUBLE
+_DOLLAR = re.compile(r"\$(?=[$(]|[^\x00-\x7f])")
+"""A dollar that a kubelet may take for more than that (gpuflow/kubernetes/expansion.py)."""
+_LOGIC = {"and": " && ", "or": " || "}
+
+
+class Cel:
+    """Translates conditions; `type_of` and `name_of` know the references."""
+
+    def __init__(self, type_of: Callable[[Channel], Type], name_of: Callable[[Channel], str] = channel_name) -> None:
+        self._type_of, self._name_of = type_of, name_of
+
+    def render(self, tree: Expression) -> str:
+        """The condition as the driver reads it."""
+        if isinstance(tree, Logic):
+            return _LOGIC[tree.operator].join(self._grouped(term) for term in tree.terms)
+        if isinstance(tree, Not):
+            return f"!({self.render(tree.term)})"
+        if isinstance(tree, Member):
+            options = ", ".join(_constant(option.value, self._is_double(tree.value)) for option in tree.options)
+            found = f"{self._operand(tree.value, self._is_double(tree.value))} in [{options}]"
+            return f"!({found})" if tree.negated else found
+        if isinstance(tree, Compare):
+            double = self._is_double(tree.left) or self._is_double(tree.right)
+            return f"{self._operand(tree.left, double)} {tree.operator} {self._operand(tree.right, double)}"
+        if isinstance(tree, Reference):
+            return f"{self._operand(tree, False)} == true"
+        return _constant(tree.value, False)
+
+    def _grouped(self, term: Expression) -> str:
+        return f"({self.render(term)})" if isinstance(term, Logic) else self.render(term)
+
+    def _is_double(self, tree: Expression) -> bool:
+        if isinstance(tree, Literal):
+            return isinstance(tree.value, float)
+        return isinstance(tree, Reference) and self._type_of(tree.ref) == _DOUBLE
+
+    def _operand(self, tree: Expression, double: bool) -> str:
+        if isinstance(tree, Literal):
+            return _constant(tree.value, double)
+        if isinstance(tree, Reference):
+            value = f"inputs.parameter_values['{self._name_of(tree.ref)}']"
+            whole = f"int({value})" if self._type_of(tree.ref) == _INT else value
+            return f"double({whole})" if double and whole != value else whole
+        return f"({self.render(tree)})"
+
+
+def _constant(value: str | int | float | bool, double: bool) -> str:
+    if isinstance(value, str):
+        escaped = json.dumps(value, ensure_ascii=False)[1:-1].replace('\\"', '"').replace("'", "\\'")
+        # On the way Argo would read a literal {{, and the driver's kubelet $$ and $(NAME).
+        return "'" + _DOLLAR.sub(r"\\u0024", escaped.replace("{{", "{\\u007b")) + "'"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"double({value})" if double and isinstance(value, int) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop: its item, and either fixed items or the channel that gives them."""
+
+    items: dict[ItemRef, Item]
+    raw: str | None
+    source: ParamRef | OutputRef | None
+    limit: int | None
+
+
+def loops(step: Step, builder: Builder) -> list[Loop]:
+    """The loops of a fan-out, outermost first. Fixed lists are multiplied out; others nest."""
+    if step.for_each is None:
+        return []
+    fixed = {name: _fixed(source) for name, source in step.for_each.items()}
+    if len(fixed) == 1 or any(items is None for items in fixed.values()):
+        return _limited(_nested(step, fixed, builder), step.parallel)
+    lists = {name: items for name, items in fixed.items() if items is not None}
+    rows = [dict(zip(lists, row, strict=True)) for row in itertools.product(*lists.values())]
+    item = builder.names.group("pipelinechannel--loop-item-param", set())
+    columns = {ItemRef(name): Item(item, items_type(items), name) for name, items in lists.items()}
+    return [Loop(columns, json.dumps(rows, sort_keys=True), None, step.parallel)]
+
+
+def _fixed(source: Any) -> list[Any] | None:
+    if isinstance(source, Range):
+        return list(source.items)
+    return list(source) if isinstance(source, tuple) else None
+
+
+def _nested(step: Step, fixed: dict[str, list[Any] | None], builder: Builder) -> list[Loop]:
+    """One loop per variable. Two variables over the same list have an item each, where kfp's compiler mixes them up."""
+    made: list[Loop] = []
+    for name, source in (step.for_each or {}).items():
+        items, ref = fixed[name], ItemRef(name)
+        if items is None and all(loop.source != source for loop in made):
+            own = f"{channel_name(source)}-loop-item"
+        else:
+            own = builder.names.group("pipelinechannel--loop-item-param", set())
+        type_ = _found_type(ref, step) if items is None else items_type(items)
+        raw = None if items is None else json.dumps(items, sort_keys=True)
+        made.append(Loop({ref: Item(own, type_)}, raw, source if items is None else None, None))
+    return made
+
+
+def _found_type(ref: ItemRef, step: Step) -> Type:
+    """The type of items that are only known in the run: text, or what the sub-pipeline wants that is handed them."""
+    if step.pipeline is None:
+        return STRING
+    types = param_types(step.pipeline, wanted_types(step.pipeline, {}))
+    return next((types[name] for name, value in step.params.items() if value == ref), STRING)
+
+
+def _limited(made: list[Loop], limit: int | None) -> list[Loop]:
+    """KFP limits each loop by itself: the outermost gets the limit, those inside run one item at a time."""
+    if limit is None:
+        return made
+    outer, *inner = made
+    limited = [Loop(outer.items, outer.raw, outer.source, limit)]
+    return limited + [Loop(loop.items, loop.raw, loop.source, 1) for loop in inner]
+
+
+def in_loop(builder: Builder, task: Task, loop: Loop, around: Items) -> Task:
+    """The task, once per item."""
+    group, spec = _group(builder, "for-loop")
+    iterator = spec.parameter_iterator
+    first = next(iter(loop.items.values()))
+    iterator.item_input = first.input
+    if loop.limit is not None:
+        spec.iterator_policy.parallelism_limit = loop.limit
+    inner = Dag(direct=False, items={**around, **loop.items}, runs_over=loop.source)
+    inner.add(task)
+    lists: dict[str, Want] = {}
+    if loop.source is not None:
+        iterator.items.input_parameter = channel_name(loop.source)
+        lists[channel_name(loop.source)] = (loop.source, LIST)
+    else:
+        iterator.items.raw = loop.raw or "[]"
+    item_type = first.type if first.key is None else STRUCT
+    own = {first.input: item_type}
+    return _closed(builder, group, spec, inner, task, own, set(loop.items), lists=lists, many=True)
+
+
+def in_condition(builder: Builder, task: Task, tree: Expression, items: Items, outer: Dag) -> Task:
+    """The task, only when the condition holds."""
+    group, spec = _group(builder, "condition")
+    inner = Dag(direct=False, items={ref: Item(item.name, item.type) for ref, item in items.items()})
+    inner.add(task)
+
+    def type_of(channel: Channel) -> Type:
+        found = builder.type_of(channel, outer, items)
+        assert not isinstance(found, ArtifactType)  # conditions compare values
+        return found
+
+    for reference in references(tree):
+        inner.used.setdefault(reference.ref, type_of(reference.ref))
+    spec.trigger_policy.condition = Cel(type_of, inner.input_name).render(tree)
+    return _closed(builder, group, spec, inner, task, {}, set(), lists={}, many=False)
+
+
+def _group(builder: Builder, kind: str) -> tuple[str, Any]:
+    name = builder.names.group(kind, builder.step_names)
+    return name, ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{name}"))
+
+
+def _closed(
+    builder: Builder,
+    group: str,
+    spec: Any,
+    inner: Dag,
+    task: Task,
+    own: dict[str, Type],
+    mine: set[ItemRef],
+    *,
+    lists: dict[str, Want],
+    many: bool,
+) -> Task:
+    """The group as a task of the DAG around it. `own`: inputs the loop gives itself; `mine`: the items behind them;
+    `lists`: the input with the list that it runs over."""
+    surfaced = {channel_name(ref): ref for ref in task.outputs}
+    outputs = {ref: (channel_name(ref), gathered(type_) if many else type_) for ref, (_, type_) in task.outputs.items()}
+    # A variable of a loop further out is handed in like any other value.
+    passed = {ref: inner.items[ref] for ref in inner.items if ref not in mine and _reads(task, ref)}
+    used: dict[str, Want] = {inner.input_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
+    used |= {item.name: (ref, item.type) for ref, item in passed.items()} | lists
+    types: dict[str, AnyType] = {**own, **{name: type_ for name, (_, type_) in used.items()}}
+    component = ir.ComponentSpec(dag=inner.spec(surfaced), input_definitions=inputs_of(types))
+    if surfaced:
+        component.output_definitions.CopyFrom(outputs_of(dict(outputs.values())))
+    builder.components[f"comp-{group}"] = component
+    return Task(group, spec, used, {}, outputs)
+
+
+def _reads(task: Task, ref: ItemRef) -> bool:
+    return any(source == ref for source, _ in task.wants.values())
+
 
 ENGINE = Engine(
     FACTS.supervisor,
@@ -164,7 +384,7 @@ class Builder:
         if asks_outcome(step):
             spec.trigger_policy.condition = condition_on(self.pipeline, step)
         given = {ref: key for ref, key in made.items() if OutputRef(ref.step, ref.name) in self.consumed}
-        return Task(name, spec, wants, dict.fromkeys(claims, STRING), given, task_words(step).display_name)
+        return Task(name, spec, wants, dict.fromkeys(claims, STRING), given, task_options(step).display_name)
 
     def _made(self, name: str, step: Step) -> dict[Given, tuple[str, AnyType]]:
         """What a step gives: the text of every output, and the artifacts behind some."""

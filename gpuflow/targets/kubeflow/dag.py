@@ -8,11 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
-from gpuflow.targets.kubeflow.artifacts import ArtifactType
-from gpuflow.targets.kubeflow.messages import ir
-from gpuflow.targets.kubeflow.names import RUN_FACTS, ArtifactRef, Channel, StatusRef, channel_name
+from gpuflow.targets.kubeflow.messages import LIST, ArtifactType, Type, constant, ir
 from gpuflow.targets.kubeflow.pods import fixed
-from gpuflow.targets.kubeflow.values import LIST, Type, constant
+from gpuflow.targets.kubeflow.references import RUN_FACTS, ArtifactRef, Channel, StatusRef, channel_name
 
 _Input: Any = ir.TaskInputsSpec.InputParameterSpec
 _Artifact: Any = ir.TaskInputsSpec.InputArtifactSpec

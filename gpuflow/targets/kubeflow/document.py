@@ -1,28 +1,342 @@
-"""The artifact: pipeline spec and platform spec as two YAML documents, or as resources for Git."""
+"""The artifact: pipeline spec and platform spec as two YAML documents, as resources for Git, or as one component.
+
+What surrounds the steps of a run: claims made before them, exit steps after them, claims released at the end. KFP knows
+one exit task per group of steps. Several exit steps, or exit steps and claims, become one sub-DAG. A claim's name is
+only known at run time, and an exit task that reads another task's output would run right after that task; so the steps
+and their exit task stand in a DAG of their own, which is handed the names.
+
+A pipeline of one step can be a primitive component: one container, which kfp users adjust like any task of theirs. kfp
+keeps a component's container, inputs and outputs, and takes resources, retries, caching and Kubernetes settings from
+tasks only. So kfp's own loader leaves those of the file out, and `gpuflow.kubeflow.load_component` gives them to each
+task. Run by itself, the file is a whole pipeline. Variables of fixed text stand in the command, where every loader
+keeps them, and where KFP's cache compares them.
+
+KFP has no step that waits for a person: approvals are taken out for those who accept that loss.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuflow.emit import emit_all
-from gpuflow.errors import GpuflowError, fail
-from gpuflow.printable import comment
+from gpuflow.core.emit import emit_all
+from gpuflow.core.errors import Finding, GpuflowError, fail
+from gpuflow.core.printable import comment
+from gpuflow.core.version import __version__
+from gpuflow.graph.order import order
+from gpuflow.spec.expression import Expression, Logic
+from gpuflow.spec.params import RunClaim
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.frame import Artifact, Request, header
-from gpuflow.targets.kubeflow.alerts import with_alerts
-from gpuflow.targets.kubeflow.approvals import without_approvals
-from gpuflow.targets.kubeflow.build import Builder, parameters
-from gpuflow.targets.kubeflow.calls import client_line, run_calls
-from gpuflow.targets.kubeflow.component import HEADER, component_documents, component_refusals
-from gpuflow.targets.kubeflow.dag import outputs_of
-from gpuflow.targets.kubeflow.endings import root
-from gpuflow.targets.kubeflow.messages import SCHEMA_VERSION, ir
-from gpuflow.targets.kubeflow.options import COMPONENT, KubeflowOptions
-from gpuflow.targets.kubeflow.own_words import pipeline_words
-from gpuflow.targets.kubeflow.plain import plain
-from gpuflow.version import __version__
+from gpuflow.spec.references import edges
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import OutputRef
+from gpuflow.targets.kubeflow.build import Builder, component, parameters, parameters_of
+from gpuflow.targets.kubeflow.client_calls import client_line, run_calls
+from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, pipeline_options, set_caching
+from gpuflow.targets.kubeflow.dag import EMPTY, AnyType, Dag, Fixed, Given, Task, Want, inputs_of, outputs_of
+from gpuflow.targets.kubeflow.exit_steps import OUTCOME_OUTPUT, asking_step, asks_outcome, defaults_step, with_alerts
+from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
+from gpuflow.targets.kubeflow.messages import (
+    LIST,
+    SCHEMA_VERSION,
+    STATUS,
+    STRING,
+    ArtifactType,
+    Type,
+    component_outputs,
+    constant,
+    ir,
+    param_types,
+    plain,
+    wanted_types,
+)
+from gpuflow.targets.kubeflow.pods import fixed
+from gpuflow.targets.kubeflow.references import (
+    BRACE,
+    ClaimRef,
+    StatusRef,
+    channel_name,
+    claim_task,
+    input_name,
+    placeholder,
+    release_task,
+)
+from gpuflow.targets.kubeflow.single_step import FLOW, SETTINGS, StepMessages, step_messages
+from gpuflow.targets.target import Artifact, Request, header
+
+
+def without_approvals(pipeline: Pipeline) -> Pipeline:
+    """Whatever waited for an approval waits for what the approval waited for, and runs under its condition too."""
+    steps: dict[str, Step] = {}
+    if not any(step.approval or step.pipeline for step in pipeline.steps.values()):
+        return pipeline
+    for name in order(edges(pipeline)):
+        step = pipeline.steps[name]
+        asked = [steps[need] for need in step.needs if steps[need].approval is not None]
+        needs = [inner for need in step.needs for inner in (steps[need].needs if steps[need].approval else (need,))]
+        conditions = [one for one in (*(before.when for before in asked), step.when) if one is not None]
+        changes: dict[str, Any] = {"needs": tuple(dict.fromkeys(needs)), "when": _all(conditions)}
+        if step.pipeline is not None:
+            changes["pipeline"] = without_approvals(step.pipeline)
+        steps[name] = step.model_copy(update=changes)
+    kept = {name: steps[name] for name in pipeline.steps if steps[name].approval is None}
+    return pipeline.model_copy(update={"steps": kept})
+
+
+def _all(conditions: list[Expression]) -> Expression | None:
+    return Logic("and", tuple(conditions)) if len(conditions) > 1 else conditions[0] if conditions else None
+
+
+CREATE, DELETE = "argostub/createpvc", "argostub/deletepvc"
+"""Images that never run: KFP's driver does their work itself."""
+_AT_THE_END = ir.PipelineTaskSpec.TriggerPolicy.ALL_UPSTREAM_TASKS_COMPLETED
+
+
+def root(builder: Builder) -> Dag:
+    """The pipeline's own DAG. The pipeline's outputs are produced in it, whatever stands around their steps."""
+    pipeline, dag = builder.pipeline, Dag(direct=True)
+    if not pipeline.claims:
+        if not pipeline.exit:
+            builder.fill(dag)
+        else:
+            _handled(builder, dag)
+        return dag
+    for name, claim in pipeline.claims.items():
+        dag.add(_create(builder, name, claim))
+    inner = Dag(direct=False)
+    _handled(builder, inner)
+    group = _group(builder, "run", inner, surfaced=True)
+    for want, (channel, _) in list(group.wants.items()):
+        if isinstance(channel, ClaimRef):
+            made = ir.TaskInputsSpec.InputParameterSpec()
+            made.task_output_parameter.producer_task = claim_task(channel.name)
+            made.task_output_parameter.output_parameter_key = "name"
+            group.spec.inputs.parameters[want].CopyFrom(made)
+            del group.wants[want]
+    dag.add(group, [claim_task(name) for name in pipeline.claims])
+    return dag
+
+
+def _handled(builder: Builder, dag: Dag) -> None:
+    """The steps as one group, and its exit task beside it."""
+    body = Dag(direct=False)
+    builder.fill(body)
+    handler = _group(builder, "exit-handler", body, surfaced=True, otherwise=_defaults(builder, body))
+    dag.add(handler)
+    dag.status_of = handler.name
+    exits = builder.pipeline.exit
+    simple = len(exits) == 1 and not builder.pipeline.claims and builder.steps[next(iter(exits))].when is None
+    task = builder.step_task(next(iter(exits)), dag) if simple else _exits(builder, handler.name)
+    task.spec.trigger_policy.strategy = _AT_THE_END
+    dag.add(task, [handler.name])
+
+
+def _defaults(builder: Builder, body: Dag) -> dict[OutputRef, tuple[str, str]]:
+    """The outputs that exit steps read, each with the task and the key that give its default."""
+    name = defaults_step(builder.pipeline)
+    if name is None:
+        return {}
+    keys = {ref: channel_name(ref) for ref in builder.handed_out}
+    made = builder.components[body.tasks[name].component_ref.name]
+    made.output_definitions.CopyFrom(outputs_of({key: body.produced[ref][2] for ref, key in keys.items()}))
+    places = (f"{{{{$.outputs.parameters['{key}'].output_file}}}}" for key in keys.values())
+    builder.executors[made.executor_label]["container"]["command"] += places
+    return {ref: (name, key) for ref, key in keys.items()}
+
+
+def _exits(builder: Builder, handler: str) -> Task:
+    """Exit steps and the release of claims as one sub-DAG. A claim goes when the exit steps that mount it are done."""
+    inner = Dag(direct=False)
+    mounts: dict[str, list[str]] = {name: [] for name in builder.pipeline.claims}
+    asking = asking_step(builder.pipeline)
+    if asking is not None:
+        inner.add(_asking(builder, asking, inner, handler))
+    for name in builder.pipeline.exit:
+        if name == asking:
+            continue
+        task = builder.step_task(name, inner)
+        inner.add(task, [asking] if asking is not None and asks_outcome(builder.steps[name]) else [])
+        for volume in builder.steps[name].volumes.values():
+            if volume.new_claim is not None:
+                mounts[volume.new_claim].append(task.name)
+    for claim, users in mounts.items():
+        inner.add(_delete(builder, claim), users)
+    return _group(builder, "exit", inner)
+
+
+def _asking(builder: Builder, name: str, dag: Dag, handler: str) -> Task:
+    """The exit step that asks Argo how the handler's group ended. It is told the group and KFP's own status."""
+    task = builder.step_task(name, dag)
+    made = builder.components[task.spec.component_ref.name]
+    status = input_name(StatusRef())
+    made.input_definitions.parameters[status].CopyFrom(inputs_of({status: STATUS}).parameters[status])
+    made.output_definitions.CopyFrom(outputs_of({OUTCOME_OUTPUT: STRING}))
+    words = (handler, placeholder(status), f"{{{{$.outputs.parameters['{OUTCOME_OUTPUT}'].output_file}}}}")
+    builder.executors[made.executor_label]["container"]["command"] += words
+    task.wants[status] = (StatusRef(), STATUS)
+    task.outputs[OutputRef(name, OUTCOME_OUTPUT)] = (OUTCOME_OUTPUT, STRING)
+    return task
+
+
+def _group(
+    builder: Builder,
+    kind: str,
+    inner: Dag,
+    *,
+    surfaced: bool = False,
+    otherwise: Mapping[OutputRef, tuple[str, str]] = EMPTY,
+) -> Task:
+    """`surfaced`: it gives the pipeline's outputs. `otherwise`: what it gives to exit steps, and who else has it."""
+    name = builder.names.group(kind, builder.step_names)
+    types: dict[str, AnyType] = {channel_name(channel): type_ for channel, type_ in inner.used.items()}
+    given = (*(builder.pipeline.outputs.values() if surfaced else ()), *otherwise)
+    outputs: dict[Given, tuple[str, AnyType]] = {ref: (channel_name(ref), inner.produced[ref][2]) for ref in given}
+    made = ir.ComponentSpec(dag=inner.spec({key: ref for ref, (key, _) in outputs.items()}, otherwise))
+    if types:
+        made.input_definitions.CopyFrom(inputs_of(types))
+    if outputs:
+        made.output_definitions.CopyFrom(outputs_of(dict(outputs.values())))
+    builder.components[f"comp-{name}"] = made
+    wants: dict[str, Want] = {channel_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
+    spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{name}"))
+    return Task(name, spec, wants, {}, outputs)
+
+
+def _create(builder: Builder, name: str, claim: RunClaim) -> Task:
+    wants: dict[str, Want] = {
+        "access_modes": (Fixed([claim.access]), LIST),
+        "pvc_name_suffix": (Fixed(f"-{name}"), STRING),
+        "size": (Fixed(str(claim.size)), STRING),
+        "storage_class_name": (Fixed(claim.storage_class), STRING),
+    }
+    return _stub(builder, claim_task(name), CREATE, wants, {"name": STRING})
+
+
+def _delete(builder: Builder, name: str) -> Task:
+    return _stub(builder, release_task(name), DELETE, {"pvc_name": (ClaimRef(name), STRING)}, {})
+
+
+def _stub(builder: Builder, name: str, image: str, wants: dict[str, Want], outputs: dict[str, Type]) -> Task:
+    label = builder.names.unique(name)
+    executor = ir.PipelineDeploymentConfig.ExecutorSpec()
+    executor.container.image = image
+    builder.executors[f"exec-{label}"] = plain(executor)
+    inputs = {key: type_ for key, (_, type_) in wants.items()}
+    builder.components[f"comp-{label}"] = component(f"exec-{label}", inputs, outputs)
+    spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
+    spec.caching_options.enable_cache = False
+    return Task(name, spec, wants)
+
+
+HEADER = (
+    "A component: gpuflow.kubeflow.load_component(FILE) makes tasks with everything in this file. kfp's own loader,",
+    "load_component_from_file, keeps image, command, inputs and outputs, and leaves out resources, retries, caching",
+    "and Kubernetes settings (nodes, volumes, Secrets, user, labels): set those on each task.",
+)
+_OF_A_PIPELINE = ("schedule", "on_data", "deadline", "parallel", "notify", "claims", "exit")
+
+
+def component_refusals(pipeline: Pipeline) -> Iterator[Finding]:
+    """Why a pipeline is not one component, each reason by name."""
+    hint = "compile it as a pipeline, without --as component"
+
+    def refusal(message: str, *place: str | int) -> Finding:
+        return Finding(
+            "GF398", f'pipeline "{pipeline.name}" is not one component: {message}', pipeline.where(*place), hint
+        )
+
+    if len(pipeline.steps) != 1:
+        shown = ", ".join(f'"{name}"' for name in list(pipeline.steps)[:4])
+        more = f" and {len(pipeline.steps) - 4} more" if len(pipeline.steps) > 4 else ""
+        yield refusal(f"it has {len(pipeline.steps)} steps, {shown}{more}", "steps")
+        return
+    for field in _OF_A_PIPELINE:
+        if getattr(pipeline, field):
+            yield refusal(f"{field} belongs to the pipeline that uses the component", field)
+    (name,) = pipeline.steps
+    for field, instead in FLOW.items():
+        if getattr(pipeline.effective(name), field):
+            yield refusal(f'{field} of step "{name}" is written with {instead}', "steps", name)
+    for out, ref in pipeline.outputs.items():
+        if isinstance(ref, OutputRef) and ref.name != out:
+            yield refusal(f'its output "{out}" is called "{ref.name}" in step "{name}"', "outputs", out)
+
+
+def component_documents(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The component and its platform document, as plain data."""
+    pipeline = request.pipeline
+    (name,) = pipeline.steps
+    made = step_messages(pipeline.effective(name), request.site, pipeline.name, judged=True, labels=pipeline.labels)
+    types = param_types(pipeline, wanted_types(pipeline, {}))
+    spec = ir.PipelineSpec(schema_version=SCHEMA_VERSION, sdk_version=f"gpuflow-{__version__}")
+    spec.pipeline_info.name = pipeline.name
+    spec.pipeline_info.description = pipeline.description or ""
+    outputs = component_outputs(made.step)
+    inputs: dict[str, AnyType] = {**types, **dict.fromkeys(made.known, STRING)}
+    label = f"comp-{pipeline.name}"
+    spec.components[label].CopyFrom(component(f"exec-{pipeline.name}", inputs, outputs))
+    given = parameters_of(pipeline, types)
+    declared = spec.components[label].input_definitions.parameters
+    for key in types:
+        declared[key].CopyFrom(given.parameters[key])
+    if SETTINGS in made.known:  # nobody's to give; kfp's own loader would ask for it
+        declared[SETTINGS].is_optional = True
+        declared[SETTINGS].default_value.CopyFrom(constant(made.known[SETTINGS]))
+    _root(spec, pipeline, made, given, outputs)
+    executor = ir.PipelineDeploymentConfig.ExecutorSpec(container=_portable(made.container))
+    executors = plain(ir.PipelineDeploymentConfig(executors={f"exec-{pipeline.name}": executor}))
+    written = dict(sorted({**plain(spec), "deploymentSpec": executors}.items()))
+    config = plain(made.config)
+    if not config:
+        return written, {}
+    kubernetes = {"deploymentSpec": {"executors": {f"exec-{pipeline.name}": config}}}
+    return written, {"platforms": {"kubernetes": kubernetes}}
+
+
+def _root(spec: Any, pipeline: Pipeline, made: StepMessages, given: Any, outputs: Mapping[str, AnyType]) -> None:
+    """The component as the only task, so that the file runs by itself."""
+    task = spec.root.dag.tasks[pipeline.name]
+    task.component_ref.name, task.task_info.name = f"comp-{pipeline.name}", pipeline.name
+    set_caching(task.caching_options, made.step)
+    if made.policy is not None:
+        task.retry_policy.CopyFrom(made.policy)
+    for key in pipeline.params:
+        task.inputs.parameters[key].component_input_parameter = key
+    for key, value in made.known.items():
+        task.inputs.parameters[key].CopyFrom(fixed(value))
+    if pipeline.params:
+        spec.root.input_definitions.CopyFrom(given)
+    for out, type_ in outputs.items():
+        if isinstance(type_, ArtifactType):
+            type_.define(spec.root.output_definitions.artifacts[out])
+            spec.root.dag.outputs.artifacts[out].artifact_selectors.add(
+                producer_subtask=pipeline.name, output_artifact_key=out
+            )
+            continue
+        spec.root.output_definitions.parameters[out].parameter_type = type_
+        chosen = spec.root.dag.outputs.parameters[out].value_from_parameter
+        chosen.producer_subtask, chosen.output_parameter_key = pipeline.name, out
+
+
+def _portable(container: Any) -> Any:
+    """The container with its variables in the command. The brace is left to whoever keeps variables."""
+    moved = [f"{entry.name}={entry.value}" for entry in container.env if entry.name != BRACE]
+    if not moved:
+        return container
+    made = type(container)()
+    made.CopyFrom(container)
+    kept = [entry for entry in container.env if entry.name == BRACE]
+    del made.env[:]
+    made.env.extend(kept)
+    words = list(container.command)
+    if "=" in words[0]:
+        words = ["sh", "-c", RUN_AS_IT_IS, *words]
+    del made.command[:]
+    made.command.extend(["env", *moved, *words])
+    return made
+
 
 FORMS = ("ir", "crd", COMPONENT)
 COMFORTABLE_TASKS = 250
@@ -65,7 +379,7 @@ def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
     )
     spec.pipeline_info.name = pipeline.name
     spec.pipeline_info.description = pipeline.description or ""
-    own = pipeline_words(pipeline)
+    own = pipeline_options(pipeline)
     spec.pipeline_info.display_name = own.display_name or ""
     spec.default_pipeline_root = own.pipeline_root or ""
     spec.root.dag.CopyFrom(dag.spec(pipeline.outputs))
@@ -81,7 +395,7 @@ def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
 
 def _run_config(pipeline: Pipeline) -> dict[str, Any]:
     """What holds for a whole run."""
-    ttl = pipeline_words(pipeline).ttl
+    ttl = pipeline_options(pipeline).ttl
     said = {
         "activeDeadlineSeconds": pipeline.deadline.seconds if pipeline.deadline else None,
         "resourceTtlOnCompletion": ttl.seconds if ttl else None,
@@ -111,7 +425,7 @@ def _resources(request: Request, version: str, spec: dict[str, Any], platform: d
     metadata: dict[str, Any] = {"namespace": request.namespace} if request.namespace else {}
     if labels:
         metadata["labels"] = dict(sorted(labels.items()))
-    shown = pipeline_words(pipeline).display_name or name
+    shown = pipeline_options(pipeline).display_name or name
     about = {"description": pipeline.description} if pipeline.description else {}
     body = {"pipelineName": name, "displayName": version, **about, "pipelineSpec": spec}
     if platform:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpuflow.errors import Finding
+from gpuflow.core.errors import Finding
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.gang_kinds import SPELLINGS, Refusal, refusals_of
@@ -18,12 +18,11 @@ from gpuflow.pod.launcher import launcher_for
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
+from gpuflow.targets.capabilities import LATER, named_steps
 from gpuflow.targets.constructs import POD
-from gpuflow.targets.gang_uses import LATER
-from gpuflow.targets.kubeflow.command import PLACEHOLDER
+from gpuflow.targets.kubeflow.containers import PLACEHOLDER
 from gpuflow.targets.kubeflow.facts import FACTS
-from gpuflow.targets.kubeflow.text import BRACE, KubeflowSpelling
-from gpuflow.targets.losses import named_steps
+from gpuflow.targets.kubeflow.references import BRACE, KubeflowSpelling
 
 OWNER = "pod"
 ACCOUNT = "pipeline-runner"

@@ -1,25 +1,29 @@
 """What a KFP installation can be told to do for the pods of all runs, and what pipelines lose where it is not.
 
 KFP's compiled format has no word for a pod's fsGroup. Its API server merges a patch into the workflow of every run
-(`COMPILED_PIPELINE_SPEC_PATCH`), and Argo merges `templateDefaults` of a workflow into each of its templates.
-`securityContext` of the workflow itself does not do: KFP gives its templates one of their own, and Argo takes that
-instead.
+(`COMPILED_PIPELINE_SPEC_PATCH`, a variable with a JSON document, a strategic merge patch of Argo's WorkflowSpec), and
+Argo merges `templateDefaults` of a workflow into each of its templates. `securityContext` of the workflow itself does
+not do: KFP gives its templates one of their own, and Argo takes that instead. There is one such variable, so all that a
+site needs is merged here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gpuflow.errors import Finding, Where
+from gpuflow.core.emit import emit
+from gpuflow.core.errors import Finding, Where
+from gpuflow.core.printable import comment
 from gpuflow.plan import Plan
 from gpuflow.site import Site
 from gpuflow.spec.container import Security
 from gpuflow.spec.step import Step
 from gpuflow.spec.volumes import Volume
+from gpuflow.targets.capabilities import Loss, named_steps
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.gangs import own_pods
-from gpuflow.targets.losses import Loss, named_steps
 
 KEY = "engines.kubeflow.fs_group"
 _SET = f"set the group for all runs (gpuflow site kubeflow prints the setting), and {KEY} in the site"
@@ -81,3 +85,95 @@ def _claim(path: str, volume: Volume) -> str | None:
     if volume.read_only:
         return None
     return volume.claim or volume.new_claim or (path if volume.ephemeral is not None else None)
+
+
+VARIABLE = "COMPILED_PIPELINE_SPEC_PATCH"
+DEPLOYMENT = "ml-pipeline"
+CONTAINER = "ml-pipeline-api-server"
+NAMESPACE = "kubeflow"
+
+UNSAID = "Then tell gpuflow, in the file of site {name}: engines: {{kubeflow: {{retry: always, fs_group: {group}}}}}"
+
+Part = Callable[[Site], Mapping[str, Any]]
+
+
+def retry_part(site: Site) -> Mapping[str, Any]:
+    """Pods are started again whatever ended them, and only those of steps that ask for it: `retry: always`.
+
+    Argo merges the defaults into every template, the DAGs around a step included. A limit above 0 would repeat those as
+    well, each time all that is in them.
+    """
+    return {"templateDefaults": {"retryStrategy": {"limit": "0", "retryPolicy": "Always"}}}
+
+
+PARTS: tuple[Part, ...] = (retry_part, fs_group_patch)
+"""What gpuflow may need of an installation, one function each."""
+
+
+def spec_patch(site: Site, parts: Iterable[Part] = PARTS) -> dict[str, Any]:
+    """The patch for all of it."""
+    patch: dict[str, Any] = {}
+    for part in parts:
+        patch = merged_patches(patch, part(site))
+    return patch
+
+
+def merged_patches(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Both documents in one. Two that say different things about one field are a fault of ours."""
+    result = dict(one)
+    for key, value in other.items():
+        before = result.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            result[key] = merged_patches(before, value)
+        else:
+            assert before is None or before == value, f"two parts of the patch set {key}"
+            result[key] = value
+    return result
+
+
+def patch_text(patch: Mapping[str, Any]) -> str:
+    """As it stands in the variable: one line."""
+    return json.dumps(patch, separators=(",", ":"), sort_keys=True)
+
+
+def kubectl_line(patch: Mapping[str, Any], namespace: str) -> str:
+    """The command that sets it; the API server is started anew by it."""
+    return f"kubectl -n {namespace} set env deployment/{DEPLOYMENT} -c {CONTAINER} {VARIABLE}='{patch_text(patch)}'"
+
+
+def _deployment(patch: Mapping[str, Any]) -> dict[str, Any]:
+    """The Deployment with the variable, as a patch for kustomize."""
+    env = [{"name": VARIABLE, "value": patch_text(patch)}]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": DEPLOYMENT},
+        "spec": {"template": {"spec": {"containers": [{"name": CONTAINER, "env": env}]}}},
+    }
+
+
+def instructions(site: Site, namespace: str) -> str:
+    """What to set, where, and how to tell gpuflow that it is set: commands, and comments around them."""
+    patch = spec_patch(site)
+    now = f"{{.spec.template.spec.containers[*].env[?(@.name=='{VARIABLE}')].value}}"
+    engine = site.engine("kubeflow")
+    said = engine.retry == "always" and engine.fs_group is not None
+    told = "Site {name} says so: engines.kubeflow.retry is always, and fs_group {group}." if said else UNSAID
+    group = patch["templateDefaults"]["securityContext"]["fsGroup"]
+    parts = [
+        comment(
+            [
+                f"A variable of KFP's API server (Deployment {DEPLOYMENT}, container {CONTAINER}):",
+                f"{VARIABLE}={patch_text(patch)}",
+                "Steps without retry are started as often as before.",
+                "",
+                "What it holds now; if that is anything, merge the two by hand:",
+            ]
+        ),
+        f'kubectl -n {namespace} get deployment/{DEPLOYMENT} -o jsonpath="{now}"\n',
+        comment(["Set it; the API server is started anew, and runs that are made from then on have it:"]),
+        kubectl_line(patch, namespace) + "\n",
+        comment(["The same as a patch for kustomize:", *emit(_deployment(patch)).splitlines()]),
+        comment(["", told.format(name=site.name, group=group)]),
+    ]
+    return "".join(parts)

@@ -1,20 +1,95 @@
-"""A pod's other parts as KFP's Kubernetes executor config: placement, metadata, volumes, secrets, identity, timeout."""
+"""A pod as KFP's messages: its main container, and its other parts as Kubernetes executor config.
+
+The executor config has placement, metadata, volumes, secrets, identity and timeout.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from google.protobuf import json_format
 
-from gpuflow.content import content_of, data_of
-from gpuflow.pod.nodes import PREFERRED, REQUIRED
-from gpuflow.targets.kubeflow.messages import ir, platform
-from gpuflow.targets.kubeflow.names import ClaimRef
-from gpuflow.targets.kubeflow.plain import plain
-from gpuflow.targets.kubeflow.text import each_for_driver
-from gpuflow.targets.kubeflow.values import constant
+from gpuflow.core.caching import content_of, data_of
+from gpuflow.pod.placement import PREFERRED, REQUIRED
+from gpuflow.quantity import NANO, Quantity
+from gpuflow.targets.kubeflow.containers import NO_OUTPUTS, PLACEHOLDER, Handover, command_words
+from gpuflow.targets.kubeflow.messages import constant, ir, plain, platform
+from gpuflow.targets.kubeflow.references import BRACE, ClaimRef, each_for_driver, for_driver
+
+_Container: Any = ir.PipelineDeploymentConfig.PipelineContainerSpec
+_Resources: Any = _Container.ResourceSpec
+_GIGA = 10**9
+
+
+def container_spec(main: dict[str, Any], *, outputs: Handover = NO_OUTPUTS) -> Any:
+    """The typed container spec. `outputs`: what KFP's launcher looks for."""
+    command = command_words(main, outputs)
+    spec = _container_message(*_container_settings(main, command))
+    spec.command.extend(map(for_driver, command))
+    return spec
+
+
+def plain_container(main: dict[str, Any], *, outputs: Handover = NO_OUTPUTS) -> dict[str, Any]:
+    """The same as plain data. Many steps have all but the command alike: it is made once for each content."""
+    command = command_words(main, outputs)
+    said = _container_settings(main, command)
+    content = content_of(said)
+    around = plain(_container_message(*said)) if content is None else _plain_container_once(content)
+    return dict(sorted({"command": list(map(for_driver, command)), **around}.items()))
+
+
+_BRACE = f"$({BRACE})"
+
+
+def _container_settings(main: dict[str, Any], command: list[str]) -> tuple[str, list[Any], dict[str, Any], bool]:
+    """What a container has beside its command: image, variables, resources; and whether the command has braces."""
+    env = [entry for entry in main.get("env", ()) if "value" in entry and PLACEHOLDER not in entry["value"]]
+    return main["image"], env, main.get("resources", {}), any(_BRACE in word for word in command)
+
+
+@lru_cache(maxsize=1024)
+def _plain_container_once(content: bytes) -> dict[str, Any]:
+    return plain(_container_message(*data_of(content)))
+
+
+def _container_message(
+    image: str, env: list[dict[str, str]], resources: dict[str, dict[str, str]], braces: bool
+) -> Any:
+    if braces or any(_BRACE in entry["value"] for entry in env):
+        env = [{"name": BRACE, "value": "{"}, *env]
+    spec = _Container(image=for_driver(image))
+    spec.env.extend(_Container.EnvVar(name=entry["name"], value=for_driver(entry["value"])) for entry in env)
+    if resources:
+        spec.resources.CopyFrom(_resources(resources))
+    return spec
+
+
+def _double(amount: str) -> float:
+    """An amount as a float, and the largest one of an amount that is larger."""
+    return min(Quantity(amount).nano, int(sys.float_info.max)) / NANO
+
+
+def _resources(resources: dict[str, dict[str, str]]) -> Any:
+    """Amounts twice: as text, which the driver reads, and as the older floats, which other readers of the IR know."""
+    spec = _Resources()
+    for side in ("request", "limit"):
+        amounts = resources.get(f"{side}s", {})
+        if "cpu" in amounts:
+            setattr(spec, f"cpu_{side}", _double(amounts["cpu"]))
+            setattr(spec, f"resource_cpu_{side}", amounts["cpu"])
+        if "memory" in amounts:
+            setattr(spec, f"memory_{side}", _double(amounts["memory"]) / _GIGA)
+            setattr(spec, f"resource_memory_{side}", amounts["memory"])
+    devices = [(name, count) for name, count in resources.get("limits", {}).items() if "/" in name]
+    for name, count in devices[:1]:  # the GPU comes first, and KFP knows one kind
+        spec.accelerator.CopyFrom(
+            _Resources.AcceleratorConfig(type=name, count=int(count), resource_type=name, resource_count=count)
+        )
+    return spec
+
 
 Config = Any
 """A KubernetesExecutorConfig."""
@@ -34,7 +109,7 @@ _OF_MAIN = ("volumeMounts", "imagePullPolicy")
 
 def executor_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> Config:
     """The typed config of a pod. `claims`: where the name of each run's claim comes from, by volume name."""
-    config = _made(*_settings(pod["spec"], claims))
+    config = _config_message(*_settings(pod["spec"], claims))
     # Argo puts labels and annotations on the pod by itself: the driver, and its kubelet, have no part in it.
     metadata = pod.get("metadata", {})
     config.pod_metadata.labels.update(metadata.get("labels", {}))
@@ -46,7 +121,7 @@ def plain_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> dict[str, An
     """The same as plain data. Most pods of a pipeline have all but the metadata alike: it is made once."""
     said = _settings(pod["spec"], claims)
     content = content_of(said)
-    config = plain(_made(*said)) if content is None else _plain_once(content)
+    config = plain(_config_message(*said)) if content is None else _plain_config_once(content)
     given = pod.get("metadata", {})
     metadata = {key: dict(sorted(given[key].items())) for key in ("annotations", "labels") if given.get(key)}
     return dict(sorted({**config, "podMetadata": metadata}.items())) if metadata else config
@@ -63,11 +138,13 @@ def _settings(
 
 
 @lru_cache(maxsize=1024)
-def _plain_once(content: bytes) -> dict[str, Any]:
-    return plain(_made(*data_of(content)))
+def _plain_config_once(content: bytes) -> dict[str, Any]:
+    return plain(_config_message(*data_of(content)))
 
 
-def _made(spec: dict[str, Any], main: dict[str, Any], env: list[dict[str, Any]], claims: Mapping[str, Any]) -> Config:
+def _config_message(
+    spec: dict[str, Any], main: dict[str, Any], env: list[dict[str, Any]], claims: Mapping[str, Any]
+) -> Config:
     config = platform.KubernetesExecutorConfig()
     _placement(config, spec)
     _volumes(config, spec, main, claims)

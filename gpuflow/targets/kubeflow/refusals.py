@@ -1,7 +1,8 @@
 """Parts of constructs that KFP carries otherwise. Each is refused by name, because dropping it would be silent.
 
 Some can be left out when losses are accepted; they then stand in the artifact's header. Others would make a pipeline
-that does something else, or that KFP cannot run at all.
+that does something else, or that KFP cannot run at all. Of a patch of the pod, only what KFP's executor config has a
+field for is carried.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.kubernetes.pod_fields import Field, fields_of
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.notes import without_merge
@@ -18,28 +20,105 @@ from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.expression import asks_item, compared_texts
 from gpuflow.spec.fan_out import Range
-from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.references import every_step
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
-from gpuflow.targets.fan_outs import fan_out_finding
-from gpuflow.targets.kubeflow.calls import accounts
-from gpuflow.targets.kubeflow.command import command_words
-from gpuflow.targets.kubeflow.exit_outputs import exit_reads, has_one_end
-from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.capabilities import Loss, refused
+from gpuflow.targets.kubeflow.client_calls import accounts
+from gpuflow.targets.kubeflow.containers import command_words, handover, helper_problems, volume_problems
+from gpuflow.targets.kubeflow.exit_steps import exit_reads, has_one_end
+from gpuflow.targets.kubeflow.facts import FACTS, adds_containers, version_finding
 from gpuflow.targets.kubeflow.gangs import gang_findings, own_pods, task_pod
-from gpuflow.targets.kubeflow.handover import handover
-from gpuflow.targets.kubeflow.helpers import helper_problems
 from gpuflow.targets.kubeflow.installation import fs_group_losses
-from gpuflow.targets.kubeflow.names import claim_task, release_task
-from gpuflow.targets.kubeflow.patches import lost_changes
+from gpuflow.targets.kubeflow.references import (
+    KubeflowSpelling,
+    claim_task,
+    placeholder_problems,
+    release_task,
+    replaced,
+    swallowed_settings,
+)
 from gpuflow.targets.kubeflow.retries import restarts_at
-from gpuflow.targets.kubeflow.text import KubeflowSpelling, placeholder_problems, replaced, swallowed_settings
-from gpuflow.targets.kubeflow.versions import adds_containers, version_finding
-from gpuflow.targets.kubeflow.volume_names import volume_problems
-from gpuflow.targets.losses import Loss, refused
-from gpuflow.targets.run_facts import dates_of
-from gpuflow.targets.tags import holds_tags, stray_tags
+from gpuflow.targets.refusals import dates_of, fan_out_finding, holds_tags, stray_tags
+
+Path = tuple[str, ...]
+_ENV_SOURCES = ("secretKeyRef", "configMapKeyRef", "fieldRef")
+_VOLUMES = {
+    "emptyDir": ("medium", "sizeLimit"),
+    "secret": ("secretName", "optional"),
+    "configMap": ("name", "optional"),
+    "persistentVolumeClaim": ("claimName",),
+}
+_CLAIM_TEMPLATE = (
+    ("metadata", "labels"),
+    ("metadata", "annotations"),
+    ("spec", "accessModes"),
+    ("spec", "storageClassName"),
+    ("spec", "resources", "requests", "storage"),
+)
+"""What the executor config says of the claim of an ephemeral volume."""
+
+
+def lost_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The fields that a patch changes and KFP cannot carry, by their paths."""
+    old, new = dict(_leaves(before, "PodTemplateSpec", ())), dict(_leaves(after, "PodTemplateSpec", ()))
+    changed = [path for path in {**old, **new} if old.get(path, _MISSING) != new.get(path, _MISSING)]
+    return list(dict.fromkeys(".".join(path) for path in changed if not _is_carried(path)))
+
+
+_MISSING = object()
+
+
+def _leaves(value: Any, type_name: str, path: Path) -> Iterator[tuple[Path, Any]]:
+    """Every value of a pod with the way to it; entries of lists that have a key by that key."""
+    known = fields_of(type_name)
+    if not value:
+        yield path, value
+    for key, item in value.items():
+        field = known.get(key) or Field(key, "any")
+        place = (*path, key)
+        if isinstance(item, dict):
+            yield from _leaves(item, field.type, place)
+        elif isinstance(item, list) and field.merge_key is not None:
+            for each in item:
+                yield from _leaves(each, field.type, (*place, str(each[field.merge_key])))
+        else:
+            yield place, item
+
+
+def _is_carried(path: Path) -> bool:
+    match path:
+        case ("metadata", "labels" | "annotations", *_):
+            return True
+        case ("spec", "nodeSelector" | "tolerations" | "imagePullSecrets", *_):
+            return True
+        case ("spec", "affinity", "nodeAffinity", *_):
+            return True
+        case ("spec", "securityContext", "runAsUser" | "runAsGroup" | "runAsNonRoot"):
+            return True
+        case ("spec", "volumes", _, *rest):
+            return rest == ["name"] or _is_volume(rest)
+        case ("spec", "containers", "main", "volumeMounts", _, "name" | "mountPath"):
+            return True
+        case ("spec", "containers", "main", "env", _, *rest):
+            return _is_variable(rest)
+    return False
+
+
+def _is_volume(rest: list[str]) -> bool:
+    kind, *field = rest
+    if kind == "ephemeral":
+        inner = tuple(field[1:])
+        return not inner or any(inner[: len(place)] == place for place in _CLAIM_TEMPLATE)
+    return kind in _VOLUMES and (not field or field[0] in _VOLUMES[kind])
+
+
+def _is_variable(rest: list[str]) -> bool:
+    if rest in (["name"], ["value"]):
+        return True
+    return len(rest) == 3 and rest[1] in _ENV_SOURCES and rest[2] in ("name", "key", "optional", "fieldPath")
+
 
 Place = tuple[str | int, ...]
 Problem = tuple[str, Place, str]

@@ -8,8 +8,8 @@ import pytest
 
 from gpuflow.checker.run import check
 from gpuflow.cluster import cluster_of
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.checker.findings.snapshots import A100, LIMIT, NODE, ONE, QUEUED, home, record, shown

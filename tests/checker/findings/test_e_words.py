@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow import yaml_tree
-from gpuflow.errors import GpuflowError
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError
 from tests.checker.findings.snapshots import HOME, NODE, ONE, shown
 
 

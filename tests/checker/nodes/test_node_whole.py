@@ -18,7 +18,7 @@ from gpuflow.checker.nodes.capacity import (
     room,
     way_out,
 )
-from gpuflow.checker.nodes.fit import read_pending
+from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_pools import Space, Table
 from tests.checker.nodes import strategies as some
 from tests.checker.nodes.scenes import GPU, HOST, ZONE, apart, bound, group, node, pod, spread

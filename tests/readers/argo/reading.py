@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
 from gpuflow.demands import Demand
 from gpuflow.readers import Foreign, Library, Options, Passive, documents_of, foreign_in
 from gpuflow.site import Site

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.errors import GpuflowError
 from gpuflow.readers import Options, Passive, documents_of, foreign_in
 from tests.readers.argo.reading import SITE
 

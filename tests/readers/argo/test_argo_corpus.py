@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.errors import GpuflowError
 from gpuflow.readers import Document, Foreign, Library, Options, Passive, foreign_in, read_documents
 from tests.conftest import ROOT
 from tests.readers.argo.reading import SITE

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
 from gpuflow.demands import Demand
 from gpuflow.readers import Options, documents_of, foreign_in
 from gpuflow.site import Site

@@ -6,8 +6,8 @@ import pytest
 
 from gpuflow.checker.run import check
 from gpuflow.cluster import Cluster
+from gpuflow.core.errors import Finding
 from gpuflow.demands import Demand
-from gpuflow.errors import Finding
 from gpuflow.readers import Options
 from gpuflow.site import Site
 from tests.assumed import ASSUMED

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gpuflow import yaml_tree
-from gpuflow.codes import CODES
+from gpuflow.core import yaml_tree
+from gpuflow.core.codes import CODES
+from gpuflow.core.errors import Finding, Where
 from gpuflow.demands import Demand, PodSet, StepDemand, graph_of
-from gpuflow.errors import Finding, Where
 from gpuflow.readers import documents_of
 from gpuflow.readers.documents import silenced_in
 from gpuflow.readers.findings import ForeignSource, foreign_source
 from gpuflow.site import Site
-from gpuflow.spec.silence import is_always_error
+from gpuflow.spec.problems import is_always_error
 from tests.readers.kubernetes.reading import demand, findings
 from tests.readers.kubernetes.samples import SAMPLES
 

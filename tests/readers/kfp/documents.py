@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
 from gpuflow.demands import Demand
 from gpuflow.readers import Options, Passive, documents_of, foreign_in
 from gpuflow.site import Site

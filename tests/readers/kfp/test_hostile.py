@@ -12,7 +12,7 @@ from hypothesis import given as having
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.readers.kfp.conditions import condition_of
 from gpuflow.readers.kfp.values import Known, Open
 from tests.readers.kfp.documents import constant, container, given, group, loop, output, pipeline, platform, read, task

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.readers.kfp.settings import FIELDS
 from tests.readers.kfp.documents import (
     constant,

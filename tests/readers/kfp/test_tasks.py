@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.errors import GpuflowError
 from gpuflow.readers import Options, documents_of, foreign_in
 from gpuflow.site import Site
 from tests.readers.kfp.documents import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import Finding
 from gpuflow.demands import Demand
-from gpuflow.errors import Finding
 from gpuflow.readers import Options, Passive, documents_of, foreign_in
 from gpuflow.readers.documents import silenced_in
 from gpuflow.site import Site

@@ -8,7 +8,7 @@ import pytest
 
 from gpuflow.demands import Demand
 from gpuflow.readers import Options, foreign_in, read_documents
-from gpuflow.readers.kinds import KUBERNETES, READERS
+from gpuflow.readers.documents import KUBERNETES_READER, READERS
 from gpuflow.site import Site
 
 PODS = {
@@ -55,7 +55,7 @@ def test_every_example_is_read_and_what_is_said_of_it_has_a_place(examples: Path
     read = 0
     for file in sorted(examples.rglob("*.yaml")):
         for each in foreign_in(read_documents(str(file)))[0]:
-            if READERS[each.document.kind, each.document.group] is KUBERNETES:
+            if READERS[each.document.kind, each.document.group] is KUBERNETES_READER:
                 demand = each.demand(Options(Site.load("nvidia")))
                 assert isinstance(demand, Demand) and demand.source is not None, file
                 assert all(finding.where.line for finding in demand.source.warnings()), file

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.errors import GpuflowError
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.quantity import Quantity
 from gpuflow.readers import Passive
-from gpuflow.readers.kinds import KUBERNETES, READERS
+from gpuflow.readers.documents import KUBERNETES_READER, READERS
 from gpuflow.readers.kubernetes.kinds import KINDS
-from gpuflow.runtime.gang_kinds import GROUP
+from gpuflow.runtime.gangs.kinds import GROUP
 from tests.readers.kubernetes.reading import demand, read
 from tests.readers.kubernetes.samples import SAMPLES, Sample, pod
 
@@ -23,7 +23,7 @@ SPREAD = (
 
 
 def test_every_kind_of_the_table_has_a_function() -> None:
-    assert KINDS.keys() == {key for key, reader in READERS.items() if reader is KUBERNETES}
+    assert KINDS.keys() == {key for key, reader in READERS.items() if reader is KUBERNETES_READER}
 
 
 @pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)

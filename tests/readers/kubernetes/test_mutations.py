@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.errors import Finding, GpuflowError
 from gpuflow.quantity import Quantity
 from tests.readers.kubernetes.reading import demand, read
 from tests.readers.kubernetes.samples import GPU_POD, SAMPLES, pod

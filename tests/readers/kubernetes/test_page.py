@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from gpuflow.codes import CODES
-from gpuflow.readers.findings.silence import ANNOTATION
+from gpuflow.core.codes import CODES
+from gpuflow.readers.findings.source import ANNOTATION
 from gpuflow.readers.kubernetes.kinds import KINDS
 from tests.conftest import ROOT
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
 from gpuflow.demands import Demand
 from gpuflow.demands.peaks import ALIASES, Bound
 from gpuflow.quantity import Quantity

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from tests.readers.live.case import NAME, Case, Manifest, prepared
 
 FOLDER = Path(__file__).resolve().parents[3] / ".." / "shared" / "corpora" / "argo-workflows"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuflow.demands.amounts import amounts_of
+from gpuflow.demands.peaks import amounts_of
 from gpuflow.quantity import Quantity
 from tests.differential.live.api import Api
 from tests.readers.live.case import bare, is_of_pods

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.errors import GpuflowError
-from gpuflow.readers.python import Pythons, program_of, read_program, running
-from gpuflow.readers.python.old_snippets import old_snippets
-from gpuflow.readers.python.task_order import order_of
+from gpuflow.core.errors import GpuflowError
+from gpuflow.readers.python import Pythons, program_of, programs, read_program
+from gpuflow.readers.python.source_text import old_snippets
+from gpuflow.readers.python.task_graph import order_of
 from tests.cli.commands import Gpuflow
 from tests.cli.conftest import gpuflow
 
@@ -86,7 +86,7 @@ def is_running(pid: int) -> bool:
 
 
 def test_a_file_that_hangs_is_stopped_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "TIME_LIMIT", 3)
+    monkeypatch.setattr(programs, "TIME_LIMIT", 3)
     text = (
         "import subprocess, sys, time\n"
         f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"

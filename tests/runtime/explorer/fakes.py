@@ -24,7 +24,7 @@ from tests.runtime.explorer.program import Program
 from tests.runtime.explorer.storage import FolderStore
 from tests.runtime.explorer.world import Actor, Point
 
-SKIPPED = ("bundle", "probe", "main", "remote", "saving")
+SKIPPED = ("bundle", "probe", "main", "fsspec_store", "training")
 """Modules of the program's side and of the command line."""
 
 
@@ -244,10 +244,11 @@ class Fakes:
 
     def __enter__(self) -> Fakes:
         modules = {}
-        for found in pkgutil.iter_modules(gpuflow.runtime.__path__):
-            if found.name not in SKIPPED:
+        for found in pkgutil.walk_packages(gpuflow.runtime.__path__, "gpuflow.runtime."):
+            name = found.name.rpartition(".")[2]
+            if name not in SKIPPED:
                 with contextlib.suppress(ModuleNotFoundError):  # frameworks, which the supervisor does not use
-                    modules[found.name] = importlib.import_module(f"gpuflow.runtime.{found.name}")
+                    modules[name] = importlib.import_module(found.name)
         threads = types.ModuleType("threading")
         threads.__dict__.update(threading.__dict__)
         threads.__dict__["Thread"] = FakeThread
@@ -264,16 +265,17 @@ class Fakes:
         self._put(child, "block_signals", lambda: None)
         self._put(child, "wake", lambda: setattr(me(), "woken", True))
         self._put(modules["keeper"], "Watch", FakeWatch)
-        self._put(modules["orphans"], "find", lambda family, ids, command=None: me().scene.orphans_of(me()))
-        self._put(modules["processes"], "end", end_processes)
+        owners = modules["directory_owner"]
+        self._put(owners, "find_orphans", lambda family, ids, command=None: me().scene.orphans_of(me()))
+        self._put(modules["container"], "end_processes", end_processes)
         if hasattr(modules["transfer"], "WORKERS"):
             self._put(modules["transfer"], "WORKERS", 1)  # files one after the other: their order is no one's concern
-        modules["forgetting"].print = lambda *_: None
+        modules["forget"].print = lambda *_: None
         self._locks, sys.modules["fcntl"] = sys.modules["fcntl"], fake_locks()
         return self
 
     def __exit__(self, *_: object) -> None:
-        del sys.modules["gpuflow.runtime.forgetting"].print
+        del sys.modules["gpuflow.runtime.state.forget"].print
         sys.modules["fcntl"] = self._locks
         for module, name, value in reversed(self._kept):
             setattr(module, name, value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from gpuflow.runtime import records
-from gpuflow.runtime.records import Claim, End, File, Kept, Manifest, Record, Success
-from gpuflow.runtime.store import StorageError, Store
+from gpuflow.runtime.base import records
+from gpuflow.runtime.base.records import Claim, End, File, Kept, Manifest, Record, Success
+from gpuflow.runtime.stores.store import StorageError, Store
 
 KEY = b"the key of the explorer, 32 bytes"
 ID = "f" * 16

@@ -6,10 +6,10 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from gpuflow.runtime.history import Counts
-from gpuflow.runtime.outcomes import INTERRUPTED
-from gpuflow.runtime.records import Corrupt, Success, unpack
-from gpuflow.runtime.signing import Keys
+from gpuflow.runtime.base.outcomes import INTERRUPTED
+from gpuflow.runtime.base.records import Corrupt, Success, unpack
+from gpuflow.runtime.base.signing import Keys
+from gpuflow.runtime.state.attempts import Counts
 from tests.runtime.explorer.forger import KEY
 from tests.runtime.explorer.program import Save, token_of
 from tests.runtime.explorer.world import Actor

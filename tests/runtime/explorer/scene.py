@@ -9,8 +9,10 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from gpuflow.runtime import forgetting, identity, supervisor
-from gpuflow.runtime import options as table
+from gpuflow.runtime.base import attempt_folder
+from gpuflow.runtime.base import options as table
+from gpuflow.runtime.state import forget
+from gpuflow.runtime.supervise import supervisor
 from tests.runtime.explorer.choices import Choices
 from tests.runtime.explorer.forger import KEY, forge
 from tests.runtime.explorer.invariants import Invariants
@@ -112,7 +114,7 @@ class Scene:
         words += ["--key-file", self.key_file] if self.scenario.signed else []
         words += [*start.extra, "--", "program"]
         options = table.parse(words, {})
-        base = identity.path(options.pipeline, options.run_id, options.step, options.item)
+        base = attempt_folder.identity_path(options.pipeline, options.run_id, options.step, options.item)
         if start.command == "forge":
             store = self.open_store(options.store)
             process = Process(self, f"{name}(forger)", base=base, node=start.node, work=lambda: forge(store, base))
@@ -180,6 +182,6 @@ class Scene:
 def _forget(options: table.Options) -> int:
     """As the command line does it."""
     try:
-        return forgetting.forget(options)
+        return forget.forget(options)
     except table.BadOption:
         return 78

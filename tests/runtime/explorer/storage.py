@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.store import StorageError, Store
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.store import StorageError, Store
 from tests.runtime.explorer.world import Actor, Point, World
 
 LATE = 60.0

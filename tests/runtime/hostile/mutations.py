@@ -10,7 +10,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from gpuflow.runtime import records
+from gpuflow.runtime.base import records
 
 HOSTILE = (
     "",

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from gpuflow.runtime import options as table
-from gpuflow.runtime import orphans, records, supervisor
-from gpuflow.runtime.ending import Ending
+from gpuflow.runtime.base import options as table
+from gpuflow.runtime.base import records
+from gpuflow.runtime.base.outcomes import Ending
+from gpuflow.runtime.state import directory_owner
+from gpuflow.runtime.supervise import supervisor
 from tests.runtime.harness import run as run_process
 from tests.runtime.harness import shell
 from tests.runtime.hostile import mutations
@@ -115,7 +117,7 @@ class Case:
         try:
             with (
                 mock.patch.multiple(supervisor, Running=Program, Attempt=Attempt, say=said.append),
-                mock.patch.object(orphans, "find", return_value={}),
+                mock.patch.object(directory_owner, "find", return_value={}),
                 mock.patch.object(supervisor.children, "block_signals"),
             ):
                 code = supervisor.run(options, {"TMPDIR": str(self.place / "tmp")})

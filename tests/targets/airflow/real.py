@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any, NoReturn
 
 from gpuflow.airflow import GpuGangOperator, GpuPodOperator, Pod, trigger
-from gpuflow.runtime import gang_kinds
+from gpuflow.runtime.gangs import kinds
 
 from . import playing
 from .playing import Stage
@@ -32,8 +32,8 @@ def main(order: dict[str, Any]) -> None:
     if order.get("lost_after") is not None:
         trigger.LOST_AFTER = order["lost_after"]
     if order.get("jobset_version"):
-        row = gang_kinds.WORDS["jobset"]
-        gang_kinds.WORDS["jobset"] = row._replace(api_version=f"{row.group}/{order['jobset_version']}")
+        row = kinds.WORDS["jobset"]
+        kinds.WORDS["jobset"] = row._replace(api_version=f"{row.group}/{order['jobset_version']}")
     if "queue_timeout" in arguments:
         arguments["queue_timeout"] = timedelta(seconds=arguments["queue_timeout"])
     tasks: list[Any] = []

@@ -13,7 +13,7 @@ from airflow.sdk import task as python_task
 from gpuflow import Step, text
 from gpuflow.airflow import join, param, run_id, task
 from gpuflow.airflow.references import resolved
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.policies import Retry
 
 MEMORY: dict[str, Any] = {
@@ -192,7 +192,7 @@ def test_text_like_a_template_is_questioned_in_the_log_and_reaches_the_program(
     with DAG(dag_id="d"):
         made = task(step, task_id="a", lr="{{ params.lr }}", day=text("{{ ds }}"))
     assert words(made)[-5:] == ["x", "{{ ds }}", "{{ ts }}", "{{ params.lr }}", "{{ ds }}"]
-    said = [record.getMessage() for record in caplog.records if record.name == "gpuflow.airflow.alone"]
+    said = [record.getMessage() for record in caplog.records if record.name == "gpuflow.airflow.single_step"]
     assert [line.split(": GF341 ")[1].split(" is plain")[0] for line in said] == [
         "command: {{ ds }}",
         "lr={{ params.lr }}",

@@ -13,8 +13,8 @@ from kubernetes.client import models as k8s
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, gpu_step, gpu_task
 from gpuflow.airflow.operator_arguments import NO_EFFECT, OF_STEPS, STOCK_DEFAULTS, TAKEN, way_out
-from gpuflow.errors import GpuflowError
-from gpuflow.spec.engine_words.airflow_ours import TASK_ELSEWHERE, TASK_OURS
+from gpuflow.core.errors import GpuflowError
+from gpuflow.spec.engine_options.airflow import TASK_ELSEWHERE, TASK_OURS
 
 from .playing import POD, Stage
 from .stand_in import GOOD, StandIn

@@ -13,15 +13,15 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, Pod, gpu_step, links, to_dag
-from gpuflow.airflow.artifacts import link_parts, tell_assets, told
-from gpuflow.runtime.outputs import ABOUT, deliver
-from gpuflow.runtime.records import File, Kept
+from gpuflow.airflow.links import link_parts, reported_artifacts, tell_assets
+from gpuflow.runtime.artifacts.outputs import ABOUT, deliver
+from gpuflow.runtime.base.records import File, Kept
 from gpuflow.site import Site
 from gpuflow.site.model import ARTIFACT_LINK_VALUES
 from gpuflow.spec.loading import loads
 from gpuflow.targets.airflow import target
-from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.airflow.facts import AirflowOptions
+from gpuflow.targets.target import Request, compile_with
 
 SITE = """\
 apiVersion: gpuflow/v1
@@ -99,14 +99,14 @@ def test_return_json_says_of_an_artifact_what_its_event_carries(tmp_path: Path) 
     assert json.loads((tmp_path / "model.artifact.json").read_text()) == NOTE
     declared = {"model": {"kind": "model", "asset": f"{ROOT}/train/model"}}
     events = OutletEventAccessors()
-    tell_assets({"outlet_events": events}, declared, told(written, declared))
+    tell_assets({"outlet_events": events}, declared, reported_artifacts(written, declared))
     assert events[Asset(f"{ROOT}/train/model")].extra == {"output": "model", **NOTE, "kind": "model"}
 
 
 @pytest.mark.parametrize("found", [None, [], {}, {ABOUT: 1}, {ABOUT: {"model": "x"}}, {ABOUT: {"other": NOTE}}])
 def test_what_a_program_writes_of_artifacts_itself_is_not_believed(found: Any) -> None:
-    assert told(found, {"model": {}}) == {}
-    assert told({ABOUT: {"model": {"uri": 3, "bytes": True, "x": 1}}}, {"model": {}}) == {"model": {}}
+    assert reported_artifacts(found, {"model": {}}) == {}
+    assert reported_artifacts({ABOUT: {"model": {"uri": 3, "bytes": True, "x": 1}}}, {"model": {}}) == {"model": {}}
 
 
 def test_a_link_leads_to_each_artifact_of_a_task_once_it_is_kept(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from gpuflow.airflow import GpuGangOperator
-from gpuflow.airflow import ledger as books
+from gpuflow.airflow import attempts as books
 from gpuflow.airflow.gang_trigger import GpuGangTrigger
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.step_pods import CHECKED
-from gpuflow.runtime.gang_kinds import GROUP, WORDS, GangKind
+from gpuflow.runtime.gangs.kinds import GROUP, WORDS, GangKind
 from tests.gang_words import said
 
 from .playing import Stage

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.airflow.budgets import Budgets
-from gpuflow.airflow.ledger import Ledger
+from gpuflow.airflow.attempts import Budgets, Ledger
 
 
 @pytest.mark.parametrize(

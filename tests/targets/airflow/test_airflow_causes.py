@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuflow.airflow import alerts, deadline, run_began, webhook_alert
-from gpuflow.airflow.causes import KEY
+from gpuflow.airflow.alerts import FAILURE_XCOM
 
 from ...receiver import Receiver
 from .playing import Stage
@@ -39,7 +39,7 @@ def left_by(make: Callable[[], Any], callbacks: Any = Told.callbacks) -> tuple[s
     stage = Told()
     stage.left, stage.callbacks = [], callbacks
     state = stage.play(make).state
-    return state, [value for key, value in stage.left if key == KEY]
+    return state, [value for key, value in stage.left if key == FAILURE_XCOM]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_task_fails_for_its_own_reason_also_when_nothing_can_be_left(server: S
     class Broken(Told):
         def context(self, task: Any, try_number: int = 1) -> dict[str, Any]:
             def refuse(key: str, value: Any) -> None:
-                if key == KEY:
+                if key == FAILURE_XCOM:
                     raise RuntimeError("no XCom today")
 
             context = super().context(task, try_number)
@@ -193,7 +193,7 @@ def test_connections_hold_what_is_secret(monkeypatch: pytest.MonkeyPatch, airflo
 def test_what_cannot_be_sent_is_a_line_in_the_log_without_secrets(
     monkeypatch: pytest.MonkeyPatch, airflow_says: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("gpuflow.alert.WAIT", 0)
+    monkeypatch.setattr("gpuflow.core.alert.WAIT", 0)
     monkeypatch.setenv("AIRFLOW_CONN_HOOK", json.dumps({"conn_type": "http", "password": "hunter2"}))
     with caplog.at_level("INFO"):
         webhook_alert("http://127.0.0.1:9/hook", connection="hook")(context())

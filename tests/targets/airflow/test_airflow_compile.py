@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from gpuflow.cli.main import main
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow import target
-from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.airflow.facts import AirflowOptions
 from gpuflow.targets.constructs import VOCABULARY
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.target import Request, compile_with
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

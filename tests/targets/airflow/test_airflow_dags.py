@@ -16,13 +16,13 @@ from airflow.serialization.serialized_objects import DagSerialization
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, task, to_dag
 from gpuflow.airflow.run_names import run_name
-from gpuflow.emit import emit
-from gpuflow.errors import GpuflowError
+from gpuflow.core.emit import emit
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets import load_target
-from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.airflow.facts import AirflowOptions
+from gpuflow.targets.target import Request, compile_with
 
 from .test_airflow_compile import SITES
 

@@ -21,19 +21,20 @@ from hypothesis import strategies as st
 from jinja2 import Environment
 from pendulum import instance
 
-from gpuflow import GpuflowError, Step, cron
+from gpuflow import GpuflowError, Step
 from gpuflow.airflow import Pod, attempt, dag_run_id, interval_start, join, logical_date, task, to_dag
-from gpuflow.airflow.run_facts import scheduled_time
-from gpuflow.date_format import DIRECTIVES, formatted
+from gpuflow.airflow.references import scheduled_time
+from gpuflow.core import cron
+from gpuflow.core.date_format import DIRECTIVES, formatted
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.airflow import target
-from gpuflow.targets.airflow.clock import clock_change
-from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.airflow.python import Call
-from gpuflow.targets.airflow.run_facts import jinja_fact
+from gpuflow.targets.airflow.facts import AirflowOptions
+from gpuflow.targets.airflow.python_source import Call
+from gpuflow.targets.airflow.references import jinja_fact
+from gpuflow.targets.airflow.refusals import clock_change
 from gpuflow.targets.cron import airflow_cron
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.target import Request, compile_with
 
 from .playing import Stage
 from .stand_in import StandIn, ended, running

@@ -15,7 +15,7 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from gpuflow.airflow import GpuPodOperator
-from gpuflow.airflow import ledger as books
+from gpuflow.airflow import attempts as books
 from gpuflow.airflow.limits import at_most
 
 from .playing import Stage, TaskState, fired

@@ -21,7 +21,7 @@ from gpuflow.airflow import gpu_step, gpu_task, param
 from gpuflow.airflow import task as step_task
 from gpuflow.airflow.function_source import MOST
 from gpuflow.airflow.pods import Pod
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 
 XCOM = "/airflow/xcom/return.json"
 MEMORY: dict[str, Any] = {

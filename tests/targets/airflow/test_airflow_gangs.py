@@ -12,28 +12,28 @@ import yaml
 
 from gpuflow import Step
 from gpuflow.airflow import GpuGangOperator, GpuPodOperator, Pod, gpu_step, to_dag
-from gpuflow.airflow import ledger as books
+from gpuflow.airflow import attempts as books
 from gpuflow.airflow.gang_objects import refusal_of
 from gpuflow.airflow.gang_trigger import GpuGangTrigger
 from gpuflow.airflow.refusals import way_out
 from gpuflow.airflow.trigger import GpuPodTrigger
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand, demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import Before, changes_of
 from gpuflow.readers import Foreign, Library, Options
 from gpuflow.readers.python import Pythons, read_program
-from gpuflow.runtime import gang_words
-from gpuflow.runtime.gang_kinds import WORDS, GangKind, kind_of
-from gpuflow.runtime.gang_object import noted
-from gpuflow.runtime.gang_verdict import Verdict
+from gpuflow.runtime.gangs.attempt_object import read_verdict
+from gpuflow.runtime.gangs.attempt_verdict import Verdict
+from gpuflow.runtime.gangs.kinds import WORDS, GangKind, kind_of
+from gpuflow.runtime.gangs.ranks import protocol
 from gpuflow.site import Site
+from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
-from gpuflow.spec.meaning import meaning_of
 from gpuflow.targets.airflow import target
-from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.airflow.pools import slots
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.airflow.facts import AirflowOptions
+from gpuflow.targets.airflow.operators import slots
+from gpuflow.targets.target import Request, compile_with
 from tests.cli.commands import Gpuflow
 from tests.cli.conftest import gpuflow
 from tests.gang_words import said
@@ -104,7 +104,7 @@ def test_a_cleared_task_begins_anew_with_a_name_of_its_own() -> None:
     task = to_dag(pipeline_of(GANG)).task_dict["train"]
     over = jobset_of(task, books.Ledger(epoch=3, pods=1, judged=0))
     context = Stage(store=None, max_tries=9).context(task)
-    ledger = books.load(context, [over])
+    ledger = books.load_ledger(context, [over])
     again = jobset_of(task, ledger)
     assert (ledger.failures, ledger.interruptions) == (0, 0)
     assert again["metadata"]["annotations"]["gpuflow.dev/attempt"] == "3"
@@ -186,7 +186,7 @@ def test_the_jobset_of_a_later_attempt_has_more_memory_other_nodes_and_no_spot()
     def ranks(**counts: Any) -> dict[str, Any]:
         context = Stage(store=None).context(task)
         made = jobset_of(task, books.Ledger(epoch=context["ti"].max_tries, pods=4, judged=4, **counts))
-        kept = books.load(context, [made])
+        kept = books.load_ledger(context, [made])
         assert kept.before() == books.Ledger(epoch=0, **counts).before(), "the next worker knows it too"
         found: dict[str, Any] = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
         return found
@@ -336,11 +336,13 @@ def test_the_message_of_a_failed_try_names_the_rank_that_was_first() -> None:
 
 
 def test_a_verdict_that_is_written_down_is_read_again() -> None:
-    from gpuflow.runtime.gang_object import note
+    from gpuflow.runtime.gangs.attempt_object import note_verdict
 
     verdict = Verdict("interrupted", "worker 2: it was disrupted", None)
-    assert noted({"metadata": note(verdict)["metadata"]}) == verdict
-    assert noted({"metadata": note(Verdict("succeeded", "yes"))["metadata"]}) is None, "success needs its outputs"
+    assert read_verdict({"metadata": note_verdict(verdict)["metadata"]}) == verdict
+    assert read_verdict({"metadata": note_verdict(Verdict("succeeded", "yes"))["metadata"]}) is None, (
+        "success needs its outputs"
+    )
 
 
 # -- stock operators -------------------------------------------------------------------------------------------------
@@ -430,7 +432,7 @@ def secrets_of(kind: GangKind, made: dict[str, Any]) -> str:
     """What the ranks of one attempt prove to be of it with: the same for all."""
     programs = [each["spec"]["containers"][0] for each in kind.templates(made)]
     assert all(each["name"] == kind.container for each in programs)
-    (secret,) = {row["value"] for each in programs for row in each["env"] if row["name"] == gang_words.SECRET}
+    (secret,) = {row["value"] for each in programs for row in each["env"] if row["name"] == protocol.SECRET}
     return str(secret)
 
 

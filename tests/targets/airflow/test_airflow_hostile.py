@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gpuflow.targets.airflow import python
+from gpuflow.targets.airflow import python_source
 from tests.hostile import running
 from tests.hostile.smoke import assert_nothing_is_injected, found, in_file_name, in_place, injections
 
@@ -22,7 +22,7 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_a_literal_without_its_quotes_escaped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python, "quoted", lambda text: f'"{text}"')
+    monkeypatch.setattr(python_source, "quoted", lambda text: f'"{text}"')
     assert injections("airflow", 400)
 
 
@@ -44,5 +44,7 @@ def test_text_beside_a_value_within_jinjas_reach_is_noticed(monkeypatch: pytest.
 def test_a_comment_without_its_door_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     case = in_file_name("airflow", "x\u200b")
     assert found(case) == []
-    monkeypatch.setattr("gpuflow.targets.airflow.text.comment", lambda lines: "".join(f"# {line}\n" for line in lines))
+    monkeypatch.setattr(
+        "gpuflow.targets.airflow.dag_file.comment", lambda lines: "".join(f"# {line}\n" for line in lines)
+    )
     assert found(case)

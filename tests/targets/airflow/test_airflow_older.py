@@ -12,7 +12,7 @@ from airflow.sdk import literal
 from jinja2 import TemplateError
 
 from gpuflow import GpuflowError, Pipeline, compile, load, loads
-from gpuflow.targets.airflow.rendered_once import DEFINITION
+from gpuflow.targets.airflow.standalone import DEFINITION
 
 CASE = Path(__file__).parent / "cases" / "older.yaml"
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"

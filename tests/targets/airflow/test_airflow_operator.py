@@ -12,9 +12,8 @@ from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 from gpuflow.airflow import GpuPodOperator, Pod, at_most, deadline, output, param, run_began
 from gpuflow.pod.later_attempts import Before
 from gpuflow.site import Site
-from gpuflow.spec.meaning import meaning_of
-from gpuflow.targets.airflow.operators import budgets
-from gpuflow.targets.airflow.pods import on_demand
+from gpuflow.spec.canonical import meaning_of
+from gpuflow.targets.airflow.operators import budgets, on_demand
 from gpuflow.targets.airflow.references import Scope
 from tests.targets.attempts import (
     GROWING,

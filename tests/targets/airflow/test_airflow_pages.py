@@ -21,7 +21,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, Pod, param, task, to_dag
 from gpuflow.airflow.links import PatternLink, filled
-from gpuflow.airflow.task_notes import OURS, TaskNotes, address
+from gpuflow.airflow.trigger import NOTE_PREFIX, TaskNotes, api_address
 from gpuflow.site import Site
 
 from .playing import Stage
@@ -235,7 +235,7 @@ def test_a_mapped_task_has_a_note_of_its_own_and_a_long_one_is_cut(api: Api) -> 
     assert "/taskInstances/train/3?" in api.asked[-1][1]
     assert api.note is not None
     assert len(api.note) == 1000
-    assert api.note.startswith(OURS)
+    assert api.note.startswith(NOTE_PREFIX)
 
 
 def test_an_api_that_refuses_costs_a_line_and_is_not_asked_again(
@@ -264,4 +264,4 @@ def test_an_api_that_refuses_costs_a_line_and_is_not_asked_again(
     ],
 )
 def test_an_address_is_read_from_any_http_connection(host: str, schema: str | None, port: int | None, url: str) -> None:
-    assert address(SimpleNamespace(host=host, schema=schema, port=port)) == url
+    assert api_address(SimpleNamespace(host=host, schema=schema, port=port)) == url

@@ -17,8 +17,8 @@ from gpuflow.airflow import GpuPodOperator, to_dag
 from gpuflow.airflow.run_names import run_name
 from gpuflow.pod import Engine, pod_for
 from gpuflow.site import Site
+from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import load
-from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef

@@ -15,9 +15,9 @@ import yaml
 from gpuflow import loads
 from gpuflow.cli.main import main
 from gpuflow.cluster import Cluster, cluster_of
-from gpuflow.errors import Finding
+from gpuflow.core.errors import Finding
 from gpuflow.site import Site
-from gpuflow.targets.airflow.pool_sizes import pools
+from gpuflow.targets.airflow.pools import pools
 
 from .home import Home
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gpuflow.api import check
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.errors import GpuflowError
 from gpuflow.readers import Foreign, Library, Options
 from gpuflow.readers.python import Pythons, read_program
 from gpuflow.site import Site

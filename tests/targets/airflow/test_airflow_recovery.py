@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import DAG
 
 from gpuflow.airflow import GpuPodOperator
-from gpuflow.airflow import ledger as books
+from gpuflow.airflow import attempts as books
 
 from .playing import Stage
 from .stand_in import BAD, GOOD, StandIn, ended, running, told_to_stop
@@ -205,7 +205,7 @@ def test_ids_without_latin_letters_give_names_and_labels_that_kubernetes_takes(s
 @pytest.mark.parametrize("count", ["-5", "²", "1e3", " 7", ""])
 def test_counts_on_a_pod_that_somebody_spoiled_are_no_counts(count: str) -> None:
     spoiled = {"metadata": {"annotations": {"gpuflow.dev/epoch": "2", "gpuflow.dev/failures": count}}}
-    assert books.load({"ti": SimpleNamespace(max_tries=2)}, [spoiled]) == books.Ledger(2)
+    assert books.load_ledger({"ti": SimpleNamespace(max_tries=2)}, [spoiled]) == books.Ledger(2)
 
 
 def test_default_arguments_of_a_dag_do_not_cut_a_steps_budget_short(maker: Any) -> None:

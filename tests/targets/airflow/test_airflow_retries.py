@@ -11,7 +11,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout
 from airflow.sdk import DAG
 
-from gpuflow.airflow import ledger as books
+from gpuflow.airflow import attempts as books
 
 from .playing import Stage, TaskState
 from .stand_in import BAD, GOOD, PREEMPTED, StandIn, Story, ended, running, stuck, told_to_stop
@@ -318,7 +318,7 @@ def test_a_cleared_task_may_start_again_after_its_supervisor_said_never(server: 
 @pytest.mark.parametrize("spoiled", ["", "{", "[1]", "7"])
 def test_an_account_on_a_pod_that_somebody_spoiled_is_none(spoiled: str) -> None:
     counts = books.Ledger(2, failures=1, pods=1, judged=1, last={"attempt": 1}).annotations()
-    pod = {"metadata": {"annotations": {**counts, books.LAST: spoiled}}}
+    pod = {"metadata": {"annotations": {**counts, books.LAST_ANNOTATION: spoiled}}}
     found = books._from_annotations(pod)
     assert found is not None
     assert (found.failures, found.last) == (1, None)

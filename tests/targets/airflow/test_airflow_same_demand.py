@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.errors import GpuflowError
 from gpuflow.readers import Document, Foreign, Library, Options
 from gpuflow.readers.python import Pythons, read_program
 from tests.readers.equality import EVERY_KEY, PIPELINES, assert_same, example

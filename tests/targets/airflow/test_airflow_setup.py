@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.loading import loads
 from tests.cli.commands import Gpuflow
 from tests.cli.conftest import gpuflow

@@ -12,8 +12,8 @@ import pytest
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.airflow import target
-from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.airflow.facts import AirflowOptions
+from gpuflow.targets.target import Request, compile_with
 
 from .test_airflow_compile import compiled
 

@@ -33,7 +33,7 @@ from gpuflow.airflow.provider import get_provider_info
 from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, WAIT, read_refusal, way_out
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.airflow.pool_sizes import pools
+from gpuflow.targets.airflow.pools import pools
 
 from .playing import Stage
 from .stand_in import quota_words

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from gpuflow import Step
 from gpuflow.airflow import task, to_dag
 from gpuflow.airflow.trigger import GpuPodTrigger
-from gpuflow.errors import GpuflowError
-from gpuflow.spec.engine_words.airflow import ROLES, AirflowDag, AirflowTask
+from gpuflow.core.errors import GpuflowError
+from gpuflow.spec.engine_options.airflow import ROLES, AirflowDag, AirflowTask
 from gpuflow.spec.loading import loads
-from gpuflow.targets.airflow.assets import refused_assets
+from gpuflow.targets.airflow.engine_options import refused_assets
 
 from .test_airflow_compile import compiled
 

@@ -13,7 +13,7 @@ import pytest
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator
 from gpuflow.api import compile as compiled
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.pod import is_supervised
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads

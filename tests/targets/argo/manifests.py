@@ -11,8 +11,8 @@ import yaml
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.argo import target
-from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.argo.facts import ArgoOptions
+from gpuflow.targets.target import Request, compile_with
 from tests.differential.oracle import Oracle
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"

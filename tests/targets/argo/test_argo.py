@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from gpuflow.cli.main import main
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.targets.argo import target
-from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.argo.facts import ArgoOptions
 from gpuflow.targets.constructs import VOCABULARY
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.target import Request, compile_with
 from tests.targets.argo.manifests import HEAD, artifact, compiled, schema_errors, task, template
 
 HERE = Path(__file__).parent

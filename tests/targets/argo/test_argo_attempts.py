@@ -13,8 +13,8 @@ import pytest
 from gpuflow.pod import pod_for
 from gpuflow.pod.later_attempts import Before
 from gpuflow.site import Site
+from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
-from gpuflow.spec.meaning import meaning_of
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import HEAD, compiled, substituted, template
 from tests.targets.attempts import GROWING as GROWING_CASES

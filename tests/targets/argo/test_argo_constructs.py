@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.targets.argo import target
 from gpuflow.targets.capabilities import Cannot
 from gpuflow.targets.constructs import VOCABULARY, uses
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.target import Request, compile_with
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import HEAD, SCHEMA, artifact, compiled, schema_errors, template
 from tests.targets.argo.test_argo import CONSTRUCTS, SCHEDULED

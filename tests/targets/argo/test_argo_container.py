@@ -15,18 +15,16 @@ from hypothesis import strategies as st
 
 import gpuflow
 import gpuflow.argo
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
+from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import load, loads
-from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.argo.alone import template_alone
-from gpuflow.targets.argo.capabilities import CAPABILITIES
-from gpuflow.targets.argo.models import KINDS
-from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.argo.workflow import build
-from gpuflow.targets.frame import Request
-from gpuflow.targets.losses import construct_losses
+from gpuflow.targets.argo.facts import CAPABILITIES, ArgoOptions
+from gpuflow.targets.argo.single_step import template_alone
+from gpuflow.targets.argo.workflow import KINDS, build
+from gpuflow.targets.capabilities import construct_losses
+from gpuflow.targets.target import Request
 from tests.conftest import ROOT
 from tests.differential.oracle import Oracle
 from tests.targets.argo.test_argo import CONSTRUCTS, HEAD, SCHEDULED

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from tests.hostile.compiling import MODES, Case
 from tests.hostile.documents import FILE, Place, places
 from tests.hostile.judging import judge, own_words

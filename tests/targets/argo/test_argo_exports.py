@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.spec.building import check
+from gpuflow.spec.builder import check
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.source import Source
+from gpuflow.spec.problems import Source
 from gpuflow.targets.argo import target
-from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.argo.facts import ArgoOptions
 from gpuflow.targets.argo.workflow import build
-from gpuflow.targets.frame import Request, accepted
+from gpuflow.targets.target import Request, accepted
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import compiled, substituted, task, template
 from tests.targets.argo.test_argo_text import PRINTABLE, SETTINGS, kubelet

@@ -10,12 +10,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuflow.checker.fit import Misfit, fit
 from gpuflow.checker.run import check
 from gpuflow.cli.main import main
 from gpuflow.cluster import read_cluster
+from gpuflow.core.emit import emit_all
 from gpuflow.demands import demand_of
-from gpuflow.emit import emit_all
-from gpuflow.fit import Misfit, fit
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.assumed import RECORD

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.site.loading import load_site
+from gpuflow.site.model import load_site
 from tests.targets.argo.manifests import compiled, template
 
 TAG, VARIABLE = "{{workflow.name}}", "$(DB_PASSWORD)"

@@ -12,27 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpuflow
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
 from gpuflow.demands.model import PodSet
-from gpuflow.errors import GpuflowError
 from gpuflow.kubernetes.expansion import expanded
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import changes_of
-from gpuflow.readers.gangs import later_in
-from gpuflow.runtime import gang as launcher
-from gpuflow.runtime import gang_later, manifests
-from gpuflow.runtime.gang_kinds import WORDS
-from gpuflow.runtime.gang_object import Gang
-from gpuflow.runtime.later_attempts import Before
+from gpuflow.readers.gang_launcher import later_in
+from gpuflow.runtime.gangs import gang_command as launcher
+from gpuflow.runtime.gangs import later_attempts
+from gpuflow.runtime.gangs.attempt_object import Gang
+from gpuflow.runtime.gangs.kinds import WORDS
+from gpuflow.runtime.gangs.later_attempts import Before
+from gpuflow.runtime.supervise import kube_client
 from gpuflow.site import Site
+from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
-from gpuflow.spec.meaning import meaning_of
 from gpuflow.targets.argo import target
-from gpuflow.targets.argo.alone import template_alone
 from gpuflow.targets.argo.notes import notes
-from gpuflow.targets.argo.semaphores import sizes
-from gpuflow.targets.argo.templates import step_template
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.argo.single_step import template_alone
+from gpuflow.targets.argo.templates import sizes, step_template
+from gpuflow.targets.target import Request, compile_with
 from tests.gang_words import said
 from tests.targets.argo.test_argo_read_back import peaks, read_back
 
@@ -53,7 +53,7 @@ def _words(template: dict[str, Any]) -> list[str]:
 def _jobset(words: list[str]) -> dict[str, Any]:
     """What the launcher makes of its command."""
     options = launcher.parse([word for word in words[2:] if not word.startswith("--run-id")] + ["--run-id=r"], {})
-    return manifests.from_text(options.manifest, "--manifest", options.set)
+    return kube_client.manifest_from_text(options.manifest, "--manifest", options.set)
 
 
 def _template(text: str) -> dict[str, Any]:
@@ -158,12 +158,12 @@ def test_the_leader_has_later_attempts_of_its_own() -> None:
     words = _words(step_template(pipeline, "train", "train", site)[0])
     options = launcher.parse([word for word in words[2:] if not word.startswith("--run-id")] + ["--run-id=r"], {})
     gang = Gang(_jobset(words), options, None)
-    gang.changes, gang.leader_on_demand = gang_later.changes_of(options), gang_later.leader_fields_of(options)
+    gang.changes, gang.leader_on_demand = later_attempts.changes_of(options), later_attempts.leader_fields_of(options)
     places = {True: RANKS, False: RANKS.replace("[0]", "[1]")}
     for before in (Before(1), Before(interruptions=2), Before(2, 5, ("a", "b"))):
         for leads, place in places.items():
-            first = manifests.object_state.found(gang.body(1, 0, 0, Before()), place)
-            made = manifests.object_state.found(gang.body(7, 3, before.interruptions, before), place)
+            first = kube_client.object_state.found(gang.body(1, 0, 0, Before()), place)
+            made = kube_client.object_state.found(gang.body(7, 3, before.interruptions, before), place)
             assert (
                 made == changes_of(pipeline, "train", site, leads=leads).pod({"spec": first}, before)["spec"] != first
             )
@@ -199,13 +199,13 @@ def test_the_launcher_makes_the_same_later_attempts_as_for_one_pod() -> None:
     words = _words(step_template(pipeline, "train", "train", site)[0])
     options = launcher.parse([word for word in words[2:] if not word.startswith("--run-id")] + ["--run-id=r"], {})
     gang = Gang(_jobset(words), options, None)
-    gang.changes = gang_later.changes_of(options)
-    first = manifests.object_state.found(gang.body(1, 0, 0, Before()), RANKS)
+    gang.changes = later_attempts.changes_of(options)
+    first = kube_client.object_state.found(gang.body(1, 0, 0, Before()), RANKS)
     for before in (Before(1), Before(9), Before(interruptions=2), Before(2, 5, ("a", "b"))):
-        made = manifests.object_state.found(gang.body(7, 3, before.interruptions, before), RANKS)
+        made = kube_client.object_state.found(gang.body(7, 3, before.interruptions, before), RANKS)
         expected = changes_of(pipeline, "train", site).pod({"spec": first}, before)["spec"]
         assert made == expected != first
-    assert manifests.object_state.found(gang.body(2, 0, 1, Before(interruptions=1)), RANKS) == first
+    assert kube_client.object_state.found(gang.body(2, 0, 1, Before(interruptions=1)), RANKS) == first
 
 
 def test_what_argo_does_only_in_part_is_no_matter_of_a_gang() -> None:
@@ -362,7 +362,7 @@ def test_ranks_are_placed_by_the_ranks_of_their_own_gang() -> None:
 def test_the_ranks_keep_their_parts_when_the_checkpoint_says_so(sharded: bool) -> None:
     kept = f"checkpoint: {{path: /c, store: 's3://b/x', sharded: {str(sharded).lower()}}}"
     jobset = _jobset(_words(_template(f"gang: 4\ncommand: [run]\n{kept}")))
-    (container,) = manifests.object_state.found(jobset, RANKS)["containers"]
+    (container,) = kube_client.object_state.found(jobset, RANKS)["containers"]
     assert ("--sharded" in container["command"]) == sharded
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuflow.targets.argo import loops, spelling
+from gpuflow.targets.argo import loops, references
 from tests.hostile import running
 from tests.hostile.argo_itself import ArgoItself
 from tests.hostile.compiling import MODES, Case
@@ -26,7 +26,7 @@ def fresh_twins() -> None:
 
 
 def test_a_door_without_its_tags_hidden_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spelling, "without_tags", str)
+    monkeypatch.setattr(references, "without_tags", str)
     monkeypatch.setattr(loops, "without_tags", str)
     assert injections("argo", 600)
 
@@ -48,7 +48,7 @@ def test_a_text_that_ends_its_literal_in_a_condition_is_noticed(monkeypatch: pyt
     """No tag is more or less here, and the hostile text stands where the harmless one does."""
     case = in_place("argo default", "whole: steps.b.when", text)
     assert found(case) == []
-    monkeypatch.setattr(spelling, "constant", lambda value: f"'{value}'" if isinstance(value, str) else str(value))
+    monkeypatch.setattr(references, "constant", lambda value: f"'{value}'" if isinstance(value, str) else str(value))
     assert found(case)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import last_attempt
-from gpuflow.runtime.evidence import judge
-from gpuflow.runtime.outcomes import DISK_LIMIT, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, TIMED_OUT
-from gpuflow.targets.argo.last_attempt import ATTEMPT, LAST
+from gpuflow.runtime.base.outcomes import DISK_LIMIT, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, TIMED_OUT
+from gpuflow.runtime.supervise import diagnosis
+from gpuflow.runtime.supervise.evidence import judge
+from gpuflow.targets.argo.retries import ATTEMPT, LAST
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import artifact, compiled, substituted, template
 
@@ -82,7 +82,7 @@ def test_whatever_the_program_said_arrives_as_it_is_and_changes_nothing_else(arg
     ],
 )
 def test_the_supervisor_judges_what_argo_hands_over(argo: Oracle, last: dict[str, str], outcome: str) -> None:
-    read = last_attempt.read(variables(argo, SUPERVISED, 1, last)[LAST], pytest.fail)
+    read = diagnosis.read_last(variables(argo, SUPERVISED, 1, last)[LAST], pytest.fail)
     assert read is not None
     assert (read.attempt, read.by) == (0, "argo")
     verdict = judge(read.evidence)

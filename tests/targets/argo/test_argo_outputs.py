@@ -11,7 +11,7 @@ import yaml
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.argo import target
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.target import Request, compile_with
 
 PIPELINE = """\
 apiVersion: gpuflow/v1

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.spec.engine_words.argo import ArgoTemplate, ArgoWorkflow
+from gpuflow.spec.engine_options.argo import ArgoTemplate, ArgoWorkflow
 from gpuflow.spec.loading import loads
-from gpuflow.targets.frame import engine_findings
+from gpuflow.targets.target import engine_findings
 from tests.targets.argo.manifests import compiled
 
 WORDS = """

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gpuflow.site import Site
-from gpuflow.spec.building import check
+from gpuflow.spec.builder import check
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.source import Source
-from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.spec.problems import Source
+from gpuflow.targets.argo.facts import ArgoOptions
 from gpuflow.targets.argo.workflow import build
-from gpuflow.targets.frame import Request
+from gpuflow.targets.target import Request
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import substituted, task
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand, demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.readers import Options, documents_of, foreign_in
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.argo import target
-from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.argo.facts import ArgoOptions
+from gpuflow.targets.target import Request, compile_with
 from tests.targets.every_construct import HEAD, PIPELINES, SITE
 from tests.targets.test_same_meaning import BESIDE, TEXTS
 

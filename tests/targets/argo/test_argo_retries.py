@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuflow.runtime import evidence
-from gpuflow.runtime.history import COSTS
+from gpuflow.runtime.state.attempts import COSTS
+from gpuflow.runtime.supervise import evidence
 from gpuflow.spec.policies import Retry
 from gpuflow.targets.argo.retries import retry_strategy
 from tests.differential.oracle import Oracle

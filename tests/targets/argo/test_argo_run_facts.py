@@ -12,16 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuflow.cron import following, previous
-from gpuflow.date_format import DIRECTIVES, MOMENT, formatted
-from gpuflow.errors import GpuflowError
+from gpuflow.core.cron import following, previous
+from gpuflow.core.date_format import DIRECTIVES, MOMENT, formatted
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.step import Step
 from gpuflow.targets import load_target
-from gpuflow.targets.argo.alone import template_alone
+from gpuflow.targets.argo.single_step import template_alone
 from gpuflow.targets.cron import go_cron
-from gpuflow.targets.frame import Request, compile_with, findings_of
+from gpuflow.targets.target import Request, compile_with, findings_of
 from tests.conftest import CORPORA
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import HEAD, artifact, compiled, schema_errors, substituted, template

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.cli.main import main
-from gpuflow.errors import GpuflowError
-from gpuflow.targets.argo.semaphores import Size, shares
+from gpuflow.core.errors import GpuflowError
+from gpuflow.targets.argo.templates import Size, shares
 from tests.targets.argo.manifests import HEAD, artifact, compiled, template
 
 STEPS = """

@@ -10,17 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.spec.building import check
+from gpuflow.spec.builder import check
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.source import Source
+from gpuflow.spec.problems import Source
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
-from gpuflow.targets.argo.names import LONGEST, Names, stem
-from gpuflow.targets.argo.sharing import MOST_PARAMETERS, shared
+from gpuflow.targets.argo.shared_templates import LONGEST, MOST_PARAMETERS, Names, common_stem, shared
 from gpuflow.targets.argo.workflow import build
-from gpuflow.targets.frame import Request
+from gpuflow.targets.target import Request
 from tests.differential.oracle import Oracle
 from tests.targets.argo.test_argo import CONSTRUCTS, HEAD, compiled, task, template
 from tests.targets.argo.test_argo_text import PRINTABLE, TEXT, container
@@ -314,7 +313,7 @@ def test_every_wish_gets_a_name_of_its_own_and_always_the_same(wishes: list[str]
     ],
 )
 def test_a_shared_template_is_named_after_the_whole_words_its_steps_share(names: list[str], common: str) -> None:
-    assert stem(names) == common
+    assert common_stem(names) == common
 
 
 def test_loops_share_the_template_of_what_they_repeat_and_keep_their_own() -> None:

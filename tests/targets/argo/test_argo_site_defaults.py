@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from gpuflow import GpuflowError, demand
-from gpuflow.errors import Finding
+from gpuflow.core.errors import Finding
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.argo import target
-from gpuflow.targets.argo.facts import FACTS
-from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.frame import Request
+from gpuflow.targets.argo.facts import FACTS, ArgoOptions
+from gpuflow.targets.target import Request
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import HEAD, artifact, compiled, schema_errors, template
 

@@ -11,12 +11,12 @@ import pytest
 from gpuflow.cli.main import main
 from gpuflow.plan import plan_of
 from gpuflow.site import Site
-from gpuflow.spec.building import check
+from gpuflow.spec.builder import check
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.source import Source
+from gpuflow.spec.problems import Source
 from gpuflow.targets.argo import target
-from gpuflow.targets.argo.size import LARGEST, Nodes, nodes_of, size_findings
-from gpuflow.targets.frame import Request
+from gpuflow.targets.argo.workflow import LARGEST, Nodes, nodes_of, size_findings
+from gpuflow.targets.target import Request
 
 
 def pipeline_of(steps: dict[str, Any], **fields: Any) -> Pipeline:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import compiled, substituted, task, template
 

@@ -12,17 +12,16 @@ import pytest
 import yaml
 from hera.workflows import models
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.spec.building import check
+from gpuflow.spec.builder import check
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.source import Source
+from gpuflow.spec.problems import Source
 from gpuflow.targets.argo import target
-from gpuflow.targets.argo.capabilities import CAPABILITIES
-from gpuflow.targets.argo.models import KINDS, check_against_hera, differences
-from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.frame import Request
-from gpuflow.targets.losses import construct_losses
+from gpuflow.targets.argo.facts import CAPABILITIES, ArgoOptions
+from gpuflow.targets.argo.workflow import KINDS, check_against_hera, differences
+from gpuflow.targets.capabilities import construct_losses
+from gpuflow.targets.target import Request
 from tests.conftest import ROOT
 from tests.targets.argo.test_argo_container import EXAMPLES, pipeline_named, site_named
 
@@ -30,11 +29,11 @@ COMPILE_ALL = """
 import hashlib, sys
 from gpuflow.site import Site
 from gpuflow.targets.argo import target
-from gpuflow.targets.argo.capabilities import CAPABILITIES
-from gpuflow.targets.argo.models import KINDS
-from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.frame import Request
-from gpuflow.targets.losses import construct_losses
+from gpuflow.targets.argo.facts import CAPABILITIES
+from gpuflow.targets.argo.workflow import KINDS
+from gpuflow.targets.argo.facts import ArgoOptions
+from gpuflow.targets.target import Request
+from gpuflow.targets.capabilities import construct_losses
 from tests.targets.argo.test_argo_container import EXAMPLES, pipeline_named, site_named
 
 for name in ("constructs", "scheduled", *EXAMPLES):

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.spec.building import check
+from gpuflow.spec.builder import check
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.source import Source
-from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.spec.problems import Source
+from gpuflow.targets.argo.facts import ArgoOptions
 from gpuflow.targets.argo.workflow import build
-from gpuflow.targets.frame import Request
+from gpuflow.targets.target import Request
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import compiled, submitted
 

@@ -8,9 +8,9 @@ import yaml
 
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.options import KubeflowOptions
+from gpuflow.targets.kubeflow.facts import KubeflowOptions
+from gpuflow.targets.target import Request, compile_with
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\n"
 

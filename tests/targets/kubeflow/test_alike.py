@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.targets.kubeflow.container import container_spec
-from gpuflow.targets.kubeflow.plain import plain
-from gpuflow.targets.kubeflow.pods import executor_config
+from gpuflow.targets.kubeflow.messages import plain
+from gpuflow.targets.kubeflow.pods import container_spec, executor_config
 from tests.targets.kubeflow.compiling import documents
 
 

@@ -13,10 +13,10 @@ from kfp.pipeline_spec import pipeline_spec_pb2 as ir
 
 import gpuflow
 from gpuflow import kubeflow
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.site.model import Runtime
-from gpuflow.targets.kubeflow.artifacts import TITLES
+from gpuflow.targets.kubeflow.messages import TITLES
 from tests.targets.kubeflow.compiling import compiled, documents
 
 DATA = "  data: {image: a, command: [a], outputs: {set: {type: directory, kind: dataset, uri: 's3://b/set'}}}\n"

@@ -14,11 +14,11 @@ from kfp import dsl
 
 import gpuflow
 from gpuflow import kubeflow
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.kubernetes.expansion import escaped, expanded
 from gpuflow.readers.kfp.conditions import unquoted
 from gpuflow.spec.expression import compared_texts, parse
-from gpuflow.targets.kubeflow.text import for_driver, replaced
+from gpuflow.targets.kubeflow.references import for_driver, replaced
 from tests.importing.samples import import_text
 from tests.targets.kubeflow.compiling import compiled, documents
 from tests.targets.kubeflow.driver_model import driver_pods

@@ -10,8 +10,8 @@ import gpuflow
 from gpuflow import kubeflow
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.frame import Request, compile_with, findings_of
 from gpuflow.targets.kubeflow import target
+from gpuflow.targets.target import Request, compile_with, findings_of
 from tests.targets.kubeflow.cache_key import keys_of
 from tests.targets.kubeflow.compiling import HEAD, compiled
 

@@ -15,7 +15,7 @@ import yaml
 from gpuflow.cli.main import main
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.kubeflow.calls import run_calls
+from gpuflow.targets.kubeflow.client_calls import run_calls
 from tests.targets.kubeflow.compiling import HEAD, compiled
 
 BODY = (

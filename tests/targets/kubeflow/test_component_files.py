@@ -10,7 +10,7 @@ from kfp.components import load_component_from_file
 
 from gpuflow import kubeflow
 from gpuflow.cli.main import main
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from tests.targets.kubeflow.compiling import HEAD, compiled
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,14 +13,14 @@ from kfp.components import load_component_from_file, load_component_from_text
 import gpuflow
 from gpuflow import kubeflow
 from gpuflow.cli.main import main
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.site.model import Runtime
 from gpuflow.spec.loading import load
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.capabilities import construct_losses
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.options import KubeflowOptions
-from gpuflow.targets.losses import construct_losses
+from gpuflow.targets.kubeflow.facts import KubeflowOptions
+from gpuflow.targets.target import Request, compile_with
 from tests.targets.kubeflow.launching import launch
 
 ROOT = Path(__file__).resolve().parents[3]

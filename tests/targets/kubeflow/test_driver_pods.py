@@ -10,9 +10,9 @@ import pytest
 from gpuflow.demands import demand_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.frame import Request
 from gpuflow.targets.kubeflow.document import documents
-from gpuflow.targets.kubeflow.options import KubeflowOptions
+from gpuflow.targets.kubeflow.facts import KubeflowOptions
+from gpuflow.targets.target import Request
 from tests.checker.findings.test_a_always import RUNS
 from tests.checker.whole_scenes import HEAD
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.frame import Request, compile_with, findings_of
 from gpuflow.targets.kubeflow import ask_argo, target
-from gpuflow.targets.kubeflow.exit_outputs import PROGRAM
+from gpuflow.targets.kubeflow.exit_steps import DEFAULTS_PROGRAM
+from gpuflow.targets.target import Request, compile_with, findings_of
 from tests.targets.kubeflow.compiling import HEAD, documents
 
 PLAIN = "steps: {work: {command: [work]}}"
@@ -225,7 +225,7 @@ def test_an_exit_step_reads_the_output_of_a_step_or_what_a_container_wrote_befor
 
 def test_the_container_writes_each_default_to_its_place(tmp_path: Path) -> None:
     places = [tmp_path / "x" / "n", tmp_path / "y" / "t"]
-    subprocess.run([sys.executable, "-c", PROGRAM, "-1", "a\nb", *map(str, places)], check=True)
+    subprocess.run([sys.executable, "-c", DEFAULTS_PROGRAM, "-1", "a\nb", *map(str, places)], check=True)
     assert [place.read_text() for place in places] == ["-1", "a\nb"]
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
-from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
+from gpuflow.targets.target import Request, compile_with
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "examples"
 LINE = re.compile(r"^(?:# )?Not on Kubeflow as it is: ([a-z_., ]+?)( and more)?\. ", re.MULTILINE)

@@ -10,7 +10,7 @@ import pytest
 
 import gpuflow
 from gpuflow import kubeflow
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.targets.kubeflow.installation import fs_group_patch
 from tests.targets.kubeflow.compiling import compiled

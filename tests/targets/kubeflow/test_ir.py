@@ -19,9 +19,9 @@ from kfp.pipeline_spec import pipeline_spec_pb2 as ir
 
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
-from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.plain import plain
+from gpuflow.targets.kubeflow.messages import plain
+from gpuflow.targets.target import Request, compile_with
 from tests.targets.kubeflow.compiling import compiled, documents
 from tests.targets.kubeflow.samples import SAMPLES
 from tests.targets.kubeflow.test_twins import TWINS

@@ -15,17 +15,17 @@ from hypothesis import HealthCheck, assume, given, settings
 import gpuflow
 from gpuflow import kubeflow
 from gpuflow.cli.main import main
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.readers import Options, foreign_in, read_documents
-from gpuflow.runtime import gang as launcher
-from gpuflow.runtime import manifests
-from gpuflow.runtime.gang_kinds import WORDS
-from gpuflow.runtime.gang_later import changes_of
+from gpuflow.runtime.gangs import gang_command as launcher
+from gpuflow.runtime.gangs.kinds import WORDS
+from gpuflow.runtime.gangs.later_attempts import changes_of
+from gpuflow.runtime.supervise import kube_client
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.frame import Request, compile_with, findings_of
 from gpuflow.targets.kubeflow import target
+from gpuflow.targets.target import Request, compile_with, findings_of
 from tests.gang_words import said
 from tests.targets.kubeflow.compiling import HEAD, compiled, documents
 from tests.targets.kubeflow.driver_model import driver_pods
@@ -55,7 +55,7 @@ def _jobset(words: list[str]) -> dict[str, Any]:
     at = words.index("gang")
     own = [word for word in words[at + 1 :] if not word.startswith(("--run-id", "--deliver"))]
     given_options = launcher.parse([*own, "--run-id=r"], {})
-    return manifests.from_text(given_options.manifest, "--manifest", given_options.set)
+    return kube_client.manifest_from_text(given_options.manifest, "--manifest", given_options.set)
 
 
 def _rank(words: list[str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.targets.kubeflow import conditions, container, refusals, text
+from gpuflow.targets.kubeflow import build, pods, references, refusals
 from tests.hostile import running
 from tests.hostile.smoke import assert_nothing_is_injected, found, in_place, injections
 
@@ -20,7 +20,7 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_braces_that_are_not_hidden_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "without_double_braces", str)
+    monkeypatch.setattr(references, "without_double_braces", str)
     assert injections("kubeflow", 600)
 
 
@@ -36,7 +36,7 @@ def test_a_text_that_ends_its_literal_in_a_condition_is_noticed(
 ) -> None:
     case = in_place(mode, "whole: exit.z.when", hostile)
     assert found(case) == []
-    monkeypatch.setattr(conditions, "_constant", lambda value, double: f"'{value}'")
+    monkeypatch.setattr(build, "_constant", lambda value, double: f"'{value}'")
     assert found(case)
 
 
@@ -51,5 +51,5 @@ def test_a_placeholder_of_the_launcher_is_noticed(monkeypatch: pytest.MonkeyPatc
 def test_text_that_only_one_kubelet_gives_back_is_noticed(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     case = in_place(mode, "beside: steps.a.command.0", "$(KFP_POD_NAME)")
     assert found(case) == []
-    monkeypatch.setattr(container, "for_driver", str)
+    monkeypatch.setattr(pods, "for_driver", str)
     assert found(case)

@@ -10,16 +10,15 @@ import pytest
 import yaml
 
 from gpuflow.cli.main import main
+from gpuflow.core.errors import Finding
 from gpuflow.demands import demand_of
-from gpuflow.errors import Finding
 from gpuflow.plan import plan_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.frame import Compiled, Request, remarks_of
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.retries import restarts_at
-from gpuflow.targets.kubeflow.retry_notes import retry_notes
-from gpuflow.targets.kubeflow.spec_patch import merged, retry_part, spec_patch
+from gpuflow.targets.kubeflow.installation import merged_patches, retry_part, spec_patch
+from gpuflow.targets.kubeflow.retries import restarts_at, retry_notes
+from gpuflow.targets.target import Compiled, Request, remarks_of
 from tests.conftest import ROOT
 from tests.targets.kubeflow.compiling import HEAD, compiled
 
@@ -261,7 +260,7 @@ def test_parts_of_the_patch_become_one_document() -> None:
         "securityContext": {"fsGroup": 1000},
     }
     with pytest.raises(AssertionError, match="two parts of the patch set fsGroup"):
-        merged(group(PLAIN), {"templateDefaults": {"securityContext": {"fsGroup": 2000}}})
+        merged_patches(group(PLAIN), {"templateDefaults": {"securityContext": {"fsGroup": 2000}}})
 
 
 def test_the_first_example_compiles_and_says_what_is_weaker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

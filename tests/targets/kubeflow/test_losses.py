@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.targets.capabilities import Cannot, Weaker
 from gpuflow.targets.constructs import VOCABULARY
-from gpuflow.targets.frame import Request, compile_with, findings_of
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
+from gpuflow.targets.kubeflow.facts import CAPABILITIES
+from gpuflow.targets.target import Request, compile_with, findings_of
 from tests.targets.kubeflow.compiling import compiled
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

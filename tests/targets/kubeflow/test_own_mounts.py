@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.errors import GpuflowError
 from gpuflow.plan import plan_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.kubeflow.own_mounts import MOUNTS, hidden_paths
+from gpuflow.targets.kubeflow.notes import MOUNTS, hidden_paths
 from tests.targets.kubeflow.compiling import HEAD, compiled
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.loading import loads
 from tests.targets.kubeflow.compiling import HEAD, documents
 

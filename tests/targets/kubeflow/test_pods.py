@@ -19,13 +19,12 @@ import pytest
 
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
+from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
-from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.text import Ref
 from gpuflow.targets.kubeflow.build import ENGINE
-from gpuflow.targets.kubeflow.command import ENTER, RUN_AS_IT_IS
-from gpuflow.targets.kubeflow.names import input_name
-from gpuflow.targets.kubeflow.text import BRACE
+from gpuflow.targets.kubeflow.containers import ENTER, RUN_AS_IT_IS
+from gpuflow.targets.kubeflow.references import BRACE, input_name
 from tests.targets.kubeflow.compiling import HEAD, documents
 from tests.targets.kubeflow.driver_model import driver_pods
 from tests.targets.kubeflow.kubelets import kubelet

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kfp.components import load_component_from_text
 from kfp.pipeline_spec import pipeline_spec_pb2 as ir
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.loading import loads
 from tests.targets.kubeflow.compiling import HEAD, compiled
 from tests.targets.kubeflow.test_ir import check_dag

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from tests.readers.equality import EVERY_KEY, PIPELINES, assert_same, example, read_back
 
 DISK = "KFP has no request for local disk; the target says so"

@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from gpuflow import Step
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.alone import alone
-from gpuflow.targets.kubeflow.calls import run_calls
+from gpuflow.targets.kubeflow.client_calls import run_calls
+from gpuflow.targets.kubeflow.single_step import step_messages
+from gpuflow.targets.target import Request, compile_with
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
 
@@ -101,7 +101,7 @@ def test_a_recurring_run_does_not_know_its_scheduled_time(fact: str) -> None:
 
 def test_a_step_alone_is_given_the_facts_by_kfp_itself() -> None:
     step = Step("a", image="i", command=["x", {"run": "name"}, {"run": "logical_date", "timezone": "UTC"}])
-    assert alone(step, Site.load("nvidia"), "a").known == {
+    assert step_messages(step, Site.load("nvidia"), "a").known == {
         "pipeline_run_name": EXPECTED["pipeline_run-name"],
         "pipeline_run_logical_date": EXPECTED["pipeline_run-logical_date"],
     }

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kfp import dsl
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.plan import plan_of
 from gpuflow.pod.spelling import spelled
 from gpuflow.site import Site
@@ -18,7 +18,7 @@ from gpuflow.spec.loading import loads
 from gpuflow.spec.template_tags import is_engines, meaning_of_tag, tags_in
 from gpuflow.spec.text import Join, ParamRef
 from gpuflow.targets.kubeflow.notes import notes
-from gpuflow.targets.kubeflow.text import BRACE, KubeflowSpelling, replaced
+from gpuflow.targets.kubeflow.references import BRACE, KubeflowSpelling, replaced
 from tests.targets.kubeflow.compiling import HEAD, compiled, documents
 from tests.targets.kubeflow.kubelets import as_argument, kubelet
 

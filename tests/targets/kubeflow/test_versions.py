@@ -12,10 +12,10 @@ import yaml
 
 import gpuflow
 from gpuflow import kubeflow
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.targets.capabilities import Cannot, Weaker
-from gpuflow.targets.kubeflow.capabilities import capabilities_at
+from gpuflow.targets.kubeflow.facts import capabilities_at
 from tests.targets.kubeflow.compiling import compiled, documents
 from tests.targets.kubeflow.test_caching import notes_of
 from tests.targets.kubeflow.test_installation import site

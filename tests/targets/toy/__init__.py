@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuflow.emit import emit
+from gpuflow.core.emit import emit
+from gpuflow.core.errors import Finding
 from gpuflow.engines import EngineFacts
-from gpuflow.errors import Finding
 from gpuflow.pod import Engine, pod_for
-from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
+from gpuflow.targets.capabilities import Cannot, Loss, Weaker, capabilities
 from gpuflow.targets.constructs import ENGINE_WORDS, POD, VOCABULARY
-from gpuflow.targets.frame import Artifact, Request, Target, header
-from gpuflow.targets.losses import Loss
-from gpuflow.targets.options import option
+from gpuflow.targets.target import Artifact, Request, Target, header, option
 
 FACTS = EngineFacts(
     name="toy",

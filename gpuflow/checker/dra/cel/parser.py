@@ -1,18 +1,18 @@
 """A selector as a function of a device.
 
-Types are checked as far as they are known before a device is: what Kubernetes would not compile is not judged. An
-attribute may be of any type.
+The text is cut into tokens and parsed. Types are checked as far as they are known before a device is: what Kubernetes
+would not compile is not judged. An attribute may be of any type.
 
 Mirrors k8s.io/dynamic-resource-allocation/cel.CompileCELExpression and DeviceMatches, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpuflow.checker.dra.cel.tokens import Token, tokens
 from gpuflow.checker.dra.cel.values import (
     FUNCTIONS,
     METHODS,
@@ -29,6 +29,54 @@ from gpuflow.checker.dra.cel.values import (
     pattern,
     same,
 )
+
+WORD: Final = re.compile(
+    r"""
+    (?P<space>[ \t\n\r\f]+|//[^\n]*)
+  | (?P<raw>[rR](?:"[^"\n]*"|'[^'\n]*'))
+  | (?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+  | (?P<number>[0-9]+(?![0-9A-Za-z_.]))
+  | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<sign>==|!=|<=|>=|&&|\|\||[<>!().,?:\[\]-])
+    """,
+    re.VERBOSE,
+)
+ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "`": "`", "?": "?"}
+MAX_INT64: Final = 2**63 - 1
+
+
+class Token(NamedTuple):
+    kind: str
+    text: str
+    value: str | int
+
+
+def tokens(expression: str) -> Iterator[Token]:
+    position = 0
+    while position < len(expression):
+        if expression.startswith(('"""', "'''"), position):
+            raise Unsupported("text in three quotes")
+        found = WORD.match(expression, position)
+        if found is None or found.lastgroup is None:
+            raise Unsupported(f"{expression[position : position + 20]!r}")
+        kind, text, position = found.lastgroup, found[0], found.end()
+        if kind == "raw":
+            yield Token("text", text, text[2:-1])
+        elif kind == "text":
+            yield Token("text", text, re.sub(r"\\(.)", _escaped, text[1:-1]))
+        elif kind == "number":
+            if int(text) > MAX_INT64:
+                raise Unsupported(f"the number {text}")
+            yield Token("number", text, int(text))
+        elif kind != "space":
+            yield Token(kind, text, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    if found[1] not in ESCAPES:
+        raise Unsupported(f"the escape {found[0]}")
+    return ESCAPES[found[1]]
+
 
 Scope = Mapping[str, Callable[[], Value]]
 """What is bound to a name, worked out when it is asked for."""

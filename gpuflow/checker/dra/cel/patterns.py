@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpuflow.work import spend
+from gpuflow.core.work_budget import spend
 
 SIGNS: Final = r".\-+()[]?*|^$"
 """What stands for itself behind a backslash."""

@@ -3,7 +3,8 @@
 The verdicts on nodes count the nodes that a claim leaves from the start. Here is what only the run decides: a volume
 that comes to the first pod's node and keeps later pods there, a disk that one node has at a time, a claim that one pod
 has at a time. Where it is not known whether a volume is tied to nodes, both ways are judged: what is the same in both
-is the verdict, and only a difference is *unknown*.
+is the verdict, and only a difference is *unknown*. `small_claims` are existing claims that hold less than what a step
+puts into them.
 """
 
 from __future__ import annotations
@@ -13,20 +14,46 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpuflow.checker.contention.competitors import Competitor, Competitors
-from gpuflow.checker.nodes.node_list import NodeInfo
+from gpuflow.checker.nodes.node_info import NodeInfo
 from gpuflow.checker.nodes.node_pools import most_per_node, offer
-from gpuflow.checker.nodes.volume_binding import UNBOUND
-from gpuflow.checker.nodes.volumes import CLAIM_TAKEN
-from gpuflow.checker.outcome import Outcome, merge, outcome_of
+from gpuflow.checker.nodes.storage import Claim, Storage
+from gpuflow.checker.nodes.volumes import CLAIM_TAKEN, UNBOUND
 from gpuflow.checker.pipeline.nodes.mounted_claims import NO_VOLUMES, SETTLE, MountedClaim, MountedClaims, Tie
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
-from gpuflow.checker.report import Verdict, worst
+from gpuflow.checker.report import Outcome, Verdict, merge_outcomes, outcome_of, worst
 from gpuflow.checker.wording import listed, where_of
 from gpuflow.cluster import Cluster
-from gpuflow.demands import Demand
-from gpuflow.errors import Finding, Severity, Where
+from gpuflow.core.errors import Finding, Severity, Where
+from gpuflow.demands.model import Demand
 from gpuflow.graph import Dag, Leaf
-from gpuflow.resources import read_map, read_maps
+from gpuflow.kubernetes.resources import read_map, read_maps
+from gpuflow.quantity import Quantity
+
+
+def small_claims(demand: Demand, storage: Storage, namespace: str) -> Iterator[Finding]:
+    """A warning for each step and claim. What else lies there is not known, so it is not counted."""
+    # The pods of a gang are steps of their own here, and each has the sizes of the whole step.
+    put = {
+        (step.part_of or step.name, name): size for step in demand.steps for name, size in step.put_into_claims.items()
+    }
+    for (step, name), taken in put.items():
+        claim = storage.claims.get((namespace, name))
+        holds = Quantity.zero if claim is None else _room_of_claim(claim, storage)
+        if holds and taken > holds:
+            yield Finding(
+                "GF360",
+                f'step "{step}": the claim "{name}" holds {holds}, and the inputs and outputs there take {taken}',
+                demand.where(step),
+                f"raise the claim to {taken} or more, or put files elsewhere",
+                severity="warning",
+            )
+
+
+def _room_of_claim(claim: Claim, storage: Storage) -> Quantity:
+    """What it asked for, or more where it got a larger volume; zero: nothing says it."""
+    volume = (storage.volumes or {}).get(claim.volume)
+    return max(claim.size, claim.capacity, Quantity.zero if volume is None else volume.size)
+
 
 USES: Final = "uses"
 MOST_TRIED: Final = 2000
@@ -66,7 +93,7 @@ def claim_outcome(demand: Demand, claims: MountedClaims, nodes: NodeVerdicts, cl
         if mounted.never is None and not _is_said(mounted, cluster)
         for part in _Judge(demand, claims, nodes, mounted, _holders(cluster, claims.namespace, mounted)).parts()
     ]
-    return merge(parts)
+    return merge_outcomes(parts)
 
 
 class _Judge:

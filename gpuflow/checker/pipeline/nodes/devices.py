@@ -9,13 +9,13 @@ from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.dra.inventory import Inventory
 from gpuflow.checker.dra.plan import CLAIMS, DevicePlan, Group
-from gpuflow.checker.nodes.fit import read_pending
+from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.pipeline.nodes.pending import PendingPod
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.kubernetes.labels import QUEUE_LABEL
-from gpuflow.resources import read_map, read_maps, read_texts
+from gpuflow.kubernetes.resources import read_map, read_maps, read_texts
 
 ALIVE: Final = "pods"
 

@@ -6,30 +6,26 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpuflow.checker.contention.competitors import Competitor, Competitors
-from gpuflow.checker.contention.pending import named
-from gpuflow.checker.dra.extended import CLAIM
-from gpuflow.checker.dra.inventory import ADMIN_ACCESS
+from gpuflow.checker.contention.competitors import Competitor, Competitors, waiters
+from gpuflow.checker.dra.inventory import ADMIN_ACCESS, EXTENDED_CLAIM
 from gpuflow.checker.dra.plan import ANY, Group
-from gpuflow.checker.hints.nodes import not_now, nowhere
-from gpuflow.checker.hints.other_gpus import OtherGpus
-from gpuflow.checker.hints.trials import Trials
+from gpuflow.checker.hints.refusals import why_not_now, why_nowhere
+from gpuflow.checker.hints.trials import OtherGpus, Trials
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.nodes.capacity import Fragmentation, fragmentation, room, way_out
-from gpuflow.checker.nodes.fit import fit
+from gpuflow.checker.nodes.filters import fit
+from gpuflow.checker.nodes.node_info import GROUP_MAX
 from gpuflow.checker.nodes.node_pools import NodePools
-from gpuflow.checker.nodes.subjects import GROUP_MAX
-from gpuflow.checker.outcome import Outcome, foremost
 from gpuflow.checker.pipeline.nodes.devices import is_reported
 from gpuflow.checker.pipeline.nodes.mounted_claims import OWN
 from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdict, NodeVerdicts, PoolRequest
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
-from gpuflow.checker.report import LimitLine, Verdict, worst
+from gpuflow.checker.report import LimitLine, Outcome, Verdict, foremost_resource, worst
 from gpuflow.checker.wording import amount, asking, bounding, listed, waiting, where_of
+from gpuflow.core.errors import Finding
 from gpuflow.demands import Demand
 from gpuflow.demands.gang_scheduling import is_scheduled_as_gang
-from gpuflow.errors import Finding
 
 GANGS: Final = "gangs"
 START_WHOLE: Final = (
@@ -111,7 +107,7 @@ def _unplaceable(
         names = ", ".join(name.removeprefix(OWN) for name in pod.volumes.names)
         hint = f"nodes that could hold it cannot mount {names}: see the volume's node affinity and its storage class"
         return Finding("GF506", message, where, hint, kubernetes=fit(pod, node_pools.node_list).message)
-    hint = nowhere(node_pools, pod, pod_group.pods)
+    hint = why_nowhere(node_pools, pod, pod_group.pods)
     if own[0].request.assignment.flavors:
         hint += f"\nwith the labels of flavor {', '.join(own[0].request.assignment.flavors)} on it"
     if others is not None and not pod_group.is_driver:
@@ -154,7 +150,7 @@ def _about_claim(refusal: str | None) -> str:
 
 def _claims(group: Group) -> str:
     names = dict.fromkeys((*(claim.name for claim in group.ask.claims), *group.ask.shared))
-    names.pop(CLAIM, None)
+    names.pop(EXTENDED_CLAIM, None)
     listed_names = ", ".join(names)
     return f"claim {listed_names}" if names else "its claims"
 
@@ -334,16 +330,16 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
     request, decision = node_verdict.request, node_verdict.decision
     nodes = f"{len(pool.hosts)} node{'' if len(pool.hosts) == 1 else 's'} ({pool.name})"
     if decision and decision.pending:
-        return Wait("GF524", f" on {nodes}: {named(decision.pending, 'pod')} for a node too and may get it first")
+        return Wait("GF524", f" on {nodes}: {waiters(decision.pending, 'pod')} for a node too and may get it first")
     if decision and decision.avoided:
         which = "one of them" if decision.avoided == 1 else f"{decision.avoided} of them"
         return Wait("GF525", f" on {nodes} after failing on {which}: retry.other_node keeps later attempts away")
-    resource = foremost(decision.resources if decision else ())
+    resource = foremost_resource(decision.resources if decision else ())
     if resource is None:
         node_list = node_verdicts.node_pools.node_list
         fitted = fit(request.pod, node_list)
         names = [node_list.hosts[index].node.name for index in pool.hosts]
-        why = not_now(request.pod, nodes, names, fitted) if names else f"no node ({pool.name}) is up"
+        why = why_not_now(request.pod, nodes, names, fitted) if names else f"no node ({pool.name}) is up"
         wait = Wait("GF515", f": {why}", is_now=True, kubernetes=fitted.message)
     elif not is_reported(resource):
         wait = Wait("GF515", f": steps that run at the same time may take the devices of its claims on {nodes}")
@@ -433,7 +429,7 @@ def _gangs(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
             steps = each.request.pod_group.steps
             yield Finding(
                 "GF522",
-                f"{listed(list(steps), 'gang')}: {named(pending, 'pod')} for the same nodes; if they wait for each "
+                f"{listed(list(steps), 'gang')}: {waiters(pending, 'pod')} for the same nodes; if they wait for each "
                 "other as well, each side can take a part of the nodes and wait forever for the rest",
                 where_of(demand, steps[0]),
                 START_WHOLE,

@@ -10,15 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.nodes.fit import read_pending
+from gpuflow.checker.nodes.filters import read_pending
+from gpuflow.checker.nodes.node_info import UnboundPod
 from gpuflow.checker.nodes.storage import NO_PROVISIONER, SHARED_MODES, Claim, Storage, StorageClass, Volume, read_claim
-from gpuflow.checker.nodes.subjects import UnboundPod
-from gpuflow.checker.nodes.volume_binding import NO_VOLUME, may_bind
-from gpuflow.checker.nodes.volume_zone import is_zonal
+from gpuflow.checker.nodes.volumes import NO_VOLUME, is_zonal, may_bind
 from gpuflow.checker.quota.claims import Claims
+from gpuflow.core.errors import Where
 from gpuflow.demands import Demand
-from gpuflow.errors import Where
-from gpuflow.resources import read_map
+from gpuflow.kubernetes.resources import read_map
 
 Body = Mapping[str, Any]
 

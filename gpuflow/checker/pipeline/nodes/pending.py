@@ -2,19 +2,32 @@
 
 Which of several pods the scheduler takes first depends on priorities and on who comes when; here every one of them may
 be first. A pod that only fits once others have left a node is among them, one that no node could hold is not.
+
+Among them are the pods that Kueue has sent to the nodes, or may still send there. A workload that waits in some queue
+may be admitted at any time, and then its pods look for nodes like all others. That the quotas of all queues together
+are no more than the nodes have does not keep them apart: what is free can lie in pieces. And a workload that is
+admitted already, but of which no pod is on a node yet, will take its place there too. All pods that the queues of one
+cohort let through at the same time ask for no more than the cohort has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from gpuflow.checker.contention.pending import PendingRequest, PendingRequests
-from gpuflow.checker.nodes.daemons import missing_daemons
+from gpuflow.checker.contention.competitors import PendingRequest, PendingRequests
+from gpuflow.checker.kueue import Kueue
+from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, plus
+from gpuflow.checker.kueue.flavors import Flavor
+from gpuflow.checker.kueue.workloads import AdmittedPodSet, read_admitted
+from gpuflow.checker.nodes.amounts import Amounts
+from gpuflow.checker.nodes.controllers import missing_daemons
+from gpuflow.checker.nodes.node_info import UnboundPod, read_schedulable_pod, read_unbound_pod
 from gpuflow.checker.nodes.node_pools import NodePools, in_order
-from gpuflow.checker.nodes.subjects import UnboundPod, read_schedulable_pod
+from gpuflow.checker.pipeline.queues.pending import PendingPodSet, PendingWorkload
 from gpuflow.cluster import Cluster
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.core.errors import Finding, GpuflowError
 
 
 class PendingPod(NamedTuple):
@@ -95,3 +108,135 @@ class PendingPods:
     def _could_run_on(self, pod: UnboundPod, hosts: frozenset[int]) -> bool:
         empty = self.node_pools.empty
         return any(index in hosts and empty[index].holds(pod.requests) for index in self.node_pools.pool(pod).ever)
+
+
+Source = tuple[str, str]
+"""The root of a tree of queues, and the flavor that its quota is of."""
+
+
+class SentPods(NamedTuple):
+    """Pods of queues, and the most of each resource that all pods of one source ask for at the same time."""
+
+    pods: list[PendingPod]
+    most: Mapping[Source, Mapping[str, int]]
+
+
+def sent_pods(
+    kueue: Kueue,
+    waiting: Iterable[PendingWorkload],
+    admitted: Iterable[Mapping[str, Any]],
+    node_pools: NodePools,
+    unbound: Sequence[PendingPod],
+) -> SentPods:
+    """The pods of workloads that wait, and those of admitted workloads that are on no node yet.
+
+    `unbound` are pods that wait for a node and count already.
+    """
+    found = [each for workload in waiting for each in _of_waiting(kueue, workload)]
+    there = _Places(node_pools, unbound)
+    placed: Counter[tuple[Source, str]] = Counter()
+    for workload in admitted:
+        for pod_set in read_admitted(workload):
+            if pod_set.cluster_queue in kueue.snapshot.nodes:
+                missing = pod_set.pods - there.take(pod_set)
+                found += _of_admitted(kueue, pod_set, missing)
+                source = _source(kueue, pod_set.cluster_queue, frozenset(pod_set.flavors.values()))
+                if source is not None:
+                    for resource, amount in pod_set.each.items():
+                        placed[source, resource] += amount * (pod_set.pods - missing)
+    sources = {each.source for each in found if each.source is not None}
+    totals = {source: _quota(kueue, source) for source in sources}
+    return SentPods(
+        found,
+        {
+            source: {name: amount - placed[source, name] for name, amount in total.items() if amount != UNLIMITED}
+            for source, total in totals.items()
+        },
+    )
+
+
+class _Places:
+    """The pods that are there: each stands for one pod of an admitted workload at most."""
+
+    def __init__(self, node_pools: NodePools, unbound: Sequence[PendingPod]) -> None:
+        self._pods: dict[str, list[Amounts]] = {}
+        for host in node_pools.node_list.hosts:
+            for pod in host.pods:
+                self._pods.setdefault(pod.namespace, []).append(pod.requests)
+        for each in unbound:
+            self._pods.setdefault(each.pod.namespace, []).append(each.pod.requests)
+        self._counts: dict[tuple[str, tuple[str, ...]], Counter[tuple[int, ...]]] = {}
+
+    def take(self, pod_set: AdmittedPodSet) -> int:
+        """How many of its pods are there. They are known by what they ask for of what Kueue counts."""
+        names = tuple(sorted(name for name in pod_set.each if name != "pods"))
+        key = pod_set.namespace, names
+        if key not in self._counts:
+            pods = self._pods.get(pod_set.namespace, ())
+            self._counts[key] = Counter(tuple(pod.get(name, 0) for name in names) for pod in pods)
+        wanted = tuple(pod_set.each[name] for name in names)
+        count = min(self._counts[key][wanted], pod_set.pods)
+        self._counts[key][wanted] -= count
+        return count
+
+
+def _of_waiting(kueue: Kueue, workload: PendingWorkload) -> Iterator[PendingPod]:
+    name = f"{workload.name} (in queue {workload.queue.name})"
+    for pod_set in workload.pods:
+        pod = _sent(kueue, pod_set)
+        if pod is not None:
+            source = _source(kueue, workload.queue.name, pod_set.flavors)
+            yield from [PendingPod(name, pod, source)] * pod_set.pods
+
+
+def _of_admitted(kueue: Kueue, pod_set: AdmittedPodSet, pods: int) -> Iterator[PendingPod]:
+    flavors = frozenset(name for name in pod_set.flavors.values() if name in kueue.flavors)
+    pod = _sent(kueue, PendingPodSet(pod_set.namespace, pod_set.spec, pods, flavors)) if pods > 0 else None
+    if pod is not None:
+        counted = {name: amount for name, amount in pod_set.each.items() if name != "pods" and amount > 0}
+        pod = pod._replace(requests={**pod.requests, **counted})
+        name = f"{pod_set.namespace}/{pod_set.workload} (admitted by queue {pod_set.cluster_queue})"
+        yield from [PendingPod(name, pod, _source(kueue, pod_set.cluster_queue, flavors))] * pods
+
+
+def _source(kueue: Kueue, queue: str, flavors: frozenset[str]) -> Source | None:
+    """Where the quota of pods comes from; `None` when it may come from several flavors."""
+    return (kueue.snapshot.nodes[queue].path()[-1].name, next(iter(flavors))) if len(flavors) == 1 else None
+
+
+def _quota(kueue: Kueue, source: Source) -> dict[str, int]:
+    """All quota of a flavor in the tree of queues below a root; no less than what is given out of it."""
+    nodes = {
+        each for node in kueue.snapshot.nodes.values() for each in node.path() if node.path()[-1].name == source[0]
+    }
+    total: dict[str, int] = {}
+    for node in nodes:
+        for (flavor, resource), quota in node.quotas.items():
+            if flavor == source[1]:
+                total[resource] = plus(total.get(resource, 0), quota.nominal)
+    held: Counter[FlavorResource] = Counter()
+    for name, holders in kueue.snapshot.holders.items():
+        if kueue.snapshot.nodes[name].path()[-1].name == source[0]:
+            for holder in holders:
+                held.update(holder.usage)
+    return {resource: max(amount, held[source[1], resource]) for resource, amount in total.items()}
+
+
+def _sent(kueue: Kueue, pod_set: PendingPodSet) -> UnboundPod | None:
+    """A pod with what its flavor puts on it; of several flavors with the tolerations of all. `None`: it has none."""
+    flavors: list[Flavor] = [kueue.flavors[name] for name in sorted(pod_set.flavors)]
+    if not flavors:
+        return None
+    labels = flavors[0].labels if len(flavors) == 1 else {}
+    tolerations = [
+        {key: value for key, value in each._asdict().items() if value}
+        for flavor in flavors
+        for each in flavor.tolerations
+    ]
+    spec = {
+        **pod_set.spec,
+        "nodeSelector": {**(pod_set.spec.get("nodeSelector") or {}), **labels},
+        "tolerations": [*(pod_set.spec.get("tolerations") or ()), *tolerations],
+    }
+    spec.pop("schedulingGates", None)
+    return read_unbound_pod({"metadata": {"namespace": pod_set.namespace}, "spec": spec})

@@ -17,18 +17,17 @@ from gpuflow.checker.contention.bins import Bin
 from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, decide_with_pending
-from gpuflow.checker.nodes.capacity import room
-from gpuflow.checker.nodes.fit import read_pending
+from gpuflow.checker.nodes.capacity import gang_has_no_domain, room, taken_for_good
+from gpuflow.checker.nodes.filters import read_pending
+from gpuflow.checker.nodes.node_info import Node, UnboundPod
 from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, in_order, offer
-from gpuflow.checker.nodes.shut_out import gang_has_no_domain, taken_for_good
-from gpuflow.checker.nodes.subjects import Node, UnboundPod
 from gpuflow.checker.pipeline.nodes.devices import Devices
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import Verdict
-from gpuflow.work import limited_advice, may_advise
+from gpuflow.core.work_budget import limited_advice, may_advise
 
 PODS: Final = "pods"
 

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpuflow.checker.contention.pending import PendingRequest, PendingRequests
+from gpuflow.checker.contention.competitors import PendingRequest, PendingRequests
 from gpuflow.checker.kueue import Assignment, Kueue
-from gpuflow.checker.kueue.proposal import PodSetResources
+from gpuflow.checker.kueue.flavor_assigner import PodSetResources
 from gpuflow.checker.kueue.queues import ClusterQueue
-from gpuflow.checker.kueue.tree import QuotaNode
+from gpuflow.checker.kueue.snapshot import QuotaNode
 from gpuflow.checker.kueue.workloads import read_workload
 from gpuflow.checker.pipeline.queues.requests import COUNT
 

@@ -9,16 +9,15 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from gpuflow.checker.kueue import Kueue
-from gpuflow.checker.kueue.queues import read_cluster_queue
-from gpuflow.checker.kueue.reservations import read_reservations
+from gpuflow.checker.kueue.queues import read_cluster_queue, read_reservations
 from gpuflow.checker.pipeline.pod_groups import PodGroup
-from gpuflow.checker.pipeline.queues.topology_annotations import topology_request
-from gpuflow.checker.snapshot.not_shown import asks_namespace, runs_kueue, shows_namespace
+from gpuflow.checker.pipeline.queues.topology import topology_request
+from gpuflow.checker.snapshot.missing_kinds import asks_namespace, runs_kueue, shows_namespace
 from gpuflow.checker.snapshot.unmodeled_kinds import makers_of_nodes
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.core.errors import Finding, GpuflowError, Where
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, QUEUED_BY, read_selector
-from gpuflow.resources import BadField, read_map, read_maps, read_texts
+from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_texts
 
 QUEUE_KINDS: Final = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Cohort")
 DEFAULT_QUEUE: Final = "default"

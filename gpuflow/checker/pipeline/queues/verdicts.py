@@ -11,18 +11,18 @@ from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
 from gpuflow.checker.contention.proof import Decision, blocked_by, decide
 from gpuflow.checker.kueue import Ahead, blocker_ahead
 from gpuflow.checker.kueue.amounts import FlavorResource
-from gpuflow.checker.kueue.decision import FAIR_SHARING, check_decides
-from gpuflow.checker.kueue.tree import QuotaNode
+from gpuflow.checker.kueue.scheduler import FAIR_SHARING, check_decides
+from gpuflow.checker.kueue.snapshot import QuotaNode
 from gpuflow.checker.pipeline.pod_groups import PodGroup
-from gpuflow.checker.pipeline.queues.cohort_limits import Level, cohort_headroom
 from gpuflow.checker.pipeline.queues.pending import PendingWorkloads
-from gpuflow.checker.pipeline.queues.places import OtherPods, always_placed, placed_flavors
 from gpuflow.checker.pipeline.queues.requests import (
     UNQUEUED,
     FlavorAssignment,
     GroupRequest,
+    Level,
     PendingBelow,
     QueueRequest,
+    cohort_headroom,
     competitors_of,
     contention_of,
     flavor_assignments,
@@ -32,9 +32,10 @@ from gpuflow.checker.pipeline.queues.requests import (
     root_of,
 )
 from gpuflow.checker.pipeline.queues.setup import Inactive, Setup
+from gpuflow.checker.pipeline.queues.topology import OtherPods, always_placed, placed_flavors
 from gpuflow.checker.report import Verdict, worst
-from gpuflow.errors import did_you_mean
-from gpuflow.work import limited_advice, may_advise
+from gpuflow.core.errors import did_you_mean
+from gpuflow.core.work_budget import limited_advice, may_advise
 
 SEEN_IN_QUEUES: Final = (
     "Stopped",

@@ -21,7 +21,7 @@ from typing import Any
 
 from gpuflow import GpuflowError, load
 from gpuflow import compile as compiled
-from gpuflow.targets.airflow.older import OLDER
+from gpuflow.targets.airflow.standalone import OLDER
 
 from ..stand_in import GOOD, StandIn
 

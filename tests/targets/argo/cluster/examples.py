@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
 from gpuflow.spec.pipeline import Pipeline
 
 from .stage import CLAIM, MOUNT, ROOT

@@ -21,10 +21,10 @@ from gpuflow import kubeflow
 from gpuflow.runtime.bundle import config_map
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
+from gpuflow.targets.kubeflow.facts import KubeflowOptions
 from gpuflow.targets.kubeflow.installation import fs_group_patch
-from gpuflow.targets.kubeflow.options import KubeflowOptions
+from gpuflow.targets.target import Request, compile_with
 from tests.cluster import kubeflow as backend
 from tests.cluster.cluster import Cluster
 from tests.cluster.kfp import Kfp, is_step

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
 from gpuflow.targets.capabilities import Cannot
-from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
+from gpuflow.targets.kubeflow.facts import CAPABILITIES
 from tests.targets.argo.cluster.examples import fitted
 from tests.targets.every_construct import HEAD, PIPELINES
 

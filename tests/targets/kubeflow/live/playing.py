@@ -16,15 +16,15 @@ from typing import Any
 
 import yaml
 
-from gpuflow.errors import GpuflowError
+from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
+from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import load
-from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.alerts import with_alerts
-from gpuflow.targets.kubeflow.options import KubeflowOptions
+from gpuflow.targets.kubeflow.exit_steps import with_alerts
+from gpuflow.targets.kubeflow.facts import KubeflowOptions
+from gpuflow.targets.target import Request, compile_with
 from tests.cluster import nodes
 from tests.cluster.cluster import Cluster
 from tests.cluster.kfp import PYTHON, RUN_LABEL, Kfp, KfpError, is_step

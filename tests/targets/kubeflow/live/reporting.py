@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuflow.targets.capabilities import Cannot, Weaker
-from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
+from gpuflow.targets.kubeflow.facts import CAPABILITIES
 
 from .constructs import ELSEWHERE
 

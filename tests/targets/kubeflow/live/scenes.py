@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gpuflow import yaml_tree
+from gpuflow.core import yaml_tree
 
 from .case import Case, Complaints, Seen
 

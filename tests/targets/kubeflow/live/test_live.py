@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gpuflow.targets.capabilities import Cannot
-from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
+from gpuflow.targets.kubeflow.facts import CAPABILITIES
 from tests.cluster import kubeflow as backend
 from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import argo, cluster, control_plane, kubeflow, private_cluster, proof_ground

@@ -1,0 +1,165 @@
+"""Where a workload can run: the smallest slice or GPU for a memory need, and cloud instance types.
+
+A need is compared with the memory a process really gets, never with the number in a name: `1g.18gb` of an
+H200 has 16.00 GiB. What nobody printed is listed apart as unknown, never as fitting. An instance type has its shape,
+and what Kubernetes can allocate where that is documented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import cast
+
+from gpuflow.catalog.catalog import Confidence, Model, Profile, data_file, models
+from gpuflow.catalog.lookup import model as find_model
+from gpuflow.catalog.profile_name import parse_profile
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A whole GPU, or a slice of one, to put a workload on."""
+
+    model: Model
+    profile: Profile | None
+
+    @property
+    def usable_gib(self) -> float | None:
+        return self.profile.usable_gib if self.profile else self.model.usable_gib
+
+    @property
+    def promised_gb(self) -> int:
+        """The memory of the name."""
+        return parse_profile(self.profile.name).gb if self.profile else self.model.memory_gb
+
+    @property
+    def per_gpu(self) -> int:
+        """How many of them one GPU gives."""
+        return self.profile.max if self.profile else 1
+
+    @property
+    def confidence(self) -> Confidence:
+        return self.profile.confidence if self.profile else self.model.confidence
+
+    def __str__(self) -> str:
+        return f"{self.model.id} {self.profile.name}" if self.profile else self.model.id
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Where a need fits, smallest first, and where nobody knows."""
+
+    need_gib: float
+    offers: tuple[Offer, ...]
+    unknown: tuple[Offer, ...]
+    """Offers whose name promises enough but whose memory nobody printed."""
+
+
+def fit(need_gib: float, *, of: str | Model | None = None, mig: bool | None = None, every: bool = False) -> Fit:
+    """Slices and GPUs with at least `need_gib` of usable memory.
+
+    One answer per model, its smallest, unless `every` is true. `of` looks at one model only, `mig` at slices
+    only (true) or at whole GPUs only (false).
+    """
+    owners = models() if of is None else (find_model(of),)
+    offers = sorted((offer for owner in owners for offer in _offers(owner)), key=_smallest)
+    asked = [offer for offer in offers if mig in (None, offer.profile is not None)]
+    enough = [offer for offer in asked if offer.usable_gib is not None and offer.usable_gib >= need_gib]
+    unknown = [offer for offer in asked if offer.usable_gib is None and offer.promised_gb >= need_gib]
+    if every:
+        return Fit(need_gib, tuple(enough), tuple(unknown))
+    smallest = {offer.model.id: offer for offer in reversed(enough)}
+    # A slice of unknown memory is worth a look only where it would be smaller than the known answer.
+    doubtful = {
+        offer.model.id: offer
+        for offer in reversed(unknown)
+        if offer.model.id not in smallest or _smallest(offer) < _smallest(smallest[offer.model.id])
+    }
+    return Fit(need_gib, _in_order(smallest.values()), _in_order(doubtful.values()))
+
+
+def _offers(owner: Model) -> Iterator[Offer]:
+    yield Offer(owner, None)
+    for profile in owner.profiles:
+        yield Offer(owner, profile)
+
+
+def _smallest(offer: Offer) -> tuple[float, int, int, str, str]:
+    memory = offer.usable_gib if offer.usable_gib is not None else float(offer.promised_gb)
+    # Of two with the same memory the one with less compute, then the plain one before its +me and +gfx.
+    compute = offer.profile.g if offer.profile else 1_000
+    name = offer.profile.name if offer.profile else ""
+    return (memory, compute, len(name), offer.model.id, name)
+
+
+def _in_order(offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    return tuple(sorted(offers, key=_smallest))
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One instance type."""
+
+    cloud: str
+    name: str
+    model: str
+    """Id of the GPU model."""
+    gpus: int
+    """Whole GPUs; 0 when the instance has a fraction of one."""
+    share: str | None
+    """The fraction, such as `1/8`, when there is no whole GPU."""
+    vcpu: int
+    memory_gib: float
+    allocatable_cpu: str | None
+    """As Kubernetes writes it; `None` where no figure is documented."""
+    allocatable_memory: str | None
+    efa: int
+    """Elastic Fabric Adapter interfaces (AWS)."""
+    source: str
+    confidence: Confidence
+
+
+@cache
+def instances() -> tuple[Instance, ...]:
+    """Every instance type of the catalog."""
+    import csv
+
+    with data_file("instances.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(_instance(row) for row in csv.DictReader(file))
+
+
+def find_instances(
+    text: str | None = None,
+    *,
+    cloud: str | None = None,
+    of: str | Model | None = None,
+    gpus: int | None = None,
+) -> tuple[Instance, ...]:
+    """Instance types that match every given wish; `gpus` is the least number of whole GPUs."""
+    owner = None if of is None else find_model(of).id
+    return tuple(
+        instance
+        for instance in instances()
+        if (text is None or text.lower() in instance.name.lower())
+        and (cloud is None or instance.cloud == cloud.lower())
+        and (owner is None or instance.model == owner)
+        and (gpus is None or instance.gpus >= gpus)
+    )
+
+
+def _instance(row: dict[str, str]) -> Instance:
+    return Instance(
+        cloud=row["cloud"],
+        name=row["instance"],
+        model=row["model"],
+        gpus=int(row["gpus"]),
+        share=row["share"] or None,
+        vcpu=int(row["vcpu"]),
+        memory_gib=float(row["memory_gib"]),
+        allocatable_cpu=row["allocatable_cpu"] or None,
+        allocatable_memory=row["allocatable_memory"] or None,
+        efa=int(row["efa"]),
+        source=row["source"],
+        confidence=cast(Confidence, row["confidence"]),
+    )

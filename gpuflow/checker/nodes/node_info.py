@@ -1,0 +1,389 @@
+"""Nodes and pods as the scheduler sees them, read from manifests, and a pod held against what is bound to a node.
+
+Counted are resources, the number of pods, ports of the node that pods take for themselves, and what a pod needs a
+node's kubelet to be able to do, where kubelets declare it.
+
+Mirrors Fit.Filter in k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources and NodePorts.Filter in
+k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodeports, Kubernetes v1.36.3.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from gpuflow.checker.nodes.amounts import Amounts, held, positive, read_allocatable
+from gpuflow.checker.nodes.node_selection import (
+    COMPARISON_GATE,
+    Placement,
+    Taint,
+    Tolerations,
+    read_placement,
+    read_taints,
+    read_tolerations,
+)
+from gpuflow.checker.nodes.pod_affinity import (
+    Affinity,
+    Namespaces,
+    SpreadConstraint,
+    read_affinity,
+    read_spread_constraints,
+)
+from gpuflow.checker.nodes.storage import Storage
+from gpuflow.checker.nodes.volumes import Disk, PodVolumes, pod_volumes, read_claim_names, read_disks, unknown_volumes
+from gpuflow.kubernetes.admission.pod import read_flag, read_integer, read_object, read_pod, read_text
+from gpuflow.kubernetes.labels import Labels, read_labels
+from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_texts
+
+NO_FEATURES: Final = "node(s) didn't match Pod's required features"
+
+
+def read_declared(manifest: Mapping[str, Any]) -> frozenset[str]:
+    status = read_map(manifest.get("status"), "status")
+    return frozenset(read_texts(status.get("declaredFeatures"), "status.declaredFeatures"))
+
+
+def read_required(spec: Mapping[str, Any]) -> frozenset[str]:
+    required = set()
+    if read_flag(spec, "hostNetwork", "spec") and read_flag(spec, "hostUsers", "spec") is False:
+        required.add("UserNamespacesHostNetworkSupport")
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(read_maps(spec.get(field), f"spec.{field}")):
+            rules = read_maps(container.get("restartPolicyRules"), f"spec.{field}[{index}].restartPolicyRules")
+            if any(rule.get("action") == "RestartAllContainers" for rule in rules):
+                required.add("RestartAllContainersOnContainerExits")
+    return frozenset(required)
+
+
+ANY_ADDRESS: Final = "0.0.0.0"
+
+
+class HostPort(NamedTuple):
+    address: str
+    protocol: str
+    number: int
+
+    def clashes(self, other: HostPort) -> bool:
+        same_address = self.address == other.address or ANY_ADDRESS in (self.address, other.address)
+        return same_address and self.number == other.number and self.protocol == other.protocol
+
+
+def ports_clash(wanted: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
+    return any(port.clashes(other) for other in used for port in wanted)
+
+
+def read_host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:
+    """The host ports of the containers that run all the time; on the host's network every port is one."""
+    return tuple(port for port in _ports(spec) if port.number > 0)
+
+
+def _ports(spec: Mapping[str, Any]) -> Iterator[HostPort]:
+    on_host = read_flag(spec, "hostNetwork", "spec") or False
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(read_maps(spec.get(field), f"spec.{field}")):
+            if container.get("ports") and (field == "containers" or container.get("restartPolicy") == "Always"):
+                where = f"spec.{field}[{index}].ports"
+                for position, port in enumerate(read_maps(container["ports"], where)):
+                    yield _read_port(port, f"{where}[{position}]", on_host)
+
+
+def _read_port(port: Mapping[str, Any], where: str, on_host: bool) -> HostPort:
+    number = read_integer(port, "hostPort", where) or 0
+    if on_host and not number:
+        number = read_integer(port, "containerPort", where) or 0
+    return HostPort(
+        read_text(port, "hostIP", where) or ANY_ADDRESS, read_text(port, "protocol", where) or "TCP", number
+    )
+
+
+Body = Mapping[str, Any]
+
+FIXTURES: Final = ("DaemonSet", "Node")
+"""The owners of pods that stay as long as their node does."""
+
+GROUP_MAX: Final = "gpuflow.dev/node-group-max"
+GROUP_MIN: Final = "gpuflow.dev/node-group-min"
+
+
+class Node(NamedTuple):
+    name: str
+    labels: Labels
+    taints: tuple[Taint, ...]
+    is_cordoned: bool
+    allocatable: Amounts
+    slots: int
+    """How many pods it takes."""
+    features: frozenset[str]
+    group_max: int | None
+    """For the template of an autoscaled node group: how many such nodes there may be. `None`: a node that is."""
+    claimed: frozenset[str] = frozenset()
+    """The amounts that it has as devices, through claims."""
+
+
+class BoundPod(NamedTuple):
+    node: str
+    namespace: str
+    labels: Labels
+    is_leaving: bool
+    is_fixture: bool
+    """It belongs to the node (a DaemonSet's or a static pod) and does not make way."""
+    requests: Amounts
+    ports: tuple[HostPort, ...]
+    affinity: Affinity
+    disks: tuple[Disk, ...]
+    claims: tuple[str, ...]
+
+
+class UnboundPod(NamedTuple):
+    namespace: str
+    labels: Labels
+    placement: Placement
+    tolerations: Tolerations
+    requests: Amounts
+    """Without zeros."""
+    ports: tuple[HostPort, ...]
+    affinity: Affinity
+    constraints: tuple[SpreadConstraint, ...]
+    disks: tuple[Disk, ...]
+    features: frozenset[str]
+    unknown: tuple[str, ...]
+    """What the scheduler will consider and the manifest alone does not say."""
+    volumes: PodVolumes | None = None
+    """Its claims; `None` when it has none, or when nothing is known of them."""
+    is_held: bool = False
+    """Another pod has a claim that is for one pod alone."""
+
+
+def read_node(manifest: object) -> Node:
+    manifest = read_object(manifest, "Node")
+    metadata = read_map(manifest.get("metadata"), "metadata")
+    name = read_text(metadata, "name", "metadata")
+    if not name:
+        raise BadField("metadata.name", "a node needs a name")
+    spec = read_map(manifest.get("spec"), "spec")
+    allocatable, slots = read_allocatable(manifest)
+    return Node(
+        name,
+        read_labels(metadata.get("labels"), "metadata.labels"),
+        read_taints(spec),
+        read_flag(spec, "unschedulable", "spec") or False,
+        allocatable,
+        slots,
+        read_declared(manifest),
+        _read_group_max(read_map(metadata.get("annotations"), "metadata.annotations")),
+    )
+
+
+def _read_group_max(annotations: Body) -> int | None:
+    if GROUP_MAX not in annotations:
+        return None
+    most, least = _read_count(annotations, GROUP_MAX), _read_count(annotations, GROUP_MIN)
+    if least > most:
+        raise BadField(f"metadata.annotations[{GROUP_MIN}]", f"{least} is above {GROUP_MAX}, {most}")
+    return most
+
+
+def _read_count(annotations: Body, key: str) -> int:
+    text = annotations.get(key, "0")
+    if not isinstance(text, str) or not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise BadField(f"metadata.annotations[{key}]", f'must be a number of nodes such as "8", not {text!r}')
+    return int(text)
+
+
+def read_bound(manifest: object) -> BoundPod | None:
+    """A pod that takes up room; `None` for one that is finished or not bound to a node."""
+    manifest = read_object(manifest, "Pod")
+    metadata = read_map(manifest.get("metadata"), "metadata")
+    spec = read_map(manifest.get("spec"), "spec")
+    node = read_text(spec, "nodeName", "spec")
+    status = read_map(manifest.get("status"), "status")
+    if not node or read_text(status, "phase", "status") in ("Succeeded", "Failed"):
+        return None
+    namespace = read_text(metadata, "namespace", "metadata") or "default"
+    return BoundPod(
+        node,
+        namespace,
+        read_labels(metadata.get("labels"), "metadata.labels"),
+        metadata.get("deletionTimestamp") is not None,
+        any(owner.get("kind") in FIXTURES for owner in _owners(metadata)),
+        held(manifest),
+        read_host_ports(spec),
+        read_affinity(spec, namespace),
+        read_disks(spec),
+        (*read_claim_names(spec), *_ephemeral_claims(spec, str(metadata.get("name")))),
+    )
+
+
+def read_schedulable_pod(manifest: object) -> UnboundPod | None:
+    """A pod that the scheduler may bind at any moment; `None` for one that is bound, over, going, or held by a gate."""
+    manifest = read_object(manifest, "Pod")
+    metadata, spec = read_map(manifest.get("metadata"), "metadata"), read_map(manifest.get("spec"), "spec")
+    over = read_text(read_map(manifest.get("status"), "status"), "phase", "status") in ("Succeeded", "Failed")
+    if over or read_text(spec, "nodeName", "spec") or metadata.get("deletionTimestamp") is not None:
+        return None
+    gated = read_maps(spec.get("schedulingGates"), "spec.schedulingGates")
+    return None if gated else read_unbound_pod(manifest)
+
+
+def _owners(metadata: Body) -> list[Body]:
+    return read_maps(metadata.get("ownerReferences"), "metadata.ownerReferences")
+
+
+def read_unbound_pod(
+    manifest: object, gates: frozenset[str] = frozenset(), storage: Storage | None = None
+) -> UnboundPod:
+    """Read a pod that waits. `storage` is what its claims depend on, when that is known."""
+    pod = read_pod(manifest)
+    spec = pod.spec
+    namespace = pod.metadata.get("namespace") or "default"
+    labels = read_labels(pod.metadata.get("labels"), "metadata.labels")
+    return UnboundPod(
+        namespace,
+        labels,
+        read_placement(spec),
+        read_tolerations(spec, COMPARISON_GATE in gates),
+        positive(pod.requests()),
+        read_host_ports(spec),
+        read_affinity(spec, namespace, labels),
+        read_spread_constraints(spec, labels),
+        read_disks(spec),
+        read_required(spec),
+        tuple(_unknown(spec, storage)),
+        None if storage is None or not (names := read_claim_names(spec)) else pod_volumes(storage, namespace, names),
+    )
+
+
+def _ephemeral_claims(spec: Body, name: str) -> Iterator[str]:
+    """The claims that are made for volumes of the pod itself."""
+    for volume in read_maps(spec.get("volumes"), "spec.volumes") if spec.get("volumes") else ():
+        if volume.get("ephemeral") is not None:
+            yield f"{name}-{volume.get('name')}"
+
+
+def _unknown(spec: Body, storage: Storage | None) -> Iterator[str]:
+    for gate in read_maps(spec.get("schedulingGates"), "spec.schedulingGates"):
+        yield f'when scheduling gate "{gate.get("name")}" is lifted'
+    for claim in read_maps(spec.get("resourceClaims"), "spec.resourceClaims"):
+        yield f'which nodes have devices for resource claim "{claim.get("name")}"'
+    yield from unknown_volumes(spec, knows_claims=storage is not None)
+
+
+TOO_MANY_PODS: Final = "Too many pods"
+
+
+def insufficient(resource: str) -> str:
+    """That a node has too little of a resource, in the scheduler's words."""
+    return f"Insufficient {resource}"
+
+
+class NodeInfo(NamedTuple):
+    """A node and the pods on it."""
+
+    node: Node
+    pods: tuple[BoundPod, ...]
+    used: Amounts
+
+    def shortages(self, requests: Amounts) -> list[str]:
+        """What it has too little of, in the scheduler's words."""
+        short = [TOO_MANY_PODS] if len(self.pods) >= self.node.slots else []
+        for name, amount in requests.items():
+            if name not in self.node.claimed and self._lacks(name, amount):
+                short.append(insufficient(name))
+        return short
+
+    def lacks_devices(self, requests: Amounts) -> bool:
+        """Whether claims find too few devices."""
+        return any(name in self.node.claimed and self._lacks(name, amount) for name, amount in requests.items())
+
+    def _lacks(self, name: str, amount: int) -> bool:
+        return amount > self.node.allocatable.get(name, 0) - self.used.get(name, 0)
+
+
+class NodeList(NamedTuple):
+    hosts: tuple[NodeInfo, ...]
+    templates: tuple[Node, ...]
+    """One node for each autoscaled node group."""
+    namespaces: Namespaces
+    knows_namespaces: bool
+    asks_for_namespaces: bool
+    """Whether a bound pod keeps apart from pods of namespaces with certain labels."""
+
+    def unknown(self, pod: UnboundPod) -> tuple[str, ...]:
+        """What the scheduler will consider of a pod and the manifests at hand do not say."""
+        terms = (*pod.affinity.together, *pod.affinity.apart)
+        asked = self.asks_for_namespaces or any(term.asks_for_namespaces for term in terms)
+        if self.knows_namespaces or not asked:
+            return pod.unknown
+        return (*pod.unknown, "which namespaces the namespaceSelector of an affinity means")
+
+
+def read_node_list(
+    nodes: Iterable[object],
+    pods: Iterable[object] = (),
+    namespaces: Mapping[str, Any] | Iterable[object] | None = None,
+) -> NodeList:
+    """Read the manifests once, to ask about many pods. `ValueError` names the manifest that cannot be read.
+
+    Pods may be manifests, or bound pods that were read before.
+    """
+    bound: defaultdict[str, list[BoundPod]] = defaultdict(list)
+    for index, manifest in enumerate(_listed(pods, "pods")):
+        try:
+            pod = manifest if isinstance(manifest, BoundPod) else read_bound(manifest)
+        except ValueError as error:
+            raise ValueError(f"{_place('pods', index, manifest)}: {error}") from None
+        if pod is not None:
+            bound[pod.node].append(pod)
+    known: dict[str, Node] = {}
+    for index, manifest in enumerate(_listed(nodes, "nodes")):
+        try:
+            node = read_node(manifest)
+        except ValueError as error:
+            raise ValueError(f"{_place('nodes', index, manifest)}: {error}") from None
+        if node.name in known:
+            raise ValueError(f'nodes[{index}]: there is already a node "{node.name}"')
+        known[node.name] = node
+    return NodeList(
+        tuple(_host(node, bound.get(node.name, ())) for node in known.values() if node.group_max is None),
+        tuple(node for node in known.values() if node.group_max is not None),
+        _read_namespaces(namespaces),
+        namespaces is not None,
+        any(term.asks_for_namespaces for there in bound.values() for pod in there for term in pod.affinity.apart),
+    )
+
+
+def _host(node: Node, pods: Sequence[BoundPod]) -> NodeInfo:
+    used: Amounts = {}
+    for pod in pods:
+        for name, amount in pod.requests.items():
+            used[name] = used.get(name, 0) + amount
+    return NodeInfo(node, tuple(pods), used)
+
+
+def _listed(manifests: Iterable[object], what: str) -> Iterable[object]:
+    if isinstance(manifests, Mapping | str) or not isinstance(manifests, Iterable):
+        raise ValueError(f"{what}: must be a list of manifests, not {type(manifests).__name__}")
+    return manifests
+
+
+def _place(what: str, index: int, manifest: object) -> str:
+    metadata = manifest.get("metadata") if isinstance(manifest, Mapping) else None
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return f"{what}[{index}] ({name})" if isinstance(name, str) else f"{what}[{index}]"
+
+
+def _read_namespaces(namespaces: Mapping[str, Any] | Iterable[object] | None) -> Namespaces:
+    """Labels by name, from a map of just that or from manifests, which then carry their own name as a label."""
+    if isinstance(namespaces, Mapping):
+        return {name: read_labels(labels, f"namespaces[{name}]") for name, labels in namespaces.items()}
+    found = {}
+    for index, manifest in enumerate(_listed(namespaces or (), "namespaces")):
+        where = f"namespaces[{index}].metadata"
+        try:
+            metadata = read_map(read_object(manifest, "Namespace").get("metadata"), where)
+            name = read_text(metadata, "name", where) or ""
+        except ValueError as error:
+            raise ValueError(f"namespaces[{index}]: {error}") from None
+        found[name] = {**read_labels(metadata.get("labels"), f"{where}.labels"), "kubernetes.io/metadata.name": name}
+    return found

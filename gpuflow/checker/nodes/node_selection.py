@@ -1,0 +1,207 @@
+"""Which nodes a pod may use: its node name, node selector and required node affinity, and the taints that it tolerates.
+
+Mirrors k8s.io/component-helpers/scheduling/corev1/nodeaffinity.RequiredNodeAffinity.Match and
+k8s.io/component-helpers/scheduling/corev1.FindMatchingUntoleratedTaint, Kubernetes v1.36.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from gpuflow.kubernetes.admission.pod import read_text
+from gpuflow.kubernetes.labels import Labels, Requirement, integer, read_labels, read_requirements
+from gpuflow.kubernetes.resources import read_map, read_maps
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+NAME_FIELD: Final = "metadata.name"
+
+
+class NodeSelectorTerm(NamedTuple):
+    """One alternative of a node affinity: all of its expressions and fields must hold."""
+
+    expressions: tuple[Requirement, ...]
+    fields: tuple[Requirement, ...]
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether any node can match: an empty term, or one that cannot be read, matches none."""
+        readable = all(each.fault is None for each in self.expressions) and all(
+            each.operator in ("In", "NotIn") and len(each.values) == 1 for each in self.fields
+        )
+        return readable and bool(self.expressions or self.fields)
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        return all(each.matches(labels) for each in self.expressions) and all(
+            ((name if each.key == NAME_FIELD else "") == each.values[0]) == (each.operator == "In")
+            for each in self.fields
+        )
+
+    @property
+    def named(self) -> frozenset[str] | None:
+        """The nodes that it allows by name; `None` when it names none and so leaves all open."""
+        lists = [frozenset(each.values) for each in self.fields if (each.key, each.operator) == (NAME_FIELD, "In")]
+        return frozenset.intersection(*lists) if lists else None
+
+
+class Placement:
+    """What a pod says about the nodes it wants."""
+
+    def __init__(self, node_name: str, selector: Labels, terms: tuple[NodeSelectorTerm, ...] | None) -> None:
+        self.node_name = node_name
+        self.selector = selector
+        self.terms = terms
+
+    @cached_property
+    def _possible(self) -> tuple[NodeSelectorTerm, ...]:
+        return tuple(term for term in self.terms or () if term.is_possible)
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        """Whether the node selector and the affinity allow the node."""
+        for key, value in self.selector.items():
+            if labels.get(key) != value:
+                return False
+        return self.terms is None or any(term.matches(name, labels) for term in self._possible)
+
+    @cached_property
+    def named(self) -> frozenset[str] | None:
+        """The only nodes the affinity allows, when every term of it gives names; `None` when all are open."""
+        names: frozenset[str] = frozenset()
+        for term in self.terms or ():
+            if term.named is None:
+                return None
+            names |= term.named
+        return names if self.terms else None
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """The labels it looks at."""
+        return frozenset(self.selector) | {each.key for term in self._possible for each in term.expressions}
+
+    @cached_property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for two pods that say the same."""
+        return self.node_name, frozenset(self.selector.items()), self.terms
+
+    @cached_property
+    def looks_at_names(self) -> bool:
+        return bool(self.node_name) or any(term.fields for term in self._possible)
+
+
+def read_placement(spec: Mapping[str, Any]) -> Placement:
+    affinity = read_map(spec.get("affinity"), "spec.affinity")
+    node = read_map(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity")
+    where = f"spec.affinity.nodeAffinity.{REQUIRED}"
+    required = node.get(REQUIRED)
+    terms = None
+    if required is not None:
+        where += ".nodeSelectorTerms"
+        items = read_maps(read_map(required, where).get("nodeSelectorTerms"), where)
+        terms = tuple(read_term(term, f"{where}[{index}]") for index, term in enumerate(items))
+    return Placement(
+        read_text(spec, "nodeName", "spec") or "",
+        read_labels(spec.get("nodeSelector"), "spec.nodeSelector"),
+        terms,
+    )
+
+
+def read_term(term: Mapping[str, Any], where: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
+        read_requirements(term.get("matchExpressions"), f"{where}.matchExpressions"),
+        read_requirements(term.get("matchFields"), f"{where}.matchFields"),
+    )
+
+
+COMPARISON_GATE: Final = "TaintTolerationComparisonOperators"
+"""The alpha feature gate without which `Gt` and `Lt` tolerate nothing."""
+
+DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+KEEPING_OFF: Final = ("NoSchedule", "NoExecute")
+
+
+class Taint(NamedTuple):
+    key: str
+    value: str
+    effect: str
+
+
+CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+"""What a pod must tolerate to be put on a node marked unschedulable."""
+
+PASSING: Final = frozenset(
+    {
+        CORDON.key,
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/memory-pressure",
+        "node.kubernetes.io/disk-pressure",
+        "node.kubernetes.io/pid-pressure",
+        "node.kubernetes.io/network-unavailable",
+        "node.kubernetes.io/out-of-service",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "node.cloudprovider.kubernetes.io/shutdown",
+    }
+)
+"""Taints that come and go with the condition of a node and say nothing about whom it is for."""
+
+
+class PodToleration(NamedTuple):
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+    def covers(self, taint: Taint, comparing: bool) -> bool:
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        if self.operator in ("", "Equal"):
+            return self.value == taint.value
+        if self.operator == "Exists":
+            return True
+        if self.operator not in ("Gt", "Lt") or not comparing:
+            return False
+        bound, number = _decimal(self.value), _decimal(taint.value)
+        if bound is None or number is None:
+            return False
+        return number > bound if self.operator == "Gt" else number < bound
+
+
+class Tolerations(NamedTuple):
+    items: tuple[PodToleration, ...]
+    comparing: bool
+
+    def cover(self, taint: Taint) -> bool:
+        return any(each.covers(taint, self.comparing) for each in self.items)
+
+    def cover_all(self, taints: tuple[Taint, ...]) -> bool:
+        return all(self.cover(taint) for taint in taints)
+
+
+def read_taints(spec: Mapping[str, Any]) -> tuple[Taint, ...]:
+    """The taints that keep pods off; a preference is none."""
+    taints = []
+    for index, item in enumerate(read_maps(spec.get("taints"), "spec.taints")):
+        where = f"spec.taints[{index}]"
+        effect = read_text(item, "effect", where) or ""
+        if effect in KEEPING_OFF:
+            taints.append(Taint(read_text(item, "key", where) or "", read_text(item, "value", where) or "", effect))
+    return tuple(taints)
+
+
+def read_tolerations(spec: Mapping[str, Any], comparing: bool) -> Tolerations:
+    items = read_maps(spec.get("tolerations"), "spec.tolerations")
+    return Tolerations(
+        tuple(
+            PodToleration(
+                *(read_text(item, field, f"spec.tolerations[{index}]") or "" for field in PodToleration._fields)
+            )
+            for index, item in enumerate(items)
+        ),
+        comparing,
+    )
+
+
+def _decimal(text: str) -> int | None:
+    return integer(text) if DECIMAL.fullmatch(text) else None

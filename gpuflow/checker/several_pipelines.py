@@ -1,0 +1,85 @@
+"""Several pipelines at the same time: one report about all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuflow.checker.report import BESIDE, Report, worst
+from gpuflow.checker.rules.runs import runs_counted, with_deadline
+from gpuflow.checker.run import QUOTA, SEVERITIES, check, check_cluster_wide
+from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.core.errors import Finding, Where, listed
+from gpuflow.demands import Demand
+from gpuflow.demands.combine import combine_demands, names_of
+from gpuflow.engines import NO_ENGINE
+
+
+def check_together(
+    demands: Sequence[Demand], alone: Sequence[Report], cluster: PreparedCluster, runs: int | None
+) -> Report:
+    """What the cluster says to these pipelines side by side, each with as many runs as it was checked with alone.
+
+    What a namespace limits is added up within that namespace, what the cluster limits over all of them. No pipeline
+    gets a better answer together with others than alone.
+    """
+    homes = [each.namespace.split(BESIDE)[0] for each in alone]
+    placed = [replace(with_deadline(demand), namespace=home) for demand, home in zip(demands, homes, strict=True)]
+    counts = [runs_counted(demand, runs) for demand in demands]
+    names = names_of(placed)
+    everything = list(zip(placed, counts, names, strict=True))
+    parts = [
+        check(_together([each for each in everything if each[0].namespace == home]), cluster, home, runs=1)
+        for home in dict.fromkeys(homes)
+    ]
+    report = parts[0] if len(parts) == 1 else _in_several(_together(everything), parts, cluster)
+    engines = dict.fromkeys(each.engine for each in demands if each.engine != NO_ENGINE)
+    return replace(
+        report,
+        verdict=worst((report.verdict, *(each.verdict for each in alone))),
+        engine=BESIDE.join(engines) or NO_ENGINE,
+    )
+
+
+def _together(parts: Sequence[tuple[Demand, int, str]]) -> Demand:
+    return combine_demands([(demand, runs) for demand, runs, _ in parts], [name for *_, name in parts])
+
+
+def _in_several(whole: Demand, parts: Sequence[Report], cluster: PreparedCluster) -> Report:
+    """One report from those on each namespace, and from what queues and nodes say to all of it."""
+    shared = check_cluster_wide(whole, cluster)
+    scopes = [
+        replace(scope, name=f"{part.namespace}/{scope.name}")
+        for part in parts
+        for scope in part.scopes
+        if scope.kind == QUOTA
+    ]
+    said = (*shared.findings, *(finding for part in parts for finding in part.findings))
+    findings = {
+        (each.code, each.message): each for each in sorted(said, key=lambda each: SEVERITIES.index(each.severity))
+    }
+    return replace(
+        parts[0],
+        pipeline=whole.name,
+        namespace=BESIDE.join(part.namespace for part in parts),
+        verdict=worst((shared.verdict, *(part.verdict for part in parts))),
+        scopes=(*scopes, *shared.scopes),
+        findings=tuple(findings.values() if whole.source is None else whole.source.heard(findings.values())),
+        assumed=tuple(dict.fromkeys(kind for part in parts for kind in part.assumed)),
+        by_itself=all(part.by_itself for part in parts),
+    )
+
+
+def checked_alone(report: Report, others: Sequence[Report]) -> Report:
+    """The report with a note that the other pipelines of the same command were not counted."""
+    names = listed([each.pipeline for each in others], "pipeline")
+    note = Finding(
+        "GF530",
+        f"checked alone: {names} of the same command is not counted"
+        if len(others) == 1
+        else f"checked alone: {names} of the same command are not counted",
+        Where(report.file),
+        "--together checks them side by side",
+        severity="note",
+    )
+    return replace(report, findings=(*report.findings, note))

@@ -1,0 +1,201 @@
+"""Several demands as one: pipelines that run side by side in one namespace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpuflow.catalog import Offer
+from gpuflow.core.errors import Finding, Where
+from gpuflow.demands.model import (
+    ClaimDemand,
+    Demand,
+    DeviceWish,
+    DriverPods,
+    LaterAttempts,
+    OwnPipeline,
+    Pod,
+    Source,
+    StepDemand,
+)
+from gpuflow.engines import NO_ENGINE
+from gpuflow.graph import Dag, Leaf, Loop, Tree
+from gpuflow.quantity import Quantity
+from gpuflow.spec.rules.remarks import SILENCED, without
+
+
+def combine_demands(demands: Sequence[tuple[Demand, int]], names: Sequence[str] | None = None) -> Demand:
+    """The demand of these pipelines at the same time, each with so many runs.
+
+    A step is called by its pipeline and its name. What only one run decides for itself, such as its deadline, is left
+    to the demand of that pipeline alone.
+    """
+    names = names or names_of([demand for demand, _ in demands])
+    parts = [_Part(name, demand, runs) for name, (demand, runs) in zip(names, demands, strict=True)]
+    drivers = [part for part in parts if part.demand.driver is not None]
+    engines = {demand.engine for demand, _ in demands} - {NO_ENGINE}
+    kept = {demand.keeps_pods for demand, _ in demands}
+    documents = _Documents(
+        {part.name: part.demand.pipeline for part in parts}, {part.name: part.demand.source for part in parts}
+    )
+    return Demand(
+        " + ".join(names),
+        tuple(step for part in parts for step in part.steps()),
+        Dag({part.name: part.graph() for part in parts}),
+        engine=engines.pop() if len(engines) == 1 else NO_ENGINE,
+        claims=tuple(claim for part in parts for claim in part.claims()),
+        driver=drivers[0].demand.driver if drivers else None,
+        driver_pods=_drivers(drivers) if drivers else None,
+        keeps_pods=kept.pop() if len(kept) == 1 else "unknown",
+        pods_collected=any(demand.pods_collected for demand, _ in demands),
+        run_count=sum(runs for _, runs in demands),
+        runs_on=_runs_on(demands),
+        conditional={part.called(name): each for part in parts for name, each in part.demand.conditional.items()},
+        later=tuple(later for part in parts for later in part.later()),
+        refusals=tuple(finding for demand, _ in demands for finding in demand.refusals),
+        engine_settings={key: path for demand, _ in demands for key, path in demand.engine_settings.items()},
+        places=_Places({part.name: part.demand for part in parts}),
+        by_itself=all(demand.by_itself for demand, _ in demands),
+        unseen=tuple(replace(each, step=part.called(each.step)) for part in parts for each in part.demand.unseen),
+        only_at_most=next((part.demand.only_at_most for part in parts if part.demand.only_at_most), None),
+        source=documents,
+        pipeline=documents,
+    )
+
+
+def names_of(demands: Sequence[Demand]) -> list[str]:
+    """The names of the pipelines; those that two of them have get their namespace, or a number."""
+    full = [demand.name if demand.namespace is None else f"{demand.namespace}/{demand.name}" for demand in demands]
+    short = Counter(demand.name for demand in demands)
+    if len(set(full)) == len(full):
+        return [demand.name if short[demand.name] == 1 else name for demand, name in zip(demands, full, strict=True)]
+    twice = Counter(demand.name for demand in demands)
+    seen: Counter[str] = Counter()
+    found = []
+    for demand in demands:
+        seen[demand.name] += 1
+        found.append(demand.name if twice[demand.name] == 1 else f"{demand.name}-{seen[demand.name]}")
+    return found
+
+
+def _runs_on(demands: Sequence[tuple[Demand, int]]) -> dict[str, int]:
+    """How many runs each engine has."""
+    found: Counter[str] = Counter()
+    for demand, runs in demands:
+        found[demand.engine] += 0 if demand.by_itself else runs
+    return dict(found)
+
+
+def _drivers(parts: Sequence[_Part]) -> DriverPods:
+    total: int | None = 0
+    because = None
+    for part in parts:
+        own = part.demand.driver_pods
+        if own is None or own.at_most is None:
+            total, because = None, None if own is None else own.because
+            break
+        total = (total or 0) + own.at_most * part.runs
+    return DriverPods(total, 0, because)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One of the pipelines, with so many runs."""
+
+    name: str
+    demand: Demand
+    runs: int
+
+    def called(self, step: str) -> str:
+        return f"{self.name}.{step}"
+
+    def steps(self) -> Iterator[StepDemand]:
+        for step in self.demand.steps:
+            copies = None if step.copies is None else step.copies * self.runs
+            # Of several runs each may end, and be deleted, before another goes on: nothing is sure to be there at once.
+            namespace = step.namespace or self.demand.namespace
+            yield replace(step, name=self.called(step.name), copies=copies, is_sure=False, namespace=namespace)
+
+    def graph(self) -> Tree:
+        inner = self._renamed(self.demand.graph)
+        return inner if self.runs == 1 else Loop(self.name, inner, self.runs)
+
+    def _renamed(self, node: Tree) -> Tree:
+        match node:
+            case Leaf():
+                return replace(node, name=self.called(node.name))
+            case Loop():
+                return replace(node, name=self.called(node.name), body=self._renamed(node.body))
+            case Dag():
+                return replace(node, nodes={name: self._renamed(each) for name, each in node.nodes.items()})
+
+    def claims(self) -> Iterator[ClaimDemand]:
+        for run in range(self.runs):
+            for claim in self.demand.claims:
+                number = f"-{run + 1}" if self.runs > 1 else ""
+                namespace = claim.namespace or self.demand.namespace
+                yield replace(claim, name=f"{self.called(claim.name)}{number}", namespace=namespace)
+
+    def later(self) -> Iterator[LaterAttempts]:
+        for each in self.demand.later:
+            yield LaterAttempts(each.when, {self.called(name): sets for name, sets in each.pod_sets.items()})
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the steps of several pipelines are written."""
+
+    demands: Mapping[str, Demand]
+
+    def __call__(self, step: str) -> Where:
+        pipeline, name = _taken_apart(step, self.demands)
+        return self.demands[pipeline].where(name)
+
+
+@dataclass(frozen=True)
+class _Documents:
+    """The documents behind several demands. What is certain of each without the others is not said again."""
+
+    pipelines: Mapping[str, OwnPipeline | None]
+    sources: Mapping[str, Source | None]
+
+    def warnings(self) -> Iterator[Finding]:
+        return iter(())
+
+    def devices(self, step: str) -> DeviceWish | None:
+        return None  # which GPU a step fits is said where its pipeline is checked alone
+
+    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
+        """One file does not silence what concerns the others; what every file silences is counted."""
+        everything = list(findings)
+        quiet = [code for code in {SILENCED, *(each.code for each in everything)} if self._all_silence(code)]
+        return without(quiet, everything, Where(" + ".join(self.pipelines)))
+
+    def _all_silence(self, code: str) -> bool:
+        note = Finding(code, "", severity="note")
+        return all(each is not None and note not in each.heard([note]) for each in self.sources.values())
+
+    def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
+        known = [each for each in self.pipelines.values() if each is not None]
+        return known[0].offers(labels, allocatable) if known else iter(())  # all are for the same site
+
+    def pod_with(self, step: str, offer: Offer | None, count: int) -> Pod | None:
+        pipeline, name = self._of(step)
+        return None if pipeline is None else pipeline.pod_with(name, offer, count)
+
+    def capped(self, demand: Demand, parallel: int) -> Demand | None:
+        return None  # each has its own
+
+    def with_memory_max(self, demand: Demand, steps: Collection[str], most: Quantity) -> Demand | None:
+        return None
+
+    def _of(self, step: str) -> tuple[OwnPipeline | None, str]:
+        pipeline, name = _taken_apart(step, self.pipelines)
+        return self.pipelines[pipeline], name
+
+
+def _taken_apart(step: str, names: Collection[str]) -> tuple[str, str]:
+    """Pipeline and step; names of objects that are not ours may hold dots."""
+    pipeline = max((name for name in names if step.startswith(f"{name}.")), key=len)
+    return pipeline, step[len(pipeline) + 1 :]

@@ -1,0 +1,301 @@
+"""The pipeline behind a demand, for hints and warnings that only a document of ours allows.
+
+Warnings are about policies that cannot work as written (a last save that does not fit, a checkpoint that comes too
+late, no budget) and about fan-outs over parameters, which are counted with the parameter's default. Only what is
+certain from the documents is reported. The same finding about many steps is reported once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpuflow.catalog import Model, Offer
+from gpuflow.catalog.kubernetes_names import PRODUCT_KEY, profile_of_resource, read_product_label
+from gpuflow.catalog.lookup import model as find_model
+from gpuflow.core.errors import Finding, GpuflowError, listed
+from gpuflow.demands.model import Demand, DeviceWish
+from gpuflow.graph import Unknown
+from gpuflow.plan import Plan, PlannedStep, plan_of
+from gpuflow.pod import pod_for, pod_notes
+from gpuflow.pod.engine_containers import with_engine
+from gpuflow.pod.supervision import GRACE_MARGIN, supervisor_grace
+from gpuflow.quantity import Quantity
+from gpuflow.site import Site
+from gpuflow.site.model import Engine
+from gpuflow.site.policy import exposed_in_site, heard_at
+from gpuflow.spec.duration import Duration
+from gpuflow.spec.resources import Gpu, Mig
+from gpuflow.spec.rules.remarks import heard, remarks_on
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import ParamRef
+
+
+def counted_with_defaults(plan: Plan) -> Iterator[Finding]:
+    """A note for each parameter of the pipeline whose default decides how many copies of steps are counted."""
+    found: dict[str, list[PlannedStep]] = {}
+    for each in plan.steps:
+        for source in (each.step.for_each or {}).values():
+            if each.parent is None and isinstance(source, ParamRef) and not isinstance(each.copies, Unknown):
+                found.setdefault(source.name, []).append(each)
+    for name, steps in found.items():
+        default = plan.pipeline.params[name].default
+        items = len(default) if isinstance(default, list) else 0
+        verb = "runs" if len(steps) == 1 else "run"
+        yield Finding(
+            "GF529",
+            f'{listed([each.name for each in steps])} {verb} over the parameter "{name}": counted with '
+            f"{items} item{'' if items == 1 else 's'}, its default",
+            steps[0].where("for_each"),
+            f"--param {name}=[…] checks the list of another run; parallel bounds the fan-out whatever the list is",
+            severity="note",
+        )
+
+
+def retry_and_checkpoint(plan: Plan) -> Iterator[Finding]:
+    """Warnings about grace, notice, intervals and budgets, over all steps that run a container."""
+    steps = [each for each in plan.containers if each.section == "steps"]
+    for each in steps:
+        yield from _last_save(each, plan.site)
+        yield from _late_checkpoints(each, plan.site)
+        yield from _lifetime(each, plan.site)
+    yield from _missing_budgets(steps, plan.site)
+
+
+def _on_spot(step: Step) -> bool:
+    return step.spot is not None and step.spot.mode != "never"
+
+
+def _last_save(placed: PlannedStep, site: Site) -> Iterator[Finding]:
+    step, name = placed.step, placed.name
+    needed = step.checkpoint.grace if step.checkpoint is not None else None
+    if needed is None:
+        return
+    left = supervisor_grace(step)
+    if left is not None and left < needed:
+        yield Finding(
+            "GF541",
+            f'step "{name}" needs {needed} for a last save, and its pod is killed after {step.termination_grace}: '
+            f"with the supervisor's own end that leaves {left}",
+            placed.where("checkpoint"),
+            f"raise termination_grace to {Duration(needed.seconds + GRACE_MARGIN)}, or leave it out",
+            severity="warning",
+        )
+    if _on_spot(step) and site.spot.notice is not None and site.spot.notice < needed:
+        yield Finding(
+            "GF541",
+            f'step "{name}" needs {needed} for a last save, and a spot node of this site is gone after '
+            f"{site.spot.notice}",
+            placed.where("checkpoint"),
+            "save more often (every), so that little is lost without a last checkpoint; or do not run on spot",
+            severity="warning",
+        )
+
+
+def _late_checkpoints(placed: PlannedStep, site: Site) -> Iterator[Finding]:
+    """Checkpoints so far apart that most attempts end before the first."""
+    step = placed.step
+    if step.checkpoint is None or step.checkpoint.every == "auto":
+        return
+    every = Duration(step.checkpoint.every)
+    ends = []
+    if step.timeout is not None and step.timeout <= every:
+        ends.append(f"an attempt is ended after {step.timeout} (timeout)")
+    lifetime = site.spot.mean_time_between
+    if _on_spot(step) and lifetime is not None and lifetime <= every:
+        ends.append(f"a spot node of this site lives {lifetime} on average")
+    if ends:
+        yield Finding(
+            "GF544",
+            f'step "{placed.name}" keeps a checkpoint every {every}, and {" and ".join(ends)}',
+            placed.where("checkpoint"),
+            "save more often, or write every: auto",
+            severity="warning",
+        )
+
+
+def _lifetime(placed: PlannedStep, site: Site) -> Iterator[Finding]:
+    step, lifetime = placed.step, site.spot.mean_time_between
+    if not _on_spot(step) or step.checkpoint is not None or lifetime is None or step.timeout is None:
+        return
+    if step.timeout > lifetime:
+        yield Finding(
+            "GF545",
+            f'step "{placed.name}" may take {step.timeout} and has no checkpoint, and a spot node of this site lives '
+            f"{lifetime} on average",
+            placed.where("spot"),
+            "add a checkpoint, or spot: never; without one it starts from nothing after each interruption",
+            severity="warning",
+        )
+
+
+def _missing_budgets(steps: list[PlannedStep], site: Site) -> Iterator[Finding]:
+    """Steps that can be interrupted by no fault of their own, and that nothing starts again."""
+    bare = [each for each in steps if not (each.step.retry and each.step.retry.after_interruptions)]
+    spot = [each for each in bare if _on_spot(each.step)]
+    if spot:
+        yield Finding(
+            "GF543",
+            f"{listed([each.name for each in spot])}: on spot nodes without a budget for interruptions; when a node "
+            "goes, nothing starts the step again",
+            spot[0].where(),
+            "add retry: {interruptions: N}",
+            severity="warning",
+        )
+    queued = [each for each in bare if each.step.queue or site.queue]
+    if queued:
+        queues = ", ".join(sorted({str(each.step.queue or site.queue) for each in queued}))
+        yield Finding(
+            "GF542",
+            f"{listed([each.name for each in queued])}: in queue {queues} without a budget for interruptions; Kueue "
+            "preempts by deleting the pod, and nothing starts the step again",
+            queued[0].where(),
+            "add retry: {interruptions: N}",
+            severity="note",
+        )
+
+
+GIB: Final = 2**30
+UNHEARD: Final = frozenset(
+    {
+        "args",
+        "cache",
+        "command",
+        "description",
+        "engines",
+        "env",
+        "inputs",
+        "needs",
+        "outputs",
+        "probes",
+        "script",
+        "timeout",
+        "when",
+    }
+)
+"""What a step says that has no say in where its pods go."""
+
+
+@dataclass(frozen=True)
+class PlannedPipeline:
+    """A plan, with what an engine adds to its pods. It is what the checker knows as `OwnPipeline`."""
+
+    plan: Plan
+    parts: Engine
+    remade: Callable[[Demand, Plan, Plan], Demand]
+    """A demand as it would be by another plan of the same steps."""
+
+    def warnings(self) -> Iterator[Finding]:
+        """Policies that cannot work as written, secrets in plain text, and text that looks like a template."""
+        yield from retry_and_checkpoint(self.plan)
+        yield from counted_with_defaults(self.plan)
+        yield from pod_notes(self.plan)
+        yield from remarks_on(self.plan.pipeline)
+        yield from exposed_in_site(self.plan.site)
+
+    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings that neither the file nor the site silences."""
+        return heard_at(self.plan.site, heard(self.plan.pipeline, findings))
+
+    def devices(self, step: str) -> DeviceWish | None:
+        """The GPUs or slices that a step asks for; None when it asks for none."""
+        if step not in self.plan.by_name:
+            return None  # a pod of the engine's own
+        asking = self.plan.by_name[step].step
+        asked = asking.gpu or asking.mig
+        if asked is None:
+            return None
+        told = {name: getattr(asking, name) for name in sorted(type(asking).model_fields) if name not in UNHEARD}
+        return DeviceWish(_device_words(asked), asked.count, asking.mig is not None, _needs_gib(asking), repr(told))
+
+    def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
+        """The GPUs and slices that a node has, in the site's words."""
+        site = self.plan.site
+        label = read_product_label(labels.get(PRODUCT_KEY, ""))
+        whole = labels.get(site.mig.profile_label or "") or label.profile
+        for owner in _site_models(labels, site) or label.models:
+            profiles = {profile.name: profile for profile in owner.profiles}
+            for resource, amount in allocatable.items():
+                cut = profile_of_resource(resource)
+                if amount > 0 and cut in profiles:
+                    yield Offer(owner, profiles[cut])
+            serves = allocatable.get(site.gpu.resource, 0) > 0 and not label.shared and not label.invalid
+            if serves and (whole is None or whole in profiles):
+                yield Offer(owner, None if whole is None else profiles[whole])
+
+    def pod_with(self, step: str, offer: Offer | None, count: int) -> Mapping[str, Any] | None:
+        """The step's pod if it asked for so many of these, or of what it asks for now; None: the site has no such."""
+        planned = self.plan.by_name[step]
+        asked = planned.step.gpu or planned.step.mig if offer is None else _wish(offer)
+        assert asked is not None  # only steps that ask for devices are asked about
+        wished = asked.model_copy(update={"count": count})
+        fields = {
+            "gpu": wished if isinstance(wished, Gpu) else None,
+            "mig": wished if isinstance(wished, Mig) else None,
+        }
+        steps = getattr(planned.pipeline, planned.section)
+        changed = {**steps, planned.own_name: steps[planned.own_name].model_copy(update=fields)}
+        try:
+            pod = pod_for(
+                planned.pipeline.model_copy(update={planned.section: changed}), planned.own_name, self.plan.site
+            )
+        except GpuflowError:
+            return None
+        return with_engine(pod, self.parts, has_outputs=bool(planned.step.outputs))
+
+    def capped(self, demand: Demand, parallel: int) -> Demand:
+        """The demand if the pipeline said `parallel`."""
+        pipeline = self.plan.pipeline.model_copy(update={"parallel": parallel})
+        return self.remade(demand, self.plan, plan_of(pipeline, self.plan.site))
+
+    def with_memory_max(self, demand: Demand, steps: Collection[str], most: Quantity) -> Demand | None:
+        """The demand if `retry.more_memory.max` of these steps were so much; None inside sub-pipelines."""
+        pipeline = self.plan.pipeline
+        for name in steps:
+            planned = self.plan.by_name[name]
+            retry = planned.step.retry
+            if retry is None or retry.more_memory is None or planned.pipeline is not self.plan.pipeline:
+                return None
+            policy = retry.model_copy(update={"more_memory": retry.more_memory.model_copy(update={"max": most})})
+            own = getattr(pipeline, planned.section)
+            changed = {**own, planned.own_name: own[planned.own_name].model_copy(update={"retry": policy})}
+            pipeline = pipeline.model_copy(update={planned.section: changed})
+        return self.remade(demand, self.plan, plan_of(pipeline, self.plan.site))
+
+
+def _wish(offer: Offer) -> Gpu | Mig:
+    if offer.profile is None:
+        return Gpu(model=offer.model.id)
+    return Mig(profile=offer.profile.name, model=offer.model.id)
+
+
+def _site_models(labels: Mapping[str, str], site: Site) -> tuple[Model, ...]:
+    """The models that the site itself recognizes the node by."""
+    return tuple(
+        find_model(name)
+        for name, nodes in site.gpu.models.items()
+        if nodes.labels and all(labels.get(key) in values for key, values in nodes.labels.items())
+    )
+
+
+def _needs_gib(step: Step) -> float | None:
+    """The GPU memory that the step's wish promises it; None when nobody knows."""
+    if step.mig is not None:
+        owner = find_model(step.mig.model)
+        return next((profile.usable_gib for profile in owner.profiles if profile.name == step.mig.profile), None)
+    if step.gpu is None:
+        return None
+    if step.gpu.is_any:
+        return 0
+    if step.gpu.memory is not None:
+        return step.gpu.memory.value / GIB
+    names = (step.gpu.model,) if step.gpu.model is not None else step.gpu.any_of or ()
+    sizes = [find_model(name).usable_gib for name in names]
+    return min((size for size in sizes if size is not None), default=None)
+
+
+def _device_words(asked: Gpu | Mig) -> str:
+    if isinstance(asked, Mig):
+        return f"{asked.profile} of {asked.model}"
+    return asked.words if asked.memory is None else f"the {asked.words.replace('GPU', 'GPUs')}"

@@ -1,0 +1,122 @@
+"""Values of a file as plain data, and text with an engine's tags as text with references.
+
+A text is a tuple of parts: plain text, or a reference as the pipeline's document has it (`{"param": "lr"}`). The scope
+says what a tag stands for; a tag that stands for text disappears into it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpuflow.spec.template_tags import looks_like_template
+
+
+def plain(value: Any) -> Any:
+    """Without the reader's own classes for maps, lists and numbers."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return int(value)
+    return float(value) if isinstance(value, float) else value
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The value, when it is a map; else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def maps(value: Any) -> list[Mapping[str, Any]]:
+    """The maps of a list."""
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def whole_number(value: Any) -> int | None:
+    """A number from 0 up that Argo and Kubernetes read too, be it as text; None for anything else."""
+    text = str(value)
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
+
+
+def texts(value: Any) -> list[Any]:
+    """The items of a list."""
+    return value if isinstance(value, list) else []
+
+
+Part = str | dict[str, Any]
+Parts = tuple[Part, ...]
+Lookup = Callable[[str], Parts | None]
+"""What a tag stands for; None when nothing in a pipeline says it."""
+
+_TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_EXPANDED = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
+
+
+def joined(parts: Parts) -> Parts:
+    """Neighbors that are plain text as one, without empty ones."""
+    found: list[Part] = []
+    for part in parts:
+        if isinstance(part, str) and found and isinstance(found[-1], str):
+            found[-1] += part
+        elif part != "":
+            found.append(part)
+    return tuple(found)
+
+
+def filled(text: str, lookup: Lookup) -> tuple[Parts, list[str]]:
+    """The text with its tags looked up, and the tags that stand for nothing here."""
+    parts: list[Part] = []
+    lost: list[str] = []
+    end = 0
+    for match in _TAG.finditer(text):
+        parts.append(text[end : match.start()])
+        end = match.end()
+        value = lookup(match[1].strip())
+        if value is None:
+            lost.append(match[0])
+        else:
+            parts += value
+    return joined((*parts, text[end:])), lost
+
+
+def plain_text(parts: Parts) -> str | None:
+    """The text, when it holds no reference."""
+    if not parts:
+        return ""
+    return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else None
+
+
+def written(parts: Parts) -> Any:
+    """As the document of a pipeline has it."""
+    text = plain_text(parts)
+    if text is not None:
+        return {"text": text} if looks_like_template(text) else text
+    return parts[0] if len(parts) == 1 else {"join": [written((part,)) for part in parts]}
+
+
+def expanded(parts: Parts, variables: Mapping[str, Parts | None]) -> Parts | None:
+    """The text as the kubelet hands it over: `$$` is `$`, `$(NAME)` a variable's value. None: it is not known."""
+    found: list[Part] = []
+    for part in parts:
+        if not isinstance(part, str):
+            found.append(part)
+            continue
+        end = 0
+        for match in _EXPANDED.finditer(part):
+            found.append(part[end : match.start()])
+            end = match.end()
+            if match[1] is None:
+                found.append("$")
+            elif match[1] not in variables:
+                found.append(match[0])
+            else:
+                value = variables[match[1]]
+                if value is None:
+                    return None
+                found += value
+        found.append(part[end:])
+    return joined(tuple(found))

@@ -1,0 +1,196 @@
+"""Loops and locks: how many copies of a call there are, and how many of what holds a lock run at once.
+
+Loops mirror expandStep, expandTask, expandSequence and processItem of workflow/controller, Argo v4.0.2. `withItems`,
+`withParam` and `withSequence` are counted, and their copies are not written out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuflow.readers.argo.removed_fields import SYNCHRONIZATION, Release, is_read
+from gpuflow.readers.argo.variables import (
+    LARGEST,
+    TAG,
+    Open,
+    Scope,
+    Value,
+    listing,
+    mapping,
+    number_of,
+    opened,
+    plain,
+    text_of,
+)
+from gpuflow.readers.interface import Library
+
+FIELDS = ("withItems", "withParam", "withSequence")
+_FORMAT = re.compile(r"[^%]*%(0?)(\d{0,2})([dxXo])[^%]*")
+
+
+@dataclass(frozen=True)
+class Items:
+    """The items of a loop."""
+
+    field: str
+    count: int | Open
+    listed: tuple[Any, ...] | None = None
+    sequence: range | None = None
+    format: str = "%d"
+
+    def each(self) -> Iterator[Mapping[str, Value]]:
+        """The variables of each item; only for loops that are known, and small enough to write out."""
+        if self.listed is not None:
+            yield from map(variables_of, self.listed)
+        elif self.sequence is not None:
+            for number in self.sequence:
+                yield {"item": formatted(self.format, number)}
+
+
+class BadLoop(ValueError):
+    """A loop that Argo refuses."""
+
+
+def items_of(call: Mapping[str, Any], scope: Scope) -> Items | None:
+    """The loop of a step or task; None when it has none. Raises `BadLoop`."""
+    if listing(call.get("withItems")):
+        return _listed("withItems", plain(call["withItems"]), scope)
+    with_param = text_of(call.get("withParam"))
+    if with_param:
+        text, missing = scope.filled(with_param)
+        unknown = opened(missing)
+        if unknown is not None:
+            return Items("withParam", unknown)
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            raise BadLoop(f"withParam is not a JSON list: {text[:60]}") from None
+        if found is None:
+            found = []
+        if not isinstance(found, list):
+            raise BadLoop(f"withParam is not a JSON list: {text[:60]}")
+        return Items("withParam", len(found), tuple(found))
+    if isinstance(call.get("withSequence"), Mapping):
+        return _sequence(call["withSequence"], scope)
+    return None
+
+
+def _listed(field: str, items: list[Any], scope: Scope) -> Items:
+    found = []
+    for item in items:
+        text = item if isinstance(item, str) else None
+        filled, missing = scope.filled(text) if text is not None else (item, ())
+        if missing and "item" not in (text or ""):
+            # The number of items is known all the same.
+            return Items(field, len(items))
+        found.append(filled)
+    return Items(field, len(found), tuple(found))
+
+
+def _sequence(sequence: Mapping[str, Any], scope: Scope) -> Items:
+    numbers: dict[str, int] = {}
+    for name in ("start", "end", "count"):
+        written = text_of(sequence.get(name))
+        if written is None or not written:
+            continue
+        text, missing = scope.filled(written)
+        unknown = opened(missing)
+        if unknown is not None:
+            return Items("withSequence", unknown)
+        number = number_of(text.strip() if "{{" in written else text)
+        if number is None:
+            raise BadLoop(f"withSequence.{name} is not a number: {text[:40]}")
+        numbers[name] = number
+    start = numbers.get("start", 0)
+    if "end" in numbers:
+        end = numbers["end"]
+    elif "count" in numbers:
+        if numbers["count"] == 0:
+            return Items("withSequence", 0, ())
+        end = start + numbers["count"] - 1
+    else:
+        raise BadLoop("withSequence has neither end nor count")
+    if abs(end) > LARGEST:
+        raise BadLoop("withSequence counts beyond what a number holds")
+    steps = range(start, end + 1) if start <= end else range(start, end - 1, -1)
+    written_format, missing = scope.filled(text_of(sequence.get("format")) or "%d")
+    count = abs(end - start) + 1
+    if missing or _FORMAT.fullmatch(written_format) is None:
+        return Items("withSequence", count)
+    return Items("withSequence", count, None, steps, written_format)
+
+
+def formatted(form: str, number: int) -> str:
+    """A number as Go's Sprintf writes it; only forms that `_FORMAT` takes."""
+    match = _FORMAT.fullmatch(form)
+    assert match is not None
+    return form % number
+
+
+def variables_of(item: Any) -> dict[str, Value]:
+    """What `{{item}}` and `{{item.field}}` are for one item."""
+    if isinstance(item, Mapping):
+        fields: dict[str, Value] = {f"item.{key}": _text(each) for key, each in item.items()}
+        return {"item": json.dumps(mapping(item), ensure_ascii=False, default=str), **fields}
+    return {"item": _text(item)}
+
+
+def _text(value: Any) -> str:
+    text = text_of(value)
+    return json.dumps(value, ensure_ascii=False, default=str) if text is None else text
+
+
+Held = tuple[str, int | None, int | None, int | None]
+
+
+def locks_of(
+    tree: Mapping[str, Any], scope: Scope, library: Library, release: Release | None
+) -> Iterator[tuple[str, int | None]]:
+    """The locks of a template or workflow, each with how many may hold it; None when that is not known.
+
+    `release`: the site's Argo. Words that it does not have lock nothing.
+    """
+    written = mapping(tree.get("synchronization"))
+    one = {field: written.get(field) for field, removed in SYNCHRONIZATION.items() if is_read(removed, release)}
+    for mutex in [one.get("mutex"), *listing(written.get("mutexes"))]:
+        if not isinstance(mutex, Mapping):
+            continue
+        name, missing = scope.filled(text_of(mutex.get("name")) or "")
+        yield f"mutex {name}", 1 if _is_one(name, bool(missing)) else None
+    for semaphore in [one.get("semaphore"), *listing(written.get("semaphores"))]:
+        if not isinstance(semaphore, Mapping):
+            continue
+        source = mapping(semaphore.get("configMapKeyRef"))
+        name, missing = scope.filled(text_of(source.get("name")) or "")
+        key, more = scope.filled(text_of(source.get("key")) or "")
+        if not source or not _is_one(name, bool(missing)) or not _is_one(key, bool(more)):
+            yield "a semaphore", None
+            continue
+        found = library.find("ConfigMap", name)
+        limit = None if found is None else number_of(mapping(found.tree.get("data")).get(key))
+        yield f"semaphore {key} of ConfigMap {name}", limit if limit is not None and limit > 0 else None
+
+
+def _is_one(name: str, is_open: bool) -> bool:
+    """Whether all that hold a lock of this name hold the same: what is not known of it is one for the whole run."""
+    return not is_open or all(each.strip().startswith("workflow.") for each in TAG.findall(name))
+
+
+def bound_by(held: list[Held]) -> Iterator[str]:
+    """Why fewer may run at once than the graph says: one sentence for each lock of which that is so."""
+    by_lock: dict[str, list[Held]] = {}
+    for each in held:
+        by_lock.setdefault(each[0], []).append(each)
+    for lock, uses in by_lock.items():
+        limit = uses[0][1]
+        counts = [None if count is None or outer is None else count * outer for _, _, count, outer in uses]
+        total = None if None in counts else sum(count or 0 for count in counts)
+        if total is not None and total <= (limit or 1):
+            continue
+        alone = len(uses) == 1 and uses[0][3] == 1
+        if limit is None or not alone:
+            yield f"{lock} may let fewer run at once"

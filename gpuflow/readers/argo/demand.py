@@ -1,0 +1,268 @@
+"""Workflow, WorkflowTemplate, ClusterWorkflowTemplate and CronWorkflow as demands.
+
+The agent is one pod of Argo's for a run, which sends requests and talks to plugins. It mirrors createAgentPod of
+workflow/controller/agent.go, Argo v4.0.2, where no variable of the controller says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from gpuflow.core.errors import Finding
+from gpuflow.demands.model import (
+    ClaimDemand,
+    Deadline,
+    Demand,
+    KeptPods,
+    LaterAttempts,
+    Overlap,
+    PodSet,
+    StepDemand,
+    Unseen,
+)
+from gpuflow.engines import NO_ENGINE
+from gpuflow.graph import Dag, Leaf, Tree
+from gpuflow.pod.engine_containers import RESTRICTED, engine_of, settings_of
+from gpuflow.readers.argo.concurrency import bound_by, locks_of
+from gpuflow.readers.argo.flow import (
+    EXIT,
+    hooks_of,
+    own_name,
+    read_dag,
+    read_steps,
+    run_hook,
+    with_ending_daemons,
+    with_hooks,
+)
+from gpuflow.readers.argo.pods import PodMaker, wrong_in_claim
+from gpuflow.readers.argo.removed_fields import Release, removed_in_workflow
+from gpuflow.readers.argo.resource_templates import created_by
+from gpuflow.readers.argo.variables import Scope, filled_tree, listing, mapping, maps_in, number_of, plain, text_of
+from gpuflow.readers.argo.walk import MOST_STEPS, At, Found, Place, Readers, TooLarge, Walk, in_turn
+from gpuflow.readers.argo.workflow_spec import Spec, arguments_of, global_scope, home_of, names_of, spec_of
+from gpuflow.readers.documents import Document
+from gpuflow.readers.interface import Library, Options, Passive
+
+RESOURCES = {"requests": {"cpu": "10m", "memory": "64M"}, "limits": {"cpu": "100m", "memory": "256M"}}
+NAME = "agent"
+
+
+def agent_step(spec: Spec, workflow: str) -> StepDemand:
+    """The agent as a step; all of it is the engine's."""
+    labels = {
+        "workflows.argoproj.io/workflow": workflow,
+        "workflows.argoproj.io/completed": "false",
+        "workflows.argoproj.io/component": "agent",
+    }
+    body: dict[str, Any] = {"restartPolicy": "OnFailure", "automountServiceAccountToken": False}
+    for group, name in (("initContainers", "init"), ("containers", "main")):
+        body[group] = [{"name": name, "image": "engine", "resources": RESOURCES, **RESTRICTED}]
+    for field in ("nodeSelector", "affinity", "tolerations", "schedulerName", "serviceAccountName"):
+        value = plain(spec.tree.get(field))
+        if value:
+            body[field] = value
+    labels |= mapping(plain(mapping(spec.tree.get("podMetadata")).get("labels")))
+    step = StepDemand(
+        NAME, (PodSet("main", 1, {"metadata": {"labels": labels}, "spec": body}),), where=spec.home.where()
+    )
+    return StepDemand(step.name, step.pod_sets, where=step.where, overhead=step.usage)
+
+
+READERS = Readers(read_steps, read_dag, created_by, with_hooks)
+COLLECTING = ("OnPodCompletion", "OnPodSuccess")
+
+
+def demand_of(document: Document, library: Library, options: Options) -> Demand | Passive:
+    """What a workflow asks of a cluster."""
+    home, not_given = home_of(document, library)
+    spec = spec_of(home)
+    entry = spec.text("entrypoint")
+    if not_given is not None:
+        where = home.where("workflowTemplateRef")
+        because = f"workflowTemplateRef names {not_given}, which was not given"
+        unseen = Unseen(document.name, because, where, hint=f"name the file of {not_given} as well")
+        return _demand(document, spec, options, (), Dag({}), unseen=(unseen,))
+    if entry is None and document.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate"):
+        return Passive(document, "it has no entrypoint, so that its templates run only where others call them")
+    return _walked(document, spec, library, options, entry)
+
+
+def _walked(document: Document, spec: Spec, library: Library, options: Options, entry: str | None) -> Demand:
+    home = spec.home
+    template = home.templates.get(entry or "")
+    if template is None:
+        text = f"entrypoint {entry!r} is no template of the workflow" if entry else "the workflow has no entrypoint"
+        hint = f"its templates: {names_of(home.templates) or 'none'}"
+        refusal = Finding("GF711", f"{document.kind} {document.name}: {text}", home.where("entrypoint"), hint)
+        return _demand(document, spec, options, (), Dag({}), refusals=(refusal,))
+    scope, found = global_scope(spec, library, options.params), Found()
+    claims = {claim.volume: claim for claim in _claims(spec, scope, found)}
+    parts = engine_of(options.site, options.engine)
+    walk = Walk(spec, library, scope, PodMaker(spec, parts, document.name, claims), options, READERS)
+    walk.found = found
+    at = At(home, scope)
+    try:
+        place = Place(template.home, template.path)
+        name = walk.named(own_name(template.name, 0))
+        arguments = arguments_of(spec.tree, scope, library)
+        tree = walk.template(template, arguments, at, name, place).tree
+        tree = _with_hooks(walk, at, tree)
+    except TooLarge:
+        because = f"it has more than {MOST_STEPS:,} steps, or templates that call each other as often"
+        return _demand(document, spec, options, (), Dag({}), unseen=(Unseen(document.name, because, document.where()),))
+    return _assembled(document, spec, options, walk, tree, tuple(claims.values()))
+
+
+def _with_hooks(walk: Walk, at: At, main: Tree) -> Tree:
+    """The whole run: exit handlers after everything else, hooks beside it."""
+    home = walk.spec.home
+    beside: dict[str, Tree] = {}
+    after: dict[str, Tree] = {}
+    for key, hook, spot, ends in hooks_of(walk, walk.spec.tree, Place(home, home.path)):
+        inside = replace(at, sure=at.sure and key == EXIT, is_exit=key == EXIT, on_exit=key == EXIT)
+        name = "onExit" if key == EXIT else f"hook-{key}"
+        if key != EXIT or text_of(hook.get("expression")):
+            walk.found.conditional[name] = False
+            inside = replace(inside, sure=False)
+        (after if ends else beside)[name] = run_hook(walk, hook, inside, name, spot).tree
+    tree = Dag({"main": main, **beside}) if beside else main
+    return in_turn(tree, Dag(after)) if after else tree
+
+
+def _assembled(
+    document: Document, spec: Spec, options: Options, walk: Walk, tree: Tree, claims: tuple[ClaimDemand, ...]
+) -> Demand:
+    found = walk.found
+    removed = removed_in_workflow(document, spec.tree, spec.home.where, walk.release)
+    refusals = [*found.findings, *removed]
+    parallel = number_of(spec.tree.get("parallelism"))
+    if parallel is not None and parallel < 1 and found.steps:
+        text = f"{document.kind} {document.name}: parallelism is {parallel}, so that no pod ever starts"
+        refusals.append(Finding("GF718", text, spec.home.where("parallelism"), "give 1 or more, or leave it out"))
+        parallel = None
+    at_most = [*found.at_most, *bound_by(found.locks)]
+    if found.daemons and (parallel is not None or found.limited):
+        # A daemon that has started keeps its place; the graph counts as if it could wait.
+        at_most.append(f"{found.daemons[0]} is a daemon, which takes one of the places that parallelism leaves")
+    if found.daemons and (outlived := with_ending_daemons(tree, frozenset(found.daemons))) != tree:
+        tree, parallel = outlived, None  # Argo's limits do not count a daemon that it has told to end
+        at_most.append(f"{found.daemons[0]} is a daemon, which may still be ending when the next step starts")
+    if parallel is not None and found.created:
+        # Argo counts the pods of its own steps, and none of what they create.
+        at_most.append("parallelism of the workflow does not count the pods of what a step creates")
+        parallel = None
+    if parallel is not None:
+        tree = (
+            replace(tree, parallel=parallel)
+            if isinstance(tree, Dag) and tree.parallel is None
+            else Dag({"main": tree}, {}, parallel)
+        )
+    if found.escaped:
+        at_most.append("objects that a step creates may live until the end of the run, and beyond")
+        tree = Dag({"run": tree, **{f"created-{index}": each for index, each in enumerate(found.escaped)}})
+    steps: tuple[StepDemand, ...] = tuple(found.steps)
+    if found.agent and options.engine != NO_ENGINE:
+        agent = agent_step(spec, document.name)
+        steps = (*steps, agent)
+        tree = Dag({"run": tree, agent.name: Leaf(agent.name, {}, 1)})
+    if not isinstance(tree, Dag):
+        tree = Dag({"main": tree})
+    conditional = dict(found.conditional)
+    if len(conditional) > 1:
+        conditional |= {name: False for name in found.inherited if name not in conditional}
+    later: dict[str, dict[str, tuple[PodSet, ...]]] = {}
+    for when, name, pods in found.later.values():
+        later.setdefault(when, {})[name] = pods
+    return _demand(
+        document, spec, options, steps, tree,
+        claims=(*claims, *found.claims),
+        conditional=conditional,
+        later=tuple(LaterAttempts(when, pod_sets) for when, pod_sets in later.items()),
+        refusals=tuple(dict.fromkeys(refusals)),
+        unseen=tuple(dict.fromkeys(found.unseen)),
+        only_at_most=at_most[0] if at_most else None,
+    )  # fmt: skip
+
+
+def _demand(
+    document: Document, spec: Spec, options: Options, steps: tuple[StepDemand, ...], tree: Tree, **more: Any
+) -> Demand:
+    keeps, collected = _kept(spec)
+    parts = engine_of(options.site, options.engine)
+    return Demand(
+        document.name,
+        steps,
+        tree,
+        engine=options.engine,
+        file=document.file,
+        deadline=_deadline(spec),
+        overlap=_overlap(document, spec, options.site.engine("argo").release),
+        keeps_pods=keeps,
+        pods_collected=collected,
+        engine_settings=settings_of(parts, options.engine),
+        kind=document.kind,
+        **more,
+    )
+
+
+def _claims(spec: Spec, scope: Scope, found: Found) -> Iterator[ClaimDemand]:
+    """The claims that are made for each run; what is not known of one, or wrong with it, is noted."""
+    for index, written in maps_in(spec.tree.get("volumeClaimTemplates")):
+        path = ("volumeClaimTemplates", index)
+        claim = filled_tree(plain(written), scope)
+        name = text_of(mapping(claim.get("metadata")).get("name"))
+        body = claim.get("spec")
+        if not name or not isinstance(body, dict):
+            continue
+        wanted = mapping(mapping(body.get("resources")).get("requests")).get("storage")
+        if isinstance(wanted, str) and "{{" in wanted:
+            because = f"claim {name}: {scope.filled(wanted)[1][0].because}"
+            found.unseen.append(Unseen(name, because, spec.home.where(*path, "spec", "resources"), "storage"))
+            body = {key: each for key, each in body.items() if key != "resources"}
+        wrong = wrong_in_claim({"spec": body})
+        if wrong is not None:
+            found.findings.append(Finding("GF715", f"claim {name}: {wrong}", spec.home.where(*path)))
+            continue
+        yield ClaimDemand(
+            name,
+            {"metadata": {"name": name}, "spec": body},
+            name,
+            spec.home.where(*path),
+            spec.home.where(*path, "spec", "resources"),
+            spec.home.where(*path, "spec", "storageClassName"),
+        )
+
+
+def _deadline(spec: Spec) -> Deadline | None:
+    seconds = number_of(spec.tree.get("activeDeadlineSeconds"))
+    if seconds is None or seconds <= 0:
+        return None
+    return Deadline(f"{seconds}s", seconds, spec.home.where("activeDeadlineSeconds"))
+
+
+def _kept(spec: Spec) -> tuple[KeptPods, bool]:
+    """Which finished pods stay, and whether the others go while the run goes on."""
+    policy = mapping(spec.tree.get("podGC"))
+    collected = text_of(policy.get("strategy")) in COLLECTING
+    if mapping(policy.get("labelSelector")):
+        return "unknown", False
+    return "all", collected
+
+
+def _overlap(document: Document, spec: Spec, release: Release | None) -> Overlap | None:
+    """Runs of a schedule that may be active at the same time."""
+    if document.kind != "CronWorkflow":
+        return None
+    cron = mapping(document.tree.get("spec"))
+    policy = text_of(cron.get("concurrencyPolicy")) or "Allow"
+    if policy != "Allow" or cron.get("suspend") is True:
+        return None
+    limits = [limit for _, limit in locks_of(spec.tree, global_scope(spec, Library(), {}), Library(), release)]
+    if 1 in limits:
+        return None
+    written = [text_of(each) or "" for each in (*listing(cron.get("schedules")), cron.get("schedule")) if each]
+    because = f'schedule "{", ".join(written)}", concurrencyPolicy: Allow'
+    place = "concurrencyPolicy" if "concurrencyPolicy" in cron else "schedules" if "schedules" in cron else "schedule"
+    return Overlap(because, document.where("spec", place))

@@ -1,0 +1,153 @@
+"""Resource templates: what the manifest that a step creates runs itself."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any, Final
+
+from gpuflow.core.errors import GpuflowError, Where
+from gpuflow.demands.model import Demand
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.readers.argo.pods import BadPod, gang_manifest, gang_words, parsed_with_tags
+from gpuflow.readers.argo.variables import Open, mapping, opened, plain, text_of
+from gpuflow.readers.argo.walk import MOST_STEPS, At, Child, TooLarge, Walk
+from gpuflow.readers.argo.workflow_spec import Template
+from gpuflow.readers.documents import READERS, Document, kind_of
+from gpuflow.readers.gang_launcher import later_in, nodes_avoided_in
+from gpuflow.readers.interface import Options, Passive
+
+CREATING: Final = ("create", "apply", "replace")
+ENDING: Final = frozenset({
+    "Pod", "Job", "JobSet", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "TrainJob", "RayJob",
+    "Workflow", "Experiment",
+})  # fmt: skip
+"""Kinds that end by themselves: with a condition for success the step waits for that."""
+SCALED: Final = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "Job", "JobSet", "LeaderWorkerSet"})
+"""Kinds to which a patch can give more pods."""
+DEEPEST: Final = 5
+"""Workflows that create workflows."""
+_depth: ContextVar[int] = ContextVar("created", default=0)
+
+
+def created_by(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, name: str, own: Tree) -> Child:
+    """A resource template: Argo's own pod, which is in `own`, with what it creates. So is one that launches a gang."""
+    gang = gang_manifest(tree)
+    if gang is not None:
+        return _waited_for(walk, template, gang, at, name, own, gang_words(tree))
+    resource = mapping(tree.get("resource"))
+    action = text_of(resource.get("action")) or ""
+    where = template.where("resource", "manifest")
+    if action not in (*CREATING, "patch"):
+        return Child(own)
+    written = text_of(resource.get("manifest"))
+    if not written:
+        if action != "patch" and resource.get("manifestFrom"):
+            walk.hidden(
+                name, Open("resource.manifestFrom is an artifact, which only the run has"), template.where("resource")
+            )
+        return Child(own)
+    text, missing = at.scope.filled(written)
+    try:
+        manifest = plain(parsed_with_tags(text, "resource.manifest"))
+    except BadPod as refusal:
+        unknown = opened(missing) or Open(str(refusal))
+        walk.hidden(name, unknown, where)
+        return Child(own)
+    kind, group = kind_of(manifest)
+    if action == "patch":
+        if kind in SCALED:
+            walk.hidden(name, Open(f"resource.action patches a {kind}, which may start pods"), where)
+        return Child(own)
+    if (kind, group) not in READERS or not isinstance(manifest, dict):
+        return Child(own)
+    document = Document(manifest, template.home.document.file, kind, group, 0)
+    if document.namespace and "{{" in document.namespace:
+        walk.hidden(name, opened(missing) or Open(f"metadata.namespace of its {kind} is only known in the run"), where)
+        return Child(own)
+    demand = _read(walk, document, name, opened(missing), where)
+    if demand is None:
+        return Child(own)
+    inner = _adopted(walk, demand, at, name, where)
+    waits = bool(text_of(resource.get("successCondition")))
+    if waits and kind in ENDING:
+        # Caps count Argo's own pods, and not those of what it creates.
+        return Child(Dag({"own": own, "created": inner}), is_pods=False)
+    copies = Unknown(f"how often {name} creates a {kind} is only known in the run") if at.copies is None else at.copies
+    walk.found.escaped.append(inner if copies == 1 else Loop(f"{name}.created", inner, copies))
+    return Child(own)
+
+
+def _waited_for(
+    walk: Walk, template: Template, manifest: dict[str, Any], at: At, name: str, own: Tree, words: list[str]
+) -> Child:
+    kind, group = kind_of(manifest)
+    where = template.where("container")
+    document = Document(manifest, template.home.document.file, kind, group, 0)
+    demand = _read(walk, document, name, None, where) if (kind, group) in READERS else None
+    if demand is None:
+        return Child(own)
+    steps = tuple(replace(step, nodes_avoided=nodes_avoided_in(words)) for step in demand.steps)
+    inner = _adopted(walk, replace(demand, steps=steps), at, name, where)
+    for step in steps:
+        # A gang of ours is one step: its ranks, or a leader and its workers.
+        for when, ranks in later_in(words, step.pod_sets):
+            walk.found.later[f"{when} {name}.{step.name}"] = when, f"{name}.{step.name}", ranks
+    return Child(Dag({"own": own, "created": inner}), is_pods=False)
+
+
+def _read(walk: Walk, document: Document, name: str, missing: Open | None, where: Where) -> Demand | None:
+    reader = READERS[(document.kind, document.group)]
+    depth = _depth.get()
+    if depth >= DEEPEST:
+        walk.hidden(name, Open(f"workflows create workflows more than {DEEPEST} deep"), where)
+        return None
+    mark = _depth.set(depth + 1)
+    try:
+        read = importlib.import_module(reader.module).demand_of
+        library = walk.library.seen_from(document)
+        found: Demand | Passive = read(document, library, Options(walk.site, walk.engine))
+    except ImportError:
+        walk.hidden(name, Open(f"what a {document.kind} runs is not read yet"), where)
+        return None
+    except GpuflowError as refusal:
+        because = f"{document.kind}: {refusal.findings[0].message}"
+        walk.hidden(name, missing or Open(because), where)
+        return None
+    finally:
+        _depth.reset(mark)
+    return None if isinstance(found, Passive) else replace(found, namespace=document.namespace)
+
+
+def _adopted(walk: Walk, demand: Demand, at: At, name: str, where: Where) -> Tree:
+    """The steps of a demand as steps of this one."""
+    for step in demand.steps:
+        if len(walk.found.steps) >= MOST_STEPS:
+            raise TooLarge
+        copies = None if step.copies is None or at.copies is None else step.copies * at.copies
+        walk.found.created.append(f"{name}.{step.name}")
+        there = step.namespace or demand.namespace
+        step = replace(step, name=f"{name}.{step.name}", copies=copies, where=where, namespace=there)
+        walk.found.steps.append(replace(step, is_sure=False, is_exit=at.is_exit))
+    walk.found.unseen += [replace(each, step=f"{name}.{each.step}", where=where) for each in demand.unseen]
+    walk.found.findings += demand.refusals
+    walk.found.claims += [
+        replace(each, name=f"{name}.{each.name}", where=where, namespace=each.namespace or demand.namespace)
+        for each in demand.claims
+    ]
+    walk.found.conditional |= {f"{name}.{key}": each for key, each in demand.conditional.items()}
+    if demand.only_at_most:
+        walk.found.at_most.append(demand.only_at_most)
+    return _renamed(demand.graph, name)
+
+
+def _renamed(node: Tree, name: str) -> Tree:
+    match node:
+        case Leaf():
+            return replace(node, name=f"{name}.{node.name}")
+        case Loop():
+            return replace(node, name=f"{name}.{node.name}", body=_renamed(node.body, name))
+        case Dag():
+            return replace(node, nodes={key: _renamed(each, name) for key, each in node.nodes.items()})

@@ -1,0 +1,268 @@
+"""What all readers share: what they are given, and what they answer.
+
+A reader is a module with one function, `demand_of(document, library, options)`. It answers with the demand of one
+object, or says why nothing runs by itself (`Passive`). A reader never guesses: a number that it cannot know is
+`Unknown` in the graph, a pod that it cannot see is `Unseen`, both with the reason and the place. `parameters_of` gives
+the names of the parameters that a document takes: `--param` must name one of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from gpuflow.core.errors import Finding, Where, fail
+from gpuflow.demands.model import Demand, StepDemand
+from gpuflow.engines import NO_ENGINE
+from gpuflow.kubernetes.admission.names import dns_label_faults
+from gpuflow.pod.engine_containers import engine_of, with_engine
+from gpuflow.quantity import Quantity
+from gpuflow.readers.documents import CLUSTER_WIDE, KFP, PLATFORM, READERS, Document, starts_nothing
+from gpuflow.site.model import Site
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the caller says beside the files."""
+
+    site: Site
+    engine: str = NO_ENGINE
+    """Whose own containers and pods are counted too."""
+    params: Mapping[str, str] = field(default_factory=dict)
+    """Values of parameters, as text."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """All documents that were given: what one of them refers to is looked up here, and nowhere else."""
+
+    documents: tuple[Document, ...] = ()
+    default: str | None = None
+    """The namespace of documents that name none; None: not known."""
+    namespace: str | None = None
+    """The namespace of the document that looks something up; None: not known."""
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, str], list[Document]]:
+        found: dict[tuple[str, str], list[Document]] = {}
+        for each in self.documents:
+            found.setdefault((each.kind, each.name), []).append(each)
+        return found
+
+    def find(self, kind: str, name: str) -> Document | None:
+        """The object of that kind and name in the namespace of the document that asks; the first that was given.
+
+        Where it is not known in which namespace one of them is, a namesake counts only when there is no other.
+        """
+        found = self._by_name.get((kind, name), [])
+        homes = [None if kind in CLUSTER_WIDE else each.namespace or self.default for each in found]
+        if self.namespace is None and None not in homes:
+            return found[0] if len(set(homes)) == 1 else None  # of two teams' nobody knows which is meant
+        order = (self.namespace, None)
+        return next((each for home in order for each, its in zip(found, homes, strict=True) if its == home), None)
+
+    def seen_from(self, document: Document) -> Library:
+        """The same documents, as one of them finds the others."""
+        namespace = document.namespace or self.namespace or self.default
+        if namespace == self.namespace:
+            return self
+        _ = self._by_name  # the copy has it too
+        other = copy(self)
+        object.__setattr__(other, "namespace", namespace)
+        return other
+
+    def beside(self, document: Document, kind: str) -> Document | None:
+        """An object of that kind in the same file: the platform document of a Kubeflow pipeline."""
+        return next((each for each in self.documents if each.file == document.file and each.kind == kind), None)
+
+
+@dataclass(frozen=True)
+class Passive:
+    """An object that starts nothing by itself, or of which gpuflow does not know what it starts."""
+
+    document: Document
+    because: str
+    is_known: bool = True
+    """Whether it is certain that it starts no pods."""
+
+    @property
+    def where(self) -> Where:
+        return self.document.where()
+
+    def finding(self) -> Finding:
+        """GF703, where nothing else was given."""
+        document = self.document
+        what = f"{document.kind} {document.name}" if document.kind else f"document {document.index + 1}"
+        return Finding("GF703", f"{what}: {self.because}", self.where)
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """An object of somebody else's that starts pods."""
+
+    document: Document
+    library: Library
+
+    @property
+    def name(self) -> str:
+        return self.document.name
+
+    @property
+    def file(self) -> str:
+        return self.document.file
+
+    @property
+    def engine(self) -> str:
+        """The engine that runs it; none when the controller of its kind makes all of its pods."""
+        return READERS[(self.document.kind, self.document.group)].engine
+
+    def namespace(self, given: str | None, option: str = "--namespace") -> str | None:
+        """The namespace that it names, which `given` must not contradict."""
+        document = self.document
+        written = document.tree.get("metadata")
+        named = written.get("namespace") if isinstance(written, Mapping) else None
+        if named and document.kind not in CLUSTER_WIDE and (faults := _namespace_faults(named)):
+            text = f"metadata.namespace of the {document.kind} cannot be {named!r}: it {faults[0]}"
+            raise fail("GF138", text, where=document.namespace_where, hint=f"leave it out and use {option}")
+        named = document.namespace
+        if named is not None and given not in (None, named):
+            text = f'{document.kind} {self.name} names the namespace "{named}", and {option} says "{given}"'
+            hint = f"leave {option} out, which is for documents that name none, or change the document"
+            raise fail("GF745", text, where=document.namespace_where, hint=hint)
+        return named
+
+    def asked(
+        self, site: Site, engine: str | None, params: Mapping[str, str], namespace: str | None = None
+    ) -> Demand | Passive:
+        """What it asks of a cluster, in the namespace and on the engine that it says, with those parameters it has.
+
+        `engine`: another than its own; `none` counts the steps' own pods only, which is said. `namespace`: what the
+        caller's option says.
+        """
+        # gone  # it looks things up in the library
+
+        named = self.namespace(namespace)
+        takes = parameters_of(self.document, self.library)
+        values = {name: text for name, text in params.items() if name in takes}
+        found = self.demand(Options(site, self.engine if engine is None else engine, values))
+        if isinstance(found, Passive):
+            return found
+        notes = [*self._leaves_out(engine), *self._leaves_site(site, named)]
+        refusals = (*found.refusals, *notes)
+        return replace(found, file=self.file, kind=self.document.kind, namespace=named, refusals=refusals)
+
+    def _leaves_out(self, engine: str | None) -> Iterator[Finding]:
+        if engine == NO_ENGINE != self.engine:
+            text = (
+                f"{self.document.kind} {self.name} runs on {self.engine}, whose own containers and pods are not counted"
+            )
+            yield Finding("GF747", text, self.document.where(), "leave --engine none out to count them", "note")
+
+    def _leaves_site(self, site: Site, named: str | None) -> Iterator[Finding]:
+        if named is not None and site.namespace not in (None, named):
+            own = f'{self.document.kind} {self.name} is judged in "{named}", its own namespace'
+            text = f'{own}; the site says "{site.namespace}"'
+            yield Finding("GF746", text, self.document.namespace_where, None, "note")
+
+    def demand(self, options: Options) -> Demand | Passive:
+        """What it asks of a cluster."""
+        reader = READERS[(self.document.kind, self.document.group)]
+        if options.engine not in (NO_ENGINE, reader.engine) and reader.engine != NO_ENGINE:
+            text = f"{self.document.kind} {self.name} runs on {reader.engine}, not on {options.engine}"
+            hint = f"use --engine {reader.engine}, or leave it out"
+            raise fail("GF704", text, where=self.document.where(), hint=hint)
+        read: Callable[[Document, Library, Options], Demand | Passive]
+        read = importlib.import_module(reader.module).demand_of
+        if reader.engine == NO_ENGINE:
+            options = replace(options, engine=NO_ENGINE)  # its pods are all there are
+        found = read(self.document, self.library.seen_from(self.document), options)
+        if isinstance(found, Passive) or found.source is not None:
+            return found
+        from gpuflow.readers.findings import foreign_source  # its rules use readers, and readers use this module
+
+        return replace(found, source=foreign_source(self.document, found, options.site, self.library.documents))
+
+
+def foreign_in(documents: Iterable[Document], namespace: str | None = None) -> tuple[list[Foreign], list[Passive]]:
+    """The objects that may start pods, and those of kinds that never do. `namespace`: of those that name none."""
+    library = Library(tuple(documents), namespace)
+    active: list[Foreign] = []
+    passive: list[Passive] = []
+    for each in library.documents:
+        if (each.kind, each.group) in READERS:
+            active.append(Foreign(each, library.seen_from(each)))
+        elif not _is_second_half(each, library):
+            passive.append(_passive(each))
+    return active, passive
+
+
+def _namespace_faults(named: object) -> Sequence[str]:
+    return dns_label_faults(named) if isinstance(named, str) else ("must be text",)
+
+
+def _passive(document: Document) -> Passive:
+    if not document.kind:
+        return Passive(document, "it names no kind", is_known=False)
+    if starts_nothing(document.kind, document.group):
+        return Passive(document, "this kind starts no pods")
+    return Passive(document, "gpuflow does not know which pods this kind starts", is_known=False)
+
+
+def _is_second_half(document: Document, library: Library) -> bool:
+    """Whether it is the platform document of a Kubeflow pipeline in the same file, which is read with it."""
+    return document.kind == PLATFORM and any(library.beside(document, kind) for kind in ("PipelineSpec", "PipelineJob"))
+
+
+def with_parts(step: StepDemand, options: Options, *, has_outputs: bool) -> StepDemand:
+    """A step with the containers that its engine adds to each pod, as the site describes them."""
+    parts = engine_of(options.site, options.engine)
+    changed = tuple(replace(each, pod=with_engine(each.pod, parts, has_outputs=has_outputs)) for each in step.pod_sets)
+    if changed == step.pod_sets:
+        return step
+    larger = replace(step, pod_sets=changed)
+    added = {key: amount - step.usage.get(key, Quantity.zero) for key, amount in larger.usage.items()}
+    return replace(larger, overhead={key: amount for key, amount in added.items() if amount > Quantity.zero})
+
+
+DAG = ("DAG", "airflow")
+
+
+def parameters_of(document: Document, library: Library) -> set[str]:
+    """The names; none for kinds that take no parameters."""
+    if (document.kind, document.group) == DAG:
+        return {str(name) for name in _map(document.tree.get("params"))}
+    if document.group == KFP:
+        spec = _map(document.tree.get("pipelineSpec")) or document.tree
+        root = _map(_map(_map(spec.get("root")).get("inputDefinitions")).get("parameters"))
+        return {str(name) for name in root}
+    if document.group == "argoproj.io":
+        return set(_of_workflow(document, library))
+    return set()
+
+
+def _of_workflow(document: Document, library: Library) -> Iterator[str]:
+    spec = _map(document.tree.get("spec"))
+    if document.kind == "CronWorkflow":
+        spec = _map(spec.get("workflowSpec"))
+    yield from _declared(spec)
+    referred = _map(spec.get("workflowTemplateRef"))
+    kind = "ClusterWorkflowTemplate" if referred.get("clusterScope") is True else "WorkflowTemplate"
+    name = referred.get("name")
+    found = library.find(kind, name) if isinstance(name, str) else None
+    if found is not None:
+        yield from _declared(_map(found.tree.get("spec")))
+
+
+def _declared(spec: Mapping[str, Any]) -> Iterator[str]:
+    given = _map(spec.get("arguments")).get("parameters")
+    for each in given if isinstance(given, list) else ():
+        if isinstance(each, Mapping) and isinstance(each.get("name"), str):
+            yield each["name"]
+
+
+def _map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

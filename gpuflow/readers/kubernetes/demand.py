@@ -1,0 +1,113 @@
+"""How the pods of an object become a demand: gangs, pods on their own, and more of them that only the run decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuflow.core.errors import Where
+from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodSet, StepDemand
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.readers.documents import Document
+from gpuflow.readers.interface import Library, Options, Passive
+from gpuflow.readers.kubernetes.fields import Part
+from gpuflow.readers.kubernetes.pods import INTEGRATIONS, Owner
+
+Pods = tuple[str, int, Mapping[str, Any]]
+"""The name of a pod set, how many pods it has, and what each of them is."""
+
+
+@dataclass(frozen=True)
+class Object:
+    """An object that is read, with all that reading it needs."""
+
+    document: Document
+    library: Library
+    options: Options
+
+    @property
+    def name(self) -> str:
+        return self.document.name
+
+    @property
+    def root(self) -> Part:
+        return Part(self.document, (), self.document.tree)
+
+    @property
+    def spec(self) -> Part:
+        return self.root.need("spec")
+
+    @property
+    def owner(self) -> Owner:
+        """What Kueue looks at when it queues the object."""
+        return self.owner_by(self.root.at("metadata"))
+
+    def owner_by(self, metadata: Part | None) -> Owner:
+        """The same by other metadata: a CronJob's Jobs have their own."""
+        labels = {} if metadata is None else metadata.labels()
+        return Owner(labels, INTEGRATIONS.get((self.document.kind, self.document.group)))
+
+    def nothing(self, because: str) -> Passive:
+        return Passive(self.document, because)
+
+
+@dataclass
+class Run:
+    """What an object runs: steps, each a node of one graph."""
+
+    steps: list[StepDemand] = field(default_factory=list)
+    nodes: dict[str, Tree] = field(default_factory=dict)
+
+    def together(self, name: str, pod_sets: Iterable[Pods], where: Where, *, copies: int = 1, tries: int = 1) -> None:
+        """Pods that live together: one step with a set for each kind of them. Sets without pods are left out."""
+        sets = tuple(PodSet(each, count, pod) for each, count, pod in pod_sets if count)
+        if sets:
+            step = StepDemand(name, sets, copies, where, tries=tries, is_sure=True)
+            leaf = Leaf(name, {}, step.pods)
+            self._add(step, leaf if copies == 1 else Loop(name, leaf, copies))
+
+    def apart(
+        self,
+        name: str,
+        pod: Mapping[str, Any],
+        copies: int | Unknown,
+        where: Where,
+        *,
+        parallel: int | None = None,
+        pods: int = 1,
+        tries: int = 1,
+    ) -> None:
+        """Copies that come and go one by one; `parallel` of them at once, each of so many pods."""
+        known = None if isinstance(copies, Unknown) else copies
+        step = StepDemand(name, (PodSet("main", pods, pod),), known, where, tries=tries, is_sure=known is not None)
+        leaf = Leaf(name, {}, pods)
+        self._add(step, leaf if copies == 1 else Loop(name, leaf, copies, parallel))
+
+    def _add(self, step: StepDemand, node: Tree) -> None:
+        self.steps.append(step)
+        self.nodes[step.name] = node
+
+    def demand(
+        self,
+        thing: Object,
+        edges: Mapping[str, Sequence[str]] | None = None,
+        *,
+        only_at_most: str | None = None,
+        overlap: Overlap | None = None,
+        claims: tuple[ClaimDemand, ...] = (),
+    ) -> Demand | Passive:
+        """The demand of the object; an object without pods starts nothing."""
+        if not self.steps:
+            return thing.nothing("it asks for no pods")
+        graph = Dag(self.nodes, edges or {})
+        steps = tuple(self.steps)
+        return Demand(thing.name, steps, graph, only_at_most=only_at_most, overlap=overlap, claims=claims)
+
+
+def suspended(part: Part, queued: bool, key: str = "suspend") -> str | None:
+    """Why nothing may ever run: the object is suspended, and no queue would let it go."""
+    if part.flag(key) and not queued:
+        found = part.need(key)
+        return f"{found.name} is true: nothing runs before somebody sets it to false"
+    return None

@@ -1,0 +1,1 @@
+"""What a step reads and leaves: inputs, outputs, artifacts."""

@@ -1,0 +1,1 @@
+"""What everything here stands on: files, options, records, processes, signals, outcomes."""

@@ -1,0 +1,400 @@
+"""What records are made of: names, fields, and bytes with a hash and a signature. The rest is refused with ValueError.
+
+Names come from a store too: a file name, a path below a folder, a link that stays in it. A name that passes here can be
+made below a folder on any Linux file system, and leads nowhere else.
+
+`pack` and `unpack` turn a record to bytes and back: one JSON object with its format, its hash and a signature.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from gpuflow.runtime.base.records import File
+    from gpuflow.runtime.base.signing import Keys
+
+NAME_MOST = 255
+"""Bytes of one name, as file systems have it."""
+STAGED = ".gpuflow-input"
+"""The folder at an input's place in which it is gathered: nothing that is kept may have this name at its top."""
+PATH_MOST = 3000
+"""Bytes of a path below its folder; the system takes 4096 with the folder."""
+
+
+def is_name(value: object) -> bool:
+    """One part of a path, not hidden."""
+    return isinstance(value, str) and _is_part(value) and not value.startswith(".")
+
+
+def is_path(value: object) -> bool:
+    """A path below a folder, or nothing for the one file itself."""
+    if not isinstance(value, str) or len(value) > PATH_MOST:
+        return False
+    return not value or all(_is_part(part) for part in value.split("/"))
+
+
+def leads_out(relative: str, link: str) -> bool:
+    """Whether a link at a path below a folder might point out of it.
+
+    `..` may only come first, and no more often than there are folders above: after a name it would be taken from
+    wherever that name leads, which may be another link. What only goes down from inside stays inside, link by link.
+    """
+    if not link or len(link) > PATH_MOST or "\0" in link or posixpath.isabs(link) or not _is_utf_8(link):
+        return True
+    parts = [part for part in link.split("/") if part not in ("", ".")]
+    up = 0
+    while up < len(parts) and parts[up] == "..":
+        up += 1
+    return ".." in parts[up:] or up > relative.count("/")
+
+
+def layout_problem(files: Iterable[File], *, single: bool) -> str | None:
+    """Why files and links cannot all be made below one folder, or as one `single` file; None when they can."""
+    listed = list(files)
+    paths = {file.path for file in listed}
+    if len(paths) != len(listed):
+        return "a file is named twice"
+    if single and not (len(listed) == 1 and "/" not in listed[0].path and listed[0].sha256):
+        return "not one file"
+    if not single and "" in paths:
+        return "a file without a name"
+    leaves = {file.path for file in listed if not file.directory}
+    above = {path.rpartition("/")[0] for path in paths}
+    seen: set[str] = set()
+    while above:
+        seen |= above
+        inside = sorted(above & leaves - {""})
+        if inside:
+            return f"something lies below {inside[0]!r}, a file or a link"[:200]
+        above = {path.rpartition("/")[0] for path in above} - seen
+    for file in listed:
+        if file.link is not None and leads_out(file.path, file.link):
+            return f"{file.path!r} is a link out of its folder to {file.link!r}"[:300]
+    return None
+
+
+def _is_part(value: str) -> bool:
+    return value not in ("", ".", "..") and "/" not in value and "\0" not in value and _is_utf_8(value, NAME_MOST)
+
+
+def _is_utf_8(value: str, most: int = 4 * PATH_MOST) -> bool:
+    try:
+        return len(value.encode("utf-8")) <= most
+    except UnicodeEncodeError:
+        return False
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    Check = Callable[[Any], Any]
+
+LAST = 999_999_999
+"""No attempt has a higher number: whoever says so makes it up."""
+REQUIRED = object()
+OUTCOMES = (
+    "succeeded",
+    "failed (retryable)",
+    "failed (final)",
+    "interrupted",
+    "out of memory",
+    "timed out",
+    "disk limit",
+    "never started",
+)
+"""The words of the evidence table. Spelled out here: what a store may hold does not change with the table."""
+
+
+class Record:
+    """One record: its fields are attributes. `FIELDS` says what each must be, and what it is when it is not there."""
+
+    FIELDS: tuple[tuple[str, Check, Any], ...] = ()
+    NAMES_FILES = False
+    """Whether it may be large. In version 1 these had a hash, attempts and ends had none."""
+    signed = False
+    """Whether it came with a signature; with keys, one that was verified."""
+
+    def __init__(self, **values: Any) -> None:
+        unknown = sorted(set(values) - {name for name, _, _ in self.FIELDS})
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no field {unknown[0]}")
+        for name, check, default in self.FIELDS:
+            value = values.get(name, default)
+            if value is REQUIRED:
+                raise ValueError(f"{name} is missing")
+            try:
+                setattr(self, name, value if value is default else check(value))
+            except ValueError as refusal:
+                raise ValueError(f"{name}: {refusal}") from None
+        self.check()
+
+    def check(self) -> None:
+        """What no single field can see; ValueError when it is wrong."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {name: _is_plain(getattr(self, name)) for name, _, _ in self.FIELDS}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Record) and type(self) is type(other) and self.plain() == other.plain()
+
+    __hash__ = None  # type: ignore[assignment]  # compared by value, and may be changed
+
+
+def natural(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ValueError("not a whole number")
+    return value
+
+
+def integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 63:
+        raise ValueError("not a whole number")
+    return value
+
+
+def number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
+        raise ValueError("not a number")
+    return float(value)
+
+
+def flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("neither true nor false")
+    return value
+
+
+def count(value: Any) -> int:
+    """A number that attempts count up to: far from where counting on would end."""
+    if natural(value) > LAST:
+        raise ValueError("too large a number")
+    return int(value)
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a text")
+    return value
+
+
+def clean(value: Any) -> str:
+    """A text that can be written to a file as it is."""
+    try:
+        text(value).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("not a text") from None
+    return str(value)
+
+
+def checkpoint(value: Any) -> str:
+    """The name of a checkpoint."""
+    if attempt_of(word(value)) is None:
+        raise ValueError("not a checkpoint")
+    return str(value)
+
+
+def word(value: Any) -> str:
+    """A part of a key: letters, digits, dash and underscore."""
+    if not isinstance(value, str) or not 0 < len(value) <= 64 or not value.isascii():
+        raise ValueError("not an id")
+    if not all(letter.isalnum() or letter in "-_" for letter in value):
+        raise ValueError("not an id")
+    return value
+
+
+def sha256(value: Any) -> str:
+    if not isinstance(value, str) or len(value) != 64 or not all(letter in "0123456789abcdef" for letter in value):
+        raise ValueError("not a SHA-256")
+    return value
+
+
+def outcome(value: Any) -> str:
+    if value not in OUTCOMES:
+        raise ValueError(f"no outcome: {value!r}"[:80])
+    return str(value)
+
+
+def anything(value: Any) -> Any:
+    return value
+
+
+def name(value: Any) -> str:
+    """A file name: one part of a path, not hidden."""
+    if not is_name(value):
+        raise ValueError("not a file name")
+    return str(value)
+
+
+def path(value: Any) -> str:
+    """A path below a folder, or nothing for the one file itself."""
+    if not is_path(value):
+        raise ValueError(f"not a path below its folder: {value!r}"[:200])
+    return str(value)
+
+
+def mode(value: Any) -> int:
+    """Permissions only: what comes from a store never sets an id bit."""
+    return natural(value) & 0o777
+
+
+def or_none(check: Check) -> Check:
+    return lambda value: None if value is None else check(value)
+
+
+def each(check: Check) -> Check:
+    def all_of(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise ValueError("not a list")
+        return [check(item) for item in value]
+
+    return all_of
+
+
+def one_of(*words: str) -> Check:
+    def one(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"not one of {', '.join(words)}")
+        return str(value)
+
+    return one
+
+
+def inner(kind: type[Record]) -> Check:
+    """A record inside another one. What it has beyond what we know is not ours to keep."""
+
+    def inner(value: Any) -> Record:
+        if isinstance(value, Record):
+            return value
+        if not isinstance(value, dict):
+            raise ValueError("not an object")
+        return kind(**known(kind, value))
+
+    return inner
+
+
+def known(kind: type[Record], value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value[name] for name, _, _ in kind.FIELDS if name in value}
+
+
+def is_id(value: str) -> bool:
+    """Whether it can be the id of an attempt."""
+    try:
+        return bool(word(value))
+    except ValueError:
+        return False
+
+
+def attempt_of(name: str) -> int | None:
+    """The attempt that a checkpoint, an artifact or an attempt record belongs to, by its name."""
+    digits = name[: len(name) - len(name.lstrip("0123456789"))]
+    number = int(digits) if 6 <= len(digits) <= len(str(LAST)) else None
+    return number if number is not None and digits == f"{number:06d}" else None
+
+
+def _is_plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.plain()
+    if isinstance(value, list):
+        return [_is_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _is_plain(item) for name, item in value.items()}
+    return value
+
+
+FORMAT = 2
+SMALL, LARGE = 1 << 20, 64 << 20
+"""Most bytes of a claim, an end or a judgment, and of a manifest or a marker, which name files. More is corrupt."""
+_UNSEALED = ("hash", "signature")
+
+
+class Corrupt(Exception):
+    """What came from the store is not what was put there."""
+
+
+class UnknownFormat(Exception):
+    """A record of a format that this version does not know: exit code 78."""
+
+
+def pack(record: Record, place: str = "", keys: Keys | None = None) -> bytes:
+    """The bytes of a record, signed for its place in the store when there are keys."""
+    value = {"format": FORMAT, **record.plain()}
+    hashed = digest(value)
+    return encode({**value, "hash": hashed, "signature": None if keys is None else keys.sign(hashed, place)})
+
+
+def unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None = None) -> Any:
+    """The record in these bytes; Corrupt, or UnknownFormat. `key` is its place in the store.
+
+    With keys, what none of them has signed for this place is Corrupt, whatever format it claims to have.
+    """
+    most = LARGE if kind.NAMES_FILES else SMALL
+    if len(data) > most:
+        raise Corrupt(f"{key} is larger than {most} bytes, and so no record")
+    try:
+        return _unpack(kind, data, key, keys)
+    except (RecursionError, MemoryError):
+        raise Corrupt(f"{key} is not whole") from None
+
+
+def _unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None) -> Any:
+    try:
+        value = json.loads(data.decode("utf-8", "surrogatepass"), parse_int=_whole_number)
+    except ValueError:
+        raise Corrupt(f"{key} is not whole") from None
+    if not isinstance(value, dict):
+        raise Corrupt(f"{key} is not whole")
+    hashed = digest(value)
+    if keys is not None and (value.get("hash") != hashed or not keys.verify(value.get("signature"), hashed, key)):
+        raise Corrupt(f"{key} is not signed with our key")
+    version = value.get("format", value.get("contract", 1))
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise Corrupt(f"{key} is not whole")
+    if version not in (1, FORMAT) or ("format" in value and version != FORMAT):
+        raise UnknownFormat(
+            f"{key} is of format {version}, and this gpuflow-run knows 1 and {FORMAT}; use a newer gpuflow-run, "
+            "or another --run-id, or remove the object if no gpuflow-run wrote it"
+        )
+    if (version == FORMAT or "hash" in value or kind.NAMES_FILES) and value.get("hash") != hashed:
+        raise Corrupt(f"{key} is not whole")
+    try:
+        record = kind(**known(kind, value))
+    except ValueError as refusal:
+        raise Corrupt(f"{key}: {refusal}") from None
+    record.signed = value.get("signature") is not None
+    return record
+
+
+def _whole_number(digits: str) -> int:
+    """Numbers of a million digits take minutes to read, and none of ours has more than these."""
+    if len(digits) > 20:
+        raise ValueError("too large a number")
+    return int(digits)
+
+
+def encode(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")) + "\n").encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def digest(value: Mapping[str, Any]) -> str:
+    """The hash of a record without its own `hash` and without a signature, which is over the hash."""
+    import hashlib
+
+    return hashlib.sha256(encode({key: item for key, item in value.items() if key not in _UNSEALED})).hexdigest()
+
+
+def text_digest(text: str) -> str:
+    """The hash of a value's text."""
+    import hashlib
+
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -1,0 +1,1 @@
+"""Checkpoints: kept and restored by the supervisor, saved by the training program."""

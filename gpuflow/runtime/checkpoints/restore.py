@@ -1,0 +1,294 @@
+"""The newest complete checkpoint, at its place in the directory before the program starts."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from gpuflow.runtime.base.attempt_folder import process_began
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.base.records import Corrupt, Manifest, attempt_of
+from gpuflow.runtime.checkpoints import transfer
+from gpuflow.runtime.state.checkpoint_dir import Directory, Entry
+from gpuflow.runtime.state.directory_owner import boot, last_word, orphan, owner, write_owner
+from gpuflow.runtime.state.ledger import History, Ledger
+from gpuflow.runtime.stores import local_files
+from gpuflow.runtime.stores.local_files import NoRoom
+from gpuflow.runtime.stores.storage_timeout import Limit, persist
+from gpuflow.runtime.stores.store import StorageError, Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+__all__ = ["Restored", "orphan", "process_began", "restore", "write_owner"]
+_TRIES = 3
+_BEAT = 1.0
+
+
+class Restored:
+    """Where to resume from, and how long it took to get it there."""
+
+    def __init__(self, path: str | None, name: str | None, how: str, seconds: float = 0.0) -> None:
+        self.path, self.name, self.how, self.seconds = path, name, how, seconds
+
+
+def restore(
+    directory: Directory,
+    ledger: Ledger,
+    history: History,
+    store: Store | None,
+    limit: Limit,
+    proceed: Callable[[], bool],
+    say: Callable[[str], None],
+    *,
+    for_all: bool = False,
+    parts: bool = False,
+) -> Restored:
+    """Find the newest checkpoint here or in the store, and bring it here if need be.
+
+    What lies in the directory is believed only when the attempt that left it was the last one of this run, on this
+    machine, since it was booted; otherwise only the store is believed. Without a store there is only the directory.
+    Storage may fail for as long as `limit` says, counted from the last byte that came. `for_all`: others, who do not
+    see this directory, resume from the same checkpoint: one that is here alone is of no use to them. `parts`: what
+    lies here may be one rank's part of a checkpoint; only the store knows which of them became one.
+    """
+    for _ in range(_TRIES):
+        restored = _Restoring(
+            directory, ledger, history, store, limit, proceed, say, for_all=for_all, parts=parts
+        ).run()
+        if restored.path is None or directory.occupancy is None or directory.occupancy.held:
+            return restored
+        # The program of an older attempt still lives here, and removes old checkpoints as its own.
+        apart = set_apart(directory, restored.path)
+        if apart is not None:
+            return Restored(apart, restored.name, restored.how, restored.seconds)
+    return restored
+
+
+def restore_named(
+    directory: Directory,
+    ledger: Ledger,
+    name: str,
+    store: Store,
+    limit: Limit,
+    proceed: Callable[[], bool],
+    say: Callable[[str], None],
+) -> Restored:
+    """This checkpoint and no other: the one that rank 0 of a gang resumes from. StorageError when it is not whole."""
+    history = History(0, ledger.counts, None, None)
+    restoring = _Restoring(directory, ledger, history, store, limit, proceed, say)
+    restoring.same_run = owner(directory).get("run") == ledger.base
+    return restoring.named(store, name)
+
+
+def set_apart(directory: Directory, path: str) -> str | None:
+    """Hard links to a checkpoint, which stay when its name goes; None when it went before. Without links, the path."""
+    shared, target = directory.shared, os.path.join(directory.temporary("resume"), os.path.basename(path))
+    shared.discard(target)
+    try:
+        shared.make(target if shared.is_folder(path) else os.path.dirname(target))
+        for relative, _, status, link in local_files.walk_items(path):
+            old, new = (os.path.join(top, relative) if relative else top for top in (path, target))
+            if stat.S_ISDIR(status.st_mode):
+                shared.make(new)
+                continue
+            with shared.above(old) as (source, name), shared.above(new) as (folder, other):
+                if link is not None:
+                    os.symlink(link, other, dir_fd=folder)
+                else:
+                    os.link(name, other, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+        return target
+    except OSError as refusal:
+        shared.discard(target)
+        return None if isinstance(refusal, (FileNotFoundError, NotADirectoryError)) else path
+
+
+class _Restoring:
+    def __init__(
+        self,
+        directory: Directory,
+        ledger: Ledger,
+        history: History,
+        store: Store | None,
+        limit: Limit,
+        proceed: Callable[[], bool],
+        say: Callable[[str], None],
+        *,
+        for_all: bool = False,
+        parts: bool = False,
+    ) -> None:
+        self.directory, self.ledger, self.history, self.store = directory, ledger, history, store
+        self.limit, self.proceed, self.say = limit, proceed, say
+        self.for_all, self.parts = for_all, parts
+        self.began = time.monotonic()
+        self._next_beat = 0.0
+        self.same_run = False
+        self.throttle = transfer.unthrottled(proceed, self._moved)
+
+    def run(self) -> Restored:
+        directory, ledger = self.directory, self.ledger
+        before = owner(directory) if self.store is not None else last_word(directory)
+        same_run, same_boot = before.get("run") == ledger.base, before.get("boot") == boot()
+        self.same_run = same_run
+        number = before.get("attempt")
+        # Whoever worked here last was forgotten since: so is what lies here.
+        forgotten = same_run and isinstance(number, int) and number < ledger.since
+        fresh = self.history.fresh or forgotten
+        trusted = same_run and before.get("id") == self.history.last_id and same_boot and not fresh and not self.parts
+        if same_run and "identity" not in before:
+            directory.adopt_version_1()
+        if not (trusted or (self.store is None and same_run and not fresh)):
+            # Without a store what this run wrote down is all there is, also when another one worked here since.
+            directory.disown(others=self.store is None and not fresh and not ledger.since)
+        directory.look()
+        here = directory.finished()
+        write_owner(directory, ledger)
+        self._moved()
+        gone = {entry.name: flaw for entry in here if (flaw := directory.flaw(entry)) is not None}
+        if gone:
+            self.say(f"{list(gone.values())[-1]}; it is not resumed from")
+        if self.store is None:
+            doubt = "another run was here" if same_boot else "the machine was started anew"
+            certain = same_boot and same_run
+            return self._here([entry for entry in here if entry.name not in gone], None if certain else doubt)
+        if here and here[-1].stored is None and here[-1].name not in gone and trusted and not self.for_all:
+            # Newer than anything the last attempt has stored, and so than anything in the store.
+            ledger.resumed = f"{self.history.last:06d}-~"
+            return self._from(here[-1].path, here[-1].name, "here, newer than the store")
+        return self._stored(self.store)
+
+    def _here(self, here: list[Entry], doubt: str | None) -> Restored:
+        """Without a store. After the machine went down, or another run was here, the unverified may be half-written."""
+        doubtful: list[Entry] = []
+        for entry in reversed(here):
+            if doubt is None or (entry.total is None and (entry.settled or entry.by_api)):
+                break
+            if entry.total is not None:
+                if self._total(entry) == entry.total:
+                    break
+                self.say(f"{entry.name} is not what it was when it was saved; taking an older one")
+                self.directory.record(entry.name, foreign=True)
+            else:
+                doubtful.append(entry)
+        else:
+            if not doubtful:
+                return Restored(None, None, "nothing")
+            entry = doubtful.pop(0)
+            self.say(f"{doubt} before {entry.name} was forced to disk; it may not be whole")
+            return self._from(entry.path, entry.name, "here, not verified")
+        for other in doubtful:
+            self.say(f"{doubt} before {other.name} was forced to disk; taking an older one")
+            self.directory.record(other.name, foreign=True)
+        return self._from(entry.path, entry.name, "here")
+
+    def _total(self, entry: Entry) -> str | None:
+        try:
+            return transfer.total(local_files.list_items(entry.path, self.directory.follow), self.throttle)
+        except (OSError, transfer.Vanished, transfer.Refused):
+            return None
+
+    def _stored(self, store: Store) -> Restored:
+        found: list[tuple[str, str]] = self._persist(lambda: self._listed(store))
+        for name, prefix in reversed(found):
+            manifest = self._manifest(store, prefix)
+            if manifest is None:
+                self.ledger.damaged.add(name)
+                continue
+            local = os.path.join(self.directory.path, manifest.entry)
+            if transfer.same(local, manifest.files, self.throttle, self.directory.follow):
+                self.directory.record(manifest.entry, stored=name)
+                self.ledger.resumed = name
+                return self._from(local, manifest.entry, "here, as in the store")
+            path = self._bring(store, name, prefix, manifest)
+            if path is not None:
+                self.ledger.resumed = name
+                return self._from(path, manifest.entry, "from the store")
+            self.ledger.damaged.add(name)
+        if found:
+            self.say(f"none of {len(found)} checkpoints in the store is intact; starting from nothing")
+        return Restored(None, None, "nothing")
+
+    def named(self, store: Store, name: str) -> Restored:
+        prefix = self.ledger.key("checkpoints", name)
+        manifest = self._manifest(store, prefix)
+        if manifest is None:
+            raise StorageError(f"the checkpoint {prefix} cannot be read here, and rank 0 resumes from it")
+        local = os.path.join(self.directory.path, manifest.entry)
+        if transfer.same(local, manifest.files, self.throttle, self.directory.follow):
+            return self._from(local, manifest.entry, "here, as in the store")
+        path = self._bring(store, name, prefix, manifest)
+        if path is None:
+            raise StorageError(f"the checkpoint {prefix} is not intact here, and rank 0 resumes from it")
+        return self._from(path, manifest.entry, "from the store")
+
+    def _listed(self, store: Store) -> list[tuple[str, str]]:
+        """The checkpoints in the store. A listing that ends before what the book knows of is not to be believed."""
+        found = transfer.manifests(store, self.ledger.base, self.ledger.since)
+        known = self.history.kept
+        if known is None or self.history.fresh or (attempt_of(known) or 0) < self.ledger.since:
+            return found
+        if not found or found[-1][0] < known:
+            raise StorageError(
+                f"the book knows of the checkpoint {known}, and the store lists "
+                f"{f'none after {found[-1][0]}' if found else 'none'}; if it was removed on purpose, gpuflow-run forget"
+            )
+        return found
+
+    def _bring(self, store: Store, name: str, prefix: str, manifest: Manifest) -> str | None:
+        """A checkpoint from the store at its place, or None when it is not intact there."""
+        temporary = self.directory.temporary(f"restore-{name}")
+        download = transfer.Download(prefix, manifest, self.directory.shared, temporary)
+        try:
+            for attempt in range(_TRIES):
+                try:
+                    self._persist(lambda: download.fetch(store, self.throttle), lambda: download.settled)
+                    if not self.same_run and self.directory.set_aside(manifest.entry):
+                        self.say(f"{manifest.entry} of another run stood in the way; it has a dotted name now")
+                    return self.directory.place(temporary, manifest.entry, stored=name)
+                except NoRoom as refusal:
+                    self._refuse_unless_corrupt(store, name, download, refusal)
+                    return None
+                except Corrupt as damage:
+                    self._tell_damage(damage, attempt)
+        finally:
+            self.directory.shared.discard(temporary)
+        return None
+
+    def _refuse_unless_corrupt(self, store: Store, name: str, download: transfer.Download, refusal: Exception) -> None:
+        """What does not fit on the disk is not passed over for an older one: unless its manifest only says so."""
+        if not self._persist(lambda: download.is_as_listed(store)):
+            self.say(f"{download.prefix} is not as large as its manifest says; taking an older one")
+            return
+        raise BadOption(
+            f"the checkpoint {download.prefix} cannot be restored: {refusal}; give the checkpoint directory more "
+            f"room, or remove that checkpoint from the store"
+        )
+
+    def _manifest(self, store: Store, prefix: str) -> Manifest | None:
+        keys = self.ledger.keys
+        for attempt in range(_TRIES):
+            try:
+                found: Manifest = self._persist(lambda: transfer.read_manifest(store, f"{prefix}/manifest.json", keys))
+                return found
+            except Corrupt as damage:
+                self._tell_damage(damage, attempt)
+        return None
+
+    def _tell_damage(self, damage: Corrupt, attempt: int) -> None:
+        self.say(f"{damage}; {'reading it again' if attempt + 1 < _TRIES else 'taking an older one'}")
+
+    def _persist(self, action: Callable[[], Any], settled: Callable[[], int] = lambda: 0) -> Any:
+        return persist(action, self.limit, lambda: not self.proceed(), settled=settled, say=self.say)
+
+    def _from(self, path: str, name: str, how: str) -> Restored:
+        return Restored(path, name, how, time.monotonic() - self.began)
+
+    def _moved(self, count: int | None = None) -> None:
+        """Something came: storage is not at its end, and a probe may see that we are alive."""
+        self.limit.progress(count)
+        if time.monotonic() >= self._next_beat:
+            self._next_beat = time.monotonic() + _BEAT
+            self.directory.folder.beat()

@@ -1,0 +1,396 @@
+"""The kinds of objects that a gang can be: one row for each, and nothing else in the runtime knows them apart.
+
+Who looks after a gang asks the row where the ranks are, which one is rank 0, whether it waits in a queue, and what its
+controller does when a pod is lost. How it ended is judged in the same way for all of them, by what the pods show.
+`PodSet` says how many pods are made from which template.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Callable, Mapping, NamedTuple  # noqa: UP035 (runs on Python 3.8)
+
+from gpuflow.runtime.supervise import object_state
+
+
+class PodSet(NamedTuple):
+    """Pods of a gang that are made from one template."""
+
+    name: str
+    """As the label `GangKind.role` of the pods says it."""
+    size: int
+    template: dict[str, Any]
+    tail: str
+    """What follows the object's name in the longest name of a pod."""
+
+
+def pod_sets_of_jobset(manifest: Mapping[str, Any]) -> list[PodSet]:
+    """One for each replicated job."""
+    found = []
+    for each in manifest["spec"].get("replicatedJobs") or ():
+        job, replicas = each["template"]["spec"], int(each.get("replicas", 1))
+        most = int(job.get("parallelism", 1))
+        pods = min(most, int(job.get("completions", most)))
+        tail = f"-{each['name']}-{replicas - 1}-{pods - 1}-abcde"
+        found.append(PodSet(str(each["name"]), replicas * pods, job["template"], tail))
+    return found
+
+
+def pod_sets_of_trainjob(manifest: Mapping[str, Any]) -> list[PodSet]:
+    """Those of the JobSet in its runtime, which stands beside it as long as it is ours to make."""
+    runtime = manifest.get("runtime")
+    return pod_sets_of_jobset(runtime["spec"]["template"]) if runtime else []
+
+
+def pod_sets_of_pytorchjob(manifest: Mapping[str, Any]) -> list[PodSet]:
+    """One for each role; ours has workers only."""
+    found = []
+    for role, each in (manifest["spec"].get("pytorchReplicaSpecs") or {}).items():
+        count = int(each.get("replicas", 1))
+        found.append(PodSet(role.lower(), count, each["template"], f"-{role.lower()}-{count - 1}"))
+    return found
+
+
+def pod_sets_of_mpijob(manifest: Mapping[str, Any]) -> list[PodSet]:
+    """The Launcher, which is a Job's pod, and the workers."""
+    found = []
+    roles = manifest["spec"].get("mpiReplicaSpecs") or {}
+    for role in ("Launcher", "Worker"):
+        if role in roles:
+            count, name = int(roles[role].get("replicas", 1)), role.lower()
+            tail = "-launcher-abcde" if role == "Launcher" else f"-worker-{count - 1}"
+            found.append(PodSet(name, count, roles[role]["template"], tail))
+    return found
+
+
+def pod_sets_of_volcano(manifest: Mapping[str, Any]) -> list[PodSet]:
+    """One for each task."""
+    found = []
+    for each in manifest["spec"].get("tasks") or ():
+        count = int(each.get("replicas", 1))
+        found.append(PodSet(str(each["name"]), count, each["template"], f"-{each['name']}-{count - 1}"))
+    return found
+
+
+class First(NamedTuple):
+    """What must be there before the object of an attempt, has its name, and goes with it."""
+
+    key: str
+    """Where it stands beside the object, as long as both are ours to make."""
+    api_version: str
+    plural: str
+    tie: Callable[[dict[str, Any], str], None]
+    """Lets the object refer to it by this name."""
+
+    @property
+    def group(self) -> str:
+        return self.api_version.partition("/")[0]
+
+    @property
+    def version(self) -> str:
+        return self.api_version.partition("/")[2]
+
+    def folder(self, namespace: str) -> str:
+        """The address of all of them in a namespace."""
+        return f"/apis/{self.api_version}/namespaces/{namespace}/{self.plural}"
+
+
+class GangKind(NamedTuple):
+    """What must be known of a kind to make, find, follow and delete a gang of it."""
+
+    name: str
+    """What it is called in sentences; no two have the same, but for who schedules them."""
+    word: str
+    """What a site calls it, and an operator of Airflow; with its scheduler, where they name one."""
+    kind: str
+    """As manifests name it: two groups may have the same."""
+    api_version: str
+    plural: str
+    pods: str
+    """The label by which its pods are found; the value is the object's name."""
+    role: str
+    """The label that says which set a pod belongs to."""
+    rank: str
+    """The label with the number of a pod in its set."""
+    suspend: str | None
+    """The field by which Kueue holds it back; None: Kueue does not know the kind."""
+    container: str
+    """What the controller wants the program's container to be called."""
+    has_jobs: bool
+    """Whether its pods are those of Jobs, which write down why they failed. Otherwise it says so itself."""
+    replaces_pods: bool
+    """Whether its controller makes a lost pod anew. Restarts cannot be turned off then: a lost rank ends the attempt
+    all the same, and the object is deleted."""
+    refusals: tuple[tuple[str, str], ...]
+    """Kind and reason of the events that say why a pod, or what makes it, could not be made."""
+    integration: str | None
+    """What Kueue's configuration calls it; None: Kueue does not know the kind."""
+    service_for_each: bool
+    """Whether every pod has a Service of its own; otherwise there is one for all."""
+    pod_sets: Callable[[Mapping[str, Any]], list[PodSet]]
+    as_job: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    """The object with its end in conditions like those of a Job, where it does not say it so."""
+    removed_by_it: str | None = None
+    """The annotation that its controller puts on pods before it deletes them."""
+    queue: str | None = None
+    """The field with the name of a queue that is not Kueue's: while it waits there, it has no pods."""
+    beside: tuple[str, ...] = ()
+    """Quota keys of what else its controller makes, once for each object."""
+    sets: tuple[int, ...] = (1, 2)
+    """Of how many sets of pods it can be made: two are a leader and its workers."""
+    before: First | None = None
+    """What must be there first."""
+    leading_job: str | None = None
+    """What follows its name in that of the Job that makes its first pod, where it makes the others itself."""
+    roles: tuple[str, str] = ("leader", "worker")
+    """What the sets of pods are called: that of a leader, and that of workers."""
+    label_is_rank: bool = False
+    """Whether the label `rank` counts through both sets, and not in each from 0."""
+    through: bool = False
+    """Whether it makes a JobSet of its own name, which makes the pods."""
+    deletion: str = "Foreground"
+    """How it is deleted; `Foreground`: its pods go first."""
+    leaves_all: bool = True
+    """Whether what its controller makes stays until the object is deleted, and not only until it has ended."""
+    scheduler: str | None = None
+    """Who queues its pods and places all of them or none, where the site says so. Its queues are not Kueue's."""
+
+    @property
+    def group(self) -> str:
+        return self.api_version.partition("/")[0]
+
+    @property
+    def version(self) -> str:
+        return self.api_version.partition("/")[2]
+
+    @property
+    def in_kueue(self) -> bool:
+        """Whether the queue that a step names is one of Kueue's."""
+        return self.integration is not None and self.scheduler is None
+
+    @property
+    def served_by(self) -> tuple[str, ...]:
+        """The versions of the APIs that must be served for it to be made."""
+        return (self.api_version, *([] if self.before is None else [self.before.api_version]))
+
+    def templates(self, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The pod templates, each with a container that has a name."""
+        found = [each.template for each in self.pod_sets(manifest)]
+        for each in found:
+            each["spec"]["containers"][0]["name"]
+        return found
+
+    def apart(self, manifest: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        """What must be there first, if anything, and the object itself, as the API server takes them."""
+        made = dict(manifest)
+        first = None if self.before is None else made.pop(self.before.key, None)
+        if self.before is None or first is None:
+            return None, made
+        made = copy.deepcopy(made)
+        metadata = made["metadata"]
+        self.before.tie(made, metadata["name"])
+        same = ("name", "namespace", "annotations", "ownerReferences")
+        kept = {key: metadata[key] for key in same if key in metadata}
+        # A queue is for the object alone.
+        labels = {key: value for key, value in (metadata.get("labels") or {}).items() if not key.startswith("kueue.")}
+        return {**first, "metadata": copy.deepcopy({**kept, "labels": labels})}, made
+
+    def jobset_spec(self, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Where the fields of a JobSet are, if it has any."""
+        inside = (manifest.get("runtime") or {}) if self.through else None
+        found: Mapping[str, Any] = manifest["spec"] if inside is None else inside["spec"]["template"]["spec"]
+        return found
+
+    def first_ranks(self, manifest: Mapping[str, Any]) -> dict[str, int]:
+        """What is added to the label of a pod to have its rank: 0 for the leader, and 1 for its workers, mostly."""
+        found, rank = {}, 0
+        for each in self.pod_sets(manifest):
+            found[each.name] = 0 if self.label_is_rank else rank
+            rank += each.size
+        return found
+
+    def is_suspended(self, document: Mapping[str, Any]) -> bool:
+        return self.suspend is not None and object_state.found(document, self.suspend) is True
+
+
+_ENDING = ("Restarting", "Aborting", "Aborted", "Terminating", "Terminated", "Failed")
+"""Phases of a Volcano Job in which it does no more work, or not with these pods."""
+
+
+def _volcano_as_job(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Volcano notes each phase with its time, and says nothing of the cause: only pods do."""
+    status = document.get("status") or {}
+    state = status.get("state") or {}
+    if state.get("phase") not in _ENDING:
+        return document
+    rows = [row for row in status.get("conditions") or () if row.get("status") in _ENDING]
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": f"Volcano{state['phase']}",
+        "message": state.get("message") or "",
+        "lastTransitionTime": (rows or [state])[0].get("lastTransitionTime") or "",
+    }
+    return {**document, "status": {"conditions": [failed]}}
+
+
+GROUP = "scheduling.k8s.io/group-name"
+"""The annotation of a pod by which Volcano's scheduler knows its PodGroup."""
+
+
+def _name_runtime(made: dict[str, Any], name: str) -> None:
+    made["spec"]["runtimeRef"]["name"] = name
+
+
+def _join_group(made: dict[str, Any], name: str) -> None:
+    for each in pod_sets_of_jobset(made):
+        metadata = each.template.setdefault("metadata", {})
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), GROUP: name}
+
+
+RUNTIME = First("runtime", "trainer.kubeflow.org/v1alpha1", "trainingruntimes", _name_runtime)
+POD_GROUP = First("podGroup", "scheduling.volcano.sh/v1beta1", "podgroups", _join_group)
+
+JOBSET = GangKind(
+    "JobSet",
+    "jobset",
+    "JobSet",
+    "jobset.x-k8s.io/v1alpha2",
+    "jobsets",
+    pods=object_state.PODS["JobSet"],
+    role="jobset.sigs.k8s.io/replicatedjob-name",
+    rank="batch.kubernetes.io/job-completion-index",
+    suspend="spec.suspend",
+    container="main",
+    has_jobs=True,
+    replaces_pods=False,
+    refusals=(("Job", "FailedCreate"),),
+    integration="jobset.x-k8s.io/jobset",
+    service_for_each=False,
+    pod_sets=pod_sets_of_jobset,
+)
+JOBSET_BY_VOLCANO = JOBSET._replace(
+    word="jobset+volcano",
+    scheduler="volcano",
+    before=POD_GROUP,
+    beside=("count/podgroups.scheduling.volcano.sh",),
+)
+"""A JobSet whose pods Volcano places, all of them or none: they are of one PodGroup, which is made before it."""
+PYTORCHJOB = GangKind(
+    "PyTorchJob",
+    "pytorchjob",
+    "PyTorchJob",
+    "kubeflow.org/v1",
+    "pytorchjobs",
+    pods=object_state.PODS["PyTorchJob"],
+    role="training.kubeflow.org/replica-type",
+    rank="training.kubeflow.org/replica-index",
+    suspend="spec.runPolicy.suspend",
+    container="pytorch",
+    has_jobs=False,
+    replaces_pods=True,
+    refusals=(("PyTorchJob", "FailedCreatePod"),),
+    integration="kubeflow.org/pytorchjob",
+    service_for_each=True,
+    pod_sets=pod_sets_of_pytorchjob,
+    sets=(1,),
+)
+TRAINJOB = GangKind(
+    "TrainJob",
+    "trainjob",
+    "TrainJob",
+    "trainer.kubeflow.org/v1alpha1",
+    "trainjobs",
+    pods=object_state.PODS["TrainJob"],
+    role=JOBSET.role,
+    rank=JOBSET.rank,
+    suspend="spec.suspend",
+    container="node",
+    has_jobs=True,
+    replaces_pods=False,
+    refusals=(("Job", "FailedCreate"), ("TrainJob", "TrainJobResourcesCreationFailed")),
+    integration="trainer.kubeflow.org/trainjob",
+    service_for_each=False,
+    pod_sets=pod_sets_of_trainjob,
+    beside=(
+        "count/trainingruntimes.trainer.kubeflow.org",
+        "count/jobsets.jobset.x-k8s.io",
+        "configmaps",
+        "count/configmaps",
+    ),
+    before=RUNTIME,
+    through=True,
+    # Trainer refuses every change of a TrainJob whose runtime is gone, also the last one of a deletion that waits for
+    # what the TrainJob owns: it would never end.
+    deletion="Background",
+)
+VOLCANO = GangKind(
+    "Volcano Job",
+    "volcano",
+    "Job",
+    "batch.volcano.sh/v1alpha1",
+    "jobs",
+    pods=object_state.PODS["Volcano Job"],
+    role="volcano.sh/task-spec",
+    rank="volcano.sh/task-index",
+    suspend=None,
+    container="main",
+    has_jobs=False,
+    # Its policies end it when a pod is lost.
+    replaces_pods=False,
+    refusals=(("Job", "FailedCreate"),),
+    integration=None,
+    service_for_each=False,
+    pod_sets=pod_sets_of_volcano,
+    as_job=_volcano_as_job,
+    removed_by_it="volcano.sh/controller-out-of-sync",
+    queue="spec.queue",
+    beside=("configmaps", "count/configmaps", "count/podgroups.scheduling.volcano.sh"),
+    leaves_all=False,
+)
+MPIJOB = GangKind(
+    "MPIJob",
+    "mpijob",
+    "MPIJob",
+    "kubeflow.org/v2beta1",
+    "mpijobs",
+    pods=object_state.PODS["MPIJob"],
+    role="training.kubeflow.org/job-role",
+    rank="training.kubeflow.org/replica-index",
+    suspend="spec.runPolicy.suspend",
+    container="main",
+    has_jobs=True,
+    replaces_pods=True,
+    refusals=(("MPIJob", "MPIJobFailed"), ("MPIJob", "ValidationError"), ("Job", "FailedCreate")),
+    integration="kubeflow.org/mpijob",
+    service_for_each=False,
+    pod_sets=pod_sets_of_mpijob,
+    beside=("configmaps", "count/configmaps", "secrets", "count/secrets"),
+    sets=(2,),
+    leading_job="-launcher",
+    roles=("launcher", "worker"),
+    label_is_rank=True,
+)
+KINDS = {each.name: each for each in (JOBSET, TRAINJOB, PYTORCHJOB, MPIJOB, VOLCANO)}
+"""By what each is called."""
+WORDS = {each.word: each for each in (*KINDS.values(), JOBSET_BY_VOLCANO)}
+"""By the words that a site says it with, as does an operator of Airflow."""
+
+
+def word_of(kind: str, scheduler: str | None) -> str:
+    """The word for a kind and who schedules it."""
+    return kind if scheduler is None else f"{kind}+{scheduler}"
+
+
+def kind_of(manifest: Mapping[str, Any]) -> GangKind | None:
+    """The kind of an object, by its kind and its group, and by what stands beside it; None where it can be no gang."""
+    group = str(manifest.get("apiVersion") or "").partition("/")[0]
+    rows = [each for each in WORDS.values() if (each.kind, each.group) == (manifest.get("kind"), group)]
+    whole = [each for each in rows if each.before is not None and each.before.key in manifest]
+    return next(iter((*whole, *rows)), None)
+
+
+def queued_as(integration: str | None) -> GangKind:
+    """The kind that Kueue calls so; a JobSet where nobody says."""
+    found = (each for each in KINDS.values() if integration is not None and each.integration == integration)
+    return next(found, JOBSET)

@@ -1,0 +1,1 @@
+"""Gangs, as their ranks see them: connections, one outcome, parts of checkpoints, mpirun."""

@@ -1,0 +1,210 @@
+"""`gpuflow-run mpi-worker SOCKET`: the program of a rank that runs what rank 0's mpirun starts there.
+
+It starts each order with a shell, as sshd would, in a process group of its own. What the order prints goes to this
+rank's log, and back to the agent that asked. It ends when there are no more orders and none runs.
+
+SIGTERM is for those it started, who get it from the supervisor themselves; so it is ignored here.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+
+from gpuflow.runtime.gangs.ranks import protocol as words
+from gpuflow.runtime.gangs.ranks.connection import Broken, Line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuflow.runtime.gangs.ranks.protocol import Message
+
+_TICK = 0.05
+_CHUNK = 8 << 10
+_MOST_BACK = 256 << 10
+"""Bytes of an order's output that go back to mpirun. All of it is in the log."""
+_AFTER_EXIT = 0.5
+"""Seconds for the rest of the output, where something that the order left behind holds the pipe open."""
+_TERM_TO_KILL = 2.0
+CANNOT_START = 127
+
+
+class Order:
+    """A command that was started. `code` is its exit code, as a shell gives it."""
+
+    def __init__(self, number: int, command: str) -> None:
+        self.number = number
+        self.code: int | None = None
+        self.ended_at = 0.0
+        self.told_at: float | None = None
+        self.sent = 0
+        self.pipes: dict[int, int] = {}
+        ends = {}
+        for to in (1, 2):
+            source, ends[to] = os.pipe()
+            os.set_blocking(source, False)
+            self.pipes[source] = to
+        try:
+            self.pid = os.posix_spawnp(
+                "sh",
+                ["sh", "-c", command],
+                os.environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    *((os.POSIX_SPAWN_DUP2, end, to) for to, end in ends.items()),
+                ],
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGPIPE],
+            )
+        except OSError:
+            for source in self.pipes:
+                os.close(source)
+            raise
+        finally:
+            for end in ends.values():
+                os.close(end)
+
+    def tell(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def stop(self, now: float) -> None:
+        """SIGTERM, and SIGKILL a while later."""
+        if self.told_at is None:
+            self.told_at = now
+            self.tell(signal.SIGTERM)
+        elif now - self.told_at > _TERM_TO_KILL:
+            self.tell(signal.SIGKILL)
+
+
+class Worker:
+    """All orders of one rank, and the connection to its supervisor."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._orders: dict[int, Order] = {}
+        self._hung_up: set[int] = set()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(line.socket, selectors.EVENT_READ)
+        self._is_over = False
+        self._until: float | None = None
+        """When orders that still run are told to stop; None: the supervisor sees to it."""
+
+    def serve(self) -> int:
+        """Until there is nothing more to do. 0, whatever became of the orders: mpirun judges them."""
+        try:
+            while not (self._is_over and not self._orders and not self._line.unsent):
+                self._turn()
+        except Broken as end:
+            print(f"gpuflow-run: the supervisor is gone: {end}", file=sys.stderr)
+            for order in self._orders.values():
+                order.tell(signal.SIGKILL)
+            return 1
+        return 0
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(_TICK):
+            if key.fileobj is self._line.socket:
+                for message in self._line.read():
+                    self._hear(message)
+            else:
+                self._read(key.fd, key.data)
+        now = time.monotonic()
+        self._bury(now)
+        for order in list(self._orders.values()):
+            if order.number in self._hung_up or (self._until is not None and now >= self._until):
+                order.stop(now)
+            if order.code is not None and (not order.pipes or now - order.ended_at > _AFTER_EXIT):
+                self._return(order)
+        self._line.flush()
+
+    def _hear(self, message: Message) -> None:
+        what, number = message["say"], words.number(message, "order") or 0
+        if what == "over":
+            self._is_over = True
+            patience = message.get("patience")
+            self._until = None if patience is None else time.monotonic() + float(patience)
+        elif what == "hangup" and number in self._orders:
+            self._hung_up.add(number)
+        elif what == "run":
+            try:
+                order = self._orders[number] = Order(number, words.whole(message, "command"))
+            except OSError as refusal:
+                self._say("printed", order=number, to=2, data=_packed(f"sh: {refusal.strerror or refusal}\n".encode()))
+                self._say("returned", order=number, code=CANNOT_START)
+                return
+            for source in order.pipes:
+                self._selector.register(source, selectors.EVENT_READ, order)
+
+    def _read(self, source: int, order: Order) -> None:
+        try:
+            data = os.read(source, _CHUNK)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(source)
+            os.close(source)
+            del order.pipes[source]
+            return
+        to = order.pipes[source]
+        _write(to, data)
+        if order.number not in self._orders or order.sent >= _MOST_BACK:
+            return
+        order.sent += len(data)
+        self._say("printed", order=order.number, to=to, data=_packed(data))
+        if order.sent >= _MOST_BACK:
+            note = "\ngpuflow-run: what follows is in this rank's log alone\n"
+            self._say("printed", order=order.number, to=2, data=_packed(note.encode()))
+
+    def _bury(self, now: float) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for order in self._orders.values():
+                if order.pid == pid:
+                    signaled = os.WIFSIGNALED(status)
+                    order.code = 128 + os.WTERMSIG(status) if signaled else os.WEXITSTATUS(status)
+                    order.ended_at = now
+
+    def _return(self, order: Order) -> None:
+        """Its exit code. What it left in the background goes on, and so does that one's output to the log."""
+        del self._orders[order.number]
+        self._hung_up.discard(order.number)
+        self._say("returned", order=order.number, code=order.code)
+
+    def _say(self, what: str, **facts: object) -> None:
+        self._line.write(words.pack(what, **facts))
+
+
+def main(given: Sequence[str]) -> int:
+    """Serve the supervisor that listens there."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(given[0])
+    return Worker(Line(connection, "the supervisor")).serve()
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _write(number: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(number, view) :]
+        except OSError:
+            return  # nobody reads our log

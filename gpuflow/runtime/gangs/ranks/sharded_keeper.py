@@ -1,0 +1,309 @@
+"""The keepers of a gang whose checkpoints have a part from each rank (`--sharded`): rank 0's, and every other rank's.
+
+Rank 0 chooses what is kept and writes the manifest; a member finds what its program has finished, says so, and stores
+its own files when it is asked to. `gang_parts` has the order of things.
+"""
+
+from __future__ import annotations
+
+import time
+
+from gpuflow.runtime.base import files
+from gpuflow.runtime.base.records import File, Manifest
+from gpuflow.runtime.checkpoints import transfer
+from gpuflow.runtime.checkpoints.keeper import Keeper, Pending
+from gpuflow.runtime.gangs.ranks import hub
+from gpuflow.runtime.gangs.ranks import protocol as words
+from gpuflow.runtime.state.checkpoint_dir import Entry
+from gpuflow.runtime.stores import local_files
+from gpuflow.runtime.stores.store import StorageError, Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuflow.runtime.gangs.ranks.hub import Parts
+    from gpuflow.runtime.gangs.ranks.protocol import Message
+    from gpuflow.runtime.gangs.ranks.spoke import Spoke
+
+_GLANCE = 0.05
+_SAY_MOVING = 1.0
+_SETTLED = 2.0
+REUSED = (
+    "was written again under its name: with parts from several ranks the new one cannot be told from the old one; give "
+    "each checkpoint a name of its own, or write its step into the marker file"
+)
+
+
+class _Names:
+    """Names that were used twice for different checkpoints, where nothing else tells them apart."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, dict[str, int]] = {}
+        self.reused: set[str] = set()
+
+    def sees(self, entry: Entry, token: str) -> bool:
+        """Whether this is the first that we hear of it being used twice."""
+        if token:
+            return False
+        known = self._first.setdefault(entry.name, entry.key)
+        if files.same_fingerprint(known, entry.key) or entry.name in self.reused:
+            return False
+        self.reused.add(entry.name)
+        return True
+
+
+class GatheringKeeper(Keeper):
+    """Rank 0's: a checkpoint is what every rank has finished."""
+
+    parts: Parts
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._names = _Names()
+
+    def start(self) -> None:
+        self.parts.wake = self._wake
+        super().start()
+
+    def _newest(self) -> Entry | None:
+        if self.parts.lost():
+            return None  # nothing becomes whole any more: nobody waits for it
+        for entry in reversed(self.directory.finished()):
+            if files.same_fingerprint(self._refused.get(entry.name), entry.key):
+                continue
+            if entry.stored is not None:
+                return None
+            token = hub.token_of(self.directory, entry.name)
+            if self._names.sees(entry, token):
+                self.say(f"{entry.name} {REUSED}")
+            if entry.name not in self._names.reused and self.parts.all_have(entry.name, token):
+                return entry
+        return None
+
+    def _ended(self, last: bool) -> bool:
+        if last and self.lost is None and not self._over() and self.parts.may_finish_more():
+            # Another rank's program still runs: what it finishes may make a checkpoint whole.
+            self._limit.progress()
+            time.sleep(_GLANCE)
+            return False
+        ended = super()._ended(last)
+        if ended:
+            self._say_what_is_not_whole()
+            self.parts.close()
+        return ended
+
+    def _say_what_is_not_whole(self) -> None:
+        """The newest entry that some rank lacks; what could not be stored is said by others."""
+        newest = next(reversed(self.directory.finished()), None)
+        if (
+            newest is None
+            or newest.stored is not None
+            or files.same_fingerprint(self._refused.get(newest.name), newest.key)
+        ):
+            return
+        lacking = self.parts.without(newest.name, hub.token_of(self.directory, newest.name))
+        lost = self.parts.lost()
+        if lacking or lost:
+            ranks = ", ".join(map(str, lacking or lost))
+            why = "did not finish its part" if lacking else "is lost"
+            then = f"the newest one in the store is {self.kept}" if self.kept else "nothing of this attempt is there"
+            self.say(f"{newest.name} was not kept: rank {ranks} {why}; {then}")
+
+    def _send(self, pending: Pending, store: Store) -> None:
+        token = hub.token_of(self.directory, pending.entry.name)
+        self.parts.ask(pending.entry.name, token, pending.name)
+        super()._send(pending, store)
+        self.parts.done(pending.name, kept=True)
+
+    def _all_files(self, pending: Pending, files: list[File], store: Store) -> list[File]:
+        if files and files[0].path == "":
+            raise transfer.Refused("it is a file; a checkpoint of many ranks is a directory")
+        found = self._stored_parts(pending)
+        parts = {
+            rank: hub.read_list(store, self.ledger, rank, pending.name, pending.entry.name, digest)
+            for rank, digest in found.items()
+        }
+        whole = hub.merge_lists({0: files, **parts})
+        hub.check_all_listed(store, pending.upload.prefix, whole)
+        self._moved()
+        return whole
+
+    def _stored_parts(self, pending: Pending) -> dict[int, str]:
+        """Wait until every member has stored its part."""
+        while True:
+            found = self.parts.answers(pending.name)
+            if found is not None:
+                return found
+            if not self._proceed() or self.parts.lost():
+                raise transfer.Abandoned()
+            quiet = time.monotonic() - self.parts.moved
+            if quiet > self.options.storage_timeout:
+                raise StorageError("the other ranks do not get on with their parts")
+            if quiet < 1.0:
+                self._limit.progress()
+            time.sleep(_GLANCE)
+
+    def _drop(self, store: Store) -> None:
+        if self._pending is not None:
+            self.parts.done(self._pending.name, kept=False)
+        super()._drop(store)
+
+    @property
+    def shards(self) -> int | None:
+        return 1 + len(self.parts.ranks)
+
+
+class PartKeeper(Keeper):
+    """A member's: it stores its own part of what rank 0 keeps."""
+
+    spoke: Spoke
+    attempt_id: str
+    """Rank 0's: the attempt is one."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._names = _Names()
+        self._told_of: dict[str, tuple[dict[str, int], str]] = {}
+        self._order = 0
+        self._said_last = False
+        self._say_moving_at = 0.0
+
+    def start(self) -> None:
+        # What an earlier attempt left here is no part of anything.
+        for entry in self.directory.finished():
+            self._told_of[entry.name] = (entry.key, hub.token_of(self.directory, entry.name))
+        self.spoke.wake_keeper = self._wake
+        super().start()
+
+    def _newest(self) -> Entry | None:
+        return None  # rank 0 chooses
+
+    def _turn(self, last: bool) -> None:
+        assert self._watch is not None and self.store is not None
+        self._look(0.0 if last or self._order != self._asked() else None)
+        self._tell_finished()
+        if last and not self._said_last:
+            self._said_last = True
+            self.spoke.say("last")
+        self._settle_done(self.store)
+        message = self.spoke.keep
+        if message is not None and self._order != self._asked():
+            self._order = self._asked()
+            self._keep_part(message, self.store)
+        elif last:
+            time.sleep(_GLANCE)
+
+    def _asked(self) -> int:
+        return 0 if self.spoke.keep is None else words.number(self.spoke.keep, "order") or 0
+
+    def _tell_finished(self) -> None:
+        for entry in self.directory.finished():
+            token = hub.token_of(self.directory, entry.name)
+            known = self._told_of.get(entry.name)
+            if known is not None and files.same_fingerprint(known[0], entry.key) and known[1] == token:
+                continue
+            self._told_of[entry.name] = (entry.key, token)
+            if self._names.sees(entry, token):
+                self.say(f"{entry.name} {REUSED}")
+            if entry.name not in self._names.reused:
+                self.spoke.say("finished", entry=entry.name, token=token)
+
+    def _settle_done(self, store: Store) -> None:
+        """What rank 0 has said of our part: it is in a checkpoint now, or never will be."""
+        message, pending = self.spoke.done, self._pending
+        if message is None or pending is None or words.text(message, "checkpoint") != pending.name:
+            return
+        if message.get("kept") is True:
+            self.kept = pending.name
+            if self._is_still(pending.entry):
+                self.directory.record(pending.entry.name, stored=pending.name)
+        self.directory.shared.discard(pending.copy)
+        self._pending = None
+
+    def _keep_part(self, message: Message, store: Store) -> None:
+        """Store our part, and say so, or why not."""
+        checkpoint = words.text(message, "checkpoint")
+        try:
+            digest = self._stored_part(message, checkpoint, store)
+        except transfer.Abandoned:
+            return
+        except transfer.Vanished as loss:
+            self._refuse(checkpoint, "gone", f"its part is gone or was written again: {loss}")
+        except transfer.Refused as refusal:
+            self._refuse(checkpoint, "refused", str(refusal))
+        except (StorageError, OSError) as refusal:
+            self._complain(f"could not keep our part of {words.text(message, 'entry')}, training goes on: {refusal}")
+            self._refuse(checkpoint, "storage", str(refusal))
+        else:
+            self.trouble = None
+            self.spoke.say("part", checkpoint=checkpoint, digest=digest, order=self._order)
+
+    def _refuse(self, checkpoint: str, kind: str, because: str) -> None:
+        self.spoke.say("nopart", checkpoint=checkpoint, kind=kind, because=because, order=self._order)
+
+    def _stored_part(self, message: Message, checkpoint: str, store: Store) -> str:
+        pending = self._part(message, checkpoint)
+        throttle = transfer.Throttle(self._bandwidth, self._proceed, self._moved)
+        files = pending.upload.send(store, throttle)
+        if time.monotonic() - pending.taken < _SETTLED and not self._lasts(pending):
+            raise transfer.Vanished(pending.entry.name)
+        part = Manifest(
+            checkpoint=checkpoint,
+            entry=pending.entry.name,
+            kind="file" if files and files[0].path == "" else "directory",
+            attempt=self.ledger.number,
+            id=self.attempt_id,
+            seconds=round(time.monotonic() - self.ledger.began, 3),
+            files=files,
+        )
+        return hub.write_list(store, self.ledger, self.spoke.place.rank, part)
+
+    def _part(self, message: Message, checkpoint: str) -> Pending:
+        """The snapshot of our part: that of the try before, when it is of this same checkpoint."""
+        name, token = words.text(message, "entry"), words.text(message, "token")
+        entry = next((each for each in self.directory.finished() if each.name == name), None)
+        if self._pending is not None:
+            if self._pending.name == checkpoint and (entry is None or self._pending.is_of(entry)):
+                return self._pending
+            self.directory.shared.discard(self._pending.copy)
+            self._pending = None
+        if entry is None or hub.token_of(self.directory, name) != token:
+            raise transfer.Vanished(name)
+        flaw = self.directory.flaw(entry)
+        if flaw is not None:
+            raise transfer.Refused(flaw)
+        copy = self.directory.temporary(f"upload-{checkpoint}")
+        try:
+            shared, follow = self.directory.shared, self.directory.follow
+            items = local_files.take_snapshot(entry.path, shared, copy, lambda: self._is_still(entry), follow)
+        except BaseException:
+            self.directory.shared.discard(copy)
+            raise
+        upload = transfer.Upload(self.ledger.key("checkpoints", checkpoint), items)
+        self._pending = Pending(entry, checkpoint, copy, upload)
+        return self._pending
+
+    def _moved(self, count: int | None = None) -> None:
+        super()._moved(count)
+        if time.monotonic() >= self._say_moving_at:
+            self._say_moving_at = time.monotonic() + _SAY_MOVING
+            self.spoke.say("moving")
+
+    def _proceed(self) -> bool:
+        # A newer order makes this one void.
+        return super()._proceed() and self._order == self._asked() and self.spoke.verdict is None
+
+    def _ended(self, last: bool) -> bool:
+        """The program has ended, and rank 0 asks for no more parts."""
+        over = last and self._said_last and (self.spoke.enough or self.spoke.verdict is not None or self._timed_out())
+        if over and self._pending is not None:
+            self.directory.shared.discard(self._pending.copy)
+        return over
+
+    def _timed_out(self) -> bool:
+        return self._deadline is not None and self._over()
+
+    def _over(self, since: float = 0.0) -> bool:
+        # Without a deadline it is rank 0 that says when there is no more to keep.
+        return self._deadline is not None and super()._over(since)

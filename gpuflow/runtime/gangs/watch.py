@@ -1,0 +1,286 @@
+"""What the API server shows of one attempt of a gang, and what it showed: pods vanish, and the last look counts.
+
+It asks nobody by itself. A look is a generator of questions: whoever drives it asks them, in a thread or in an event
+loop, and sends the answers back. So the launcher and an engine's own code see a gang with the same eyes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Generator, Mapping, NamedTuple  # noqa: UP035 (runs on Python 3.8)
+
+from gpuflow.runtime.gangs import attempt_verdict
+from gpuflow.runtime.gangs.attempt_verdict import name_of
+from gpuflow.runtime.gangs.kinds import GROUP, JOBSET, KINDS, POD_GROUP
+from gpuflow.runtime.supervise.kube_client import Refused, say
+from gpuflow.runtime.supervise.object_state import found
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gpuflow.runtime.gangs.attempt_object import Shape
+
+_KUEUE = "kueue.x-k8s.io"
+_NAMED = 8
+_QUEUE = f"{_KUEUE}/queue-name"
+
+
+class Question(NamedTuple):
+    """A GET of the API server: its path, and its query."""
+
+    path: str
+    query: Mapping[str, str] = {}
+
+
+Asking = Generator[Question, Any, Any]
+"""Yields questions, and gets each answer, or the refusal (`Refused`) thrown. It ends with what it found out."""
+
+
+def answered(asking: Asking, ask: Callable[[Question], dict[str, Any]]) -> Any:
+    """What a generator of questions finds out, each of them asked in turn."""
+    try:
+        question = next(asking)
+        while True:
+            try:
+                answer = ask(question)
+            except Refused as refusal:
+                question = asking.throw(refusal)
+            else:
+                question = asking.send(answer)
+    except StopIteration as done:
+        return done.value
+
+
+class Watch:
+    """One JobSet, or gang of another kind, with its Jobs, its pods and its Workload, from look to look."""
+
+    def __init__(self, shape: Shape, path: str, namespace: str, tell: Callable[[str], None] = say) -> None:
+        self.shape, self.path, self.namespace = shape, path, namespace
+        self.name = path.rsplit("/", 1)[1]
+        self.kind = KINDS[shape.kind]
+        self.jobset: dict[str, Any] | None = None
+        self.jobs: list[dict[str, Any]] = []
+        self.workload: dict[str, Any] | None = None
+        self.pods: dict[str, dict[str, Any]] = {}
+        """Each pod of this start of the gang as it was last seen, by its uid."""
+        self.gone: set[str] = set()
+        """See `gang_verdict.judge`."""
+        self.there: set[str] = set()
+        self.has_run = False
+        """Whether all of its pods have run at some time."""
+        self._uid: str | None = None
+        self._workloads: str | None = None
+        self._mute: set[str] = set()
+        self._tell = tell
+
+    def look(self) -> Asking:
+        """Pods first: what has taken them away is then seen by the later looks."""
+        selector = {"labelSelector": f"{self.kind.pods}={self.name}"}
+        pods = (yield Question(f"/api/v1/namespaces/{self.namespace}/pods", selector))["items"]
+        jobs = []
+        if self.kind.leading_job is not None:
+            path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{self.name}{self.kind.leading_job}"
+            leading = yield from self._present(path)
+            jobs = [] if leading is None else [leading]
+        elif self.kind.has_jobs:
+            jobs = (yield Question(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", selector))["items"]
+        if self.jobset is not None:
+            self.workload = yield from self._workload(self.jobset)
+        self.jobset = yield from self._present(self.path)
+        if self.jobset is None:
+            return
+        if self._uid not in (None, self.jobset["metadata"]["uid"]):
+            self.jobset = None  # another one of the same name: ours was deleted
+            return
+        self._uid = self.jobset["metadata"]["uid"]
+        makes_jobs: str | None = self._uid
+        if self.kind.through:
+            inner = yield from self._inner()
+            makes_jobs = None if inner is None else inner["metadata"]["uid"]
+            self.jobset = {**self.jobset, **({} if inner is None else {"runtime": {"spec": {"template": inner}}})}
+        itself = dict(self.kind.as_job(self.jobset))
+        self.jobs = [job for job in jobs if _owner(job) == makes_jobs] if self.kind.has_jobs else [itself]
+        if self.kind.leading_job is not None:
+            self.jobs.append(itself)
+        own = {job["metadata"]["uid"] for job in self.jobs}
+        self._remember([pod for pod in pods if _owner(pod) in own or pod["metadata"]["uid"] in self.pods])
+
+    def _inner(self) -> Asking:
+        """The JobSet that it makes, which has its name; None before it is there."""
+        path = f"/apis/{JOBSET.api_version}/namespaces/{self.namespace}/{JOBSET.plural}/{self.name}"
+        found = yield from self._present(path)
+        return found if found is not None and _owner(found) == self._uid else None
+
+    def _present(self, path: str) -> Asking:
+        try:
+            return (yield Question(path))
+        except Refused as refusal:
+            if refusal.status != 404:
+                raise
+            return None
+
+    def _remember(self, pods: list[dict[str, Any]]) -> None:
+        assert self.jobset is not None
+        failed = attempt_verdict.has_ended(self.jobset, self.jobs, self.kind)
+        if self.kind.is_suspended(self.jobset) and not failed:
+            # Kueue took the quota back: these pods are no part of the next start.
+            self.pods, self.gone, self.there = {}, set(), set()
+            return
+        self.there = {pod["metadata"]["uid"] for pod in pods}
+        self.pods.update({pod["metadata"]["uid"]: pod for pod in pods})
+        for uid, pod in self.pods.items():
+            if uid not in self.there and (not failed or pod["metadata"].get("deletionTimestamp")):
+                self.gone.add(uid)
+        self.has_run = self.has_run or len([pod for pod in pods if phase(pod) != "Pending"]) >= self.shape.size
+
+    def verdict(
+        self, container: str, final_exit_codes: Collection[int], retryable_exit_codes: Collection[int] | None
+    ) -> attempt_verdict.Verdict | None:
+        """How it ended, by all that was seen; None while it goes on."""
+        return attempt_verdict.judge(
+            self.jobset,
+            self.jobs,
+            list(self.pods.values()),
+            self.workload,
+            gone=self.gone,
+            container=container,
+            final_exit_codes=final_exit_codes,
+            retryable_exit_codes=retryable_exit_codes,
+            kind=self.kind,
+        )
+
+    def alive(self) -> list[str]:
+        """The pods that are there and have not ended."""
+        return [name_of(self.pods[uid]) for uid in self.there if phase(self.pods[uid]) in ("Pending", "Running")]
+
+    def rank_0(self) -> dict[str, Any] | None:
+        """The pod that speaks for all."""
+        for pod in self.pods.values():
+            labels = pod["metadata"].get("labels") or {}
+            if labels.get(self.kind.rank) == "0" and labels.get(self.kind.role) == self.shape.first:
+                return pod
+        return None
+
+    def names(self) -> str:
+        """The pods by name, once all are there: an engine that did not make them does not show them."""
+        if len(self.there) < self.shape.size:
+            return ""
+        names = sorted(str(self.pods[uid]["metadata"]["name"]) for uid in self.there)
+        return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+    def situation(self) -> Asking:
+        """Where it stands, in one line; the same words as long as nothing changes."""
+        if self.jobset is None:
+            return "deleted"
+        if self.kind.is_suspended(self.jobset):
+            words = waiting_words(self.workload)
+            where = (self.jobset["metadata"].get("labels") or {}).get(_QUEUE)
+            return "waits in the queue" + (f" {where}" if where else "") + (f": {words}" if words else "")
+        pods = [self.pods[uid] for uid in sorted(self.there)]
+        size, running = self.shape.size, sum(phase(pod) == "Running" for pod in pods)
+        ended = sum(phase(pod) in ("Succeeded", "Failed") for pod in pods)
+        if running + ended >= size:
+            return f"running, {running} of {size} pods" + (f", {ended} ended" if ended else "")
+        lines = [f"{running} of {size} pods running, {len(pods)} there"]
+        if len(pods) < size:
+            lines += yield from self._refusals()
+        if not pods and len(lines) == 1 and self.kind.queue is not None:
+            lines.append(f"it waits in the queue {found(self.jobset, self.kind.queue) or 'default'}")
+        lines += yield from self._grouped()
+        lines += sorted({_stuck(pod) for pod in pods if phase(pod) == "Pending"} - {""})[:3]
+        return "; ".join(lines)
+
+    def _grouped(self) -> Asking:
+        """Where a PodGroup of Volcano's waits whose pods these are, and Volcano's own words for why."""
+        assert self.jobset is not None
+        templates = [each.template for each in self.kind.pod_sets(self.jobset)] if self.kind is JOBSET else []
+        name = ((templates[0].get("metadata") or {}).get("annotations") or {}).get(GROUP) if templates else None
+        if not name:
+            return []
+        query = {"fieldSelector": f"metadata.name={name}"}
+        groups = yield from self._optional("PodGroups", POD_GROUP.folder(self.namespace), query)
+        if groups is None:
+            return []
+        if not groups:
+            return [f"its PodGroup {name} is gone, and Volcano places no pod without it"]
+        row = found(groups[0], "status.conditions[type=Unschedulable]") or {}
+        words = str(row.get("message") or "") if row.get("status") == "True" else ""
+        where = f"it waits in the queue {found(groups[0], 'spec.queue') or 'default'}"
+        return [f"{where}: {words}" if words else where]
+
+    def _refusals(self) -> Asking:
+        """Why pods are missing: their controller says it in events only."""
+        own, texts = {self.name, *(job["metadata"]["name"] for job in self.jobs)}, []
+        for kind, reason in self.kind.refusals:
+            query = {"fieldSelector": f"involvedObject.kind={kind},reason={reason}"}
+            items = (yield from self._optional("events", f"/api/v1/namespaces/{self.namespace}/events", query)) or []
+            texts += [str(item.get("message")) for item in items if item["involvedObject"].get("name") in own]
+        # Each try has a pod's name of its own.
+        return sorted({re.sub(r'pods "[^"]*" is', "a pod is", each) for text in texts for each in _sentences(text)})
+
+    def _workload(self, jobset: dict[str, Any]) -> Asking:
+        if _QUEUE not in (jobset["metadata"].get("labels") or {}) and not self.kind.is_suspended(jobset):
+            return None
+        if self._workloads is None:
+            try:
+                version = (yield Question(f"/apis/{_KUEUE}"))["preferredVersion"]["version"]
+            except (Refused, KeyError):
+                version = ""
+            self._workloads = version and f"/apis/{_KUEUE}/{version}/namespaces/{self.namespace}/workloads"
+        if not self._workloads:
+            return None
+        query = {"labelSelector": f"{_KUEUE}/job-uid={jobset['metadata']['uid']}"}
+        items = yield from self._optional("Kueue's workloads", self._workloads, query)
+        return items[0] if items else None
+
+    def _optional(self, what: str, path: str, query: dict[str, str]) -> Asking:
+        """What helps to understand, and is not needed: where it may not be read, that is said once."""
+        if what in self._mute:
+            return None
+        try:
+            return (yield Question(path, query)).get("items") or []
+        except Refused as refusal:
+            self._mute.add(what)
+            self._tell(f"{refusal}; {what} are not looked at")
+            return None
+
+
+def _sentences(text: str) -> list[str]:
+    """The words of the API server in an event. Volcano prints its answers as Go does, with every field of them."""
+    quoted = re.findall(r'Message:"((?:[^"\\]|\\.)*)"', text)
+    return [each.replace('\\"', '"') for each in quoted] or [text]
+
+
+def phase(pod: dict[str, Any]) -> str:
+    """The phase, `Pending` before there is one."""
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+def _owner(document: dict[str, Any]) -> str | None:
+    for each in document["metadata"].get("ownerReferences") or ():
+        if each.get("controller"):
+            return str(each["uid"])
+    return None
+
+
+def waiting_words(workload: dict[str, Any] | None) -> str:
+    """Kueue's own words for why it waits."""
+    for kind in ("QuotaReserved", "Admitted"):
+        row = found(workload, f"status.conditions[type={kind}]")
+        if row and row.get("status") == "False" and row.get("message"):
+            return str(row["message"])
+    return ""
+
+
+def _stuck(pod: dict[str, Any]) -> str:
+    """Why a pod does not start: no node, no image."""
+    row = found(pod, "status.conditions[type=PodScheduled]") or {}
+    if row.get("status") == "False" and row.get("message"):
+        return f"{name_of(pod)}: {row['message']}"
+    for status in found(pod, "status.containerStatuses") or ():
+        waiting = (status.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            words = ": ".join(str(waiting[key]) for key in ("reason", "message") if waiting.get(key))
+            return f"{name_of(pod)}: {words}"
+    return ""

@@ -1,0 +1,438 @@
+"""Who works in a checkpoint directory: one living supervisor, or several attempts of one run.
+
+The supervisor holds a lock on `.gpuflow/lock` for as long as it lives; the kernel gives it back however it ends. A
+directory that a living supervisor of another run, step or item holds is refused: two programs would take each other's
+checkpoints for their own. An older attempt of the same run is not another run: the records of the run decide between
+the two. Each attempt holds a lock on `alive` in its own folder, so that nobody takes it for dead: of three attempts of
+one run, the second never has the lock of the directory, and is alive all the same when the third takes it from the
+first.
+
+Where a file system has no locks (some FUSE and SMB mounts), a number in `owner.json` that counts up says that its
+writer lives. That is weaker, and is said: a supervisor that stands still for some seconds looks dead.
+
+Orphans are programs of earlier attempts that outlived their supervisor. They are ended before another program starts in
+their place. They are known by the mark in their environment: that of this run, or, when they work in this directory,
+that of the attempt which the directory's owner file names. What that file says alone ends nobody: anyone may have
+written it. Whatever has a living supervisor is left alone, and so are other users' processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+
+from gpuflow.runtime.base import container
+from gpuflow.runtime.base import options as table
+from gpuflow.runtime.base.attempt_folder import identity_of, process_began
+from gpuflow.runtime.base.child import say
+from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.state.checkpoint_dir import HIDDEN, dump, load
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from gpuflow.runtime.base.options import Options
+    from gpuflow.runtime.state.checkpoint_dir import Directory
+    from gpuflow.runtime.state.ledger import History, Ledger
+
+HELD = (errno.EWOULDBLOCK, errno.EACCES)
+"""What a lock that someone else has is refused with; anything else says that there are no locks here."""
+_TRIES = 100
+
+
+class Alive:
+    """This attempt's own lock."""
+
+    def __init__(self) -> None:
+        self._handle = -1
+
+    def hold(self, shared: Shared, folder: str) -> bool:
+        """Take it, again when the folder was made anew; False where there are no locks."""
+        path = os.path.join(folder, "alive")
+        for _ in range(_TRIES):
+            if same_file(self._handle, shared, path):
+                return True
+            self.leave()
+            with contextlib.suppress(FileNotFoundError):
+                shared.make(folder)
+            try:
+                self._handle = _lock_alive(shared, path)
+            except OSError as refusal:
+                # Someone found the folder before there was a lock on it, and is removing it.
+                if refusal.errno not in (*HELD, errno.ENOENT):
+                    return False
+                time.sleep(0.01)
+        return same_file(self._handle, shared, path)
+
+    def leave(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
+
+
+def remove_if_dead(shared: Shared, folder: str) -> None:
+    """Remove an attempt's folder, unless its supervisor lives. Who comes meanwhile waits for the lock."""
+    try:
+        handle = _lock_alive(shared, os.path.join(folder, "alive"))
+    except OSError:
+        return
+    shared.discard(folder)
+    os.close(handle)
+
+
+def same_file(handle: int, shared: Shared, path: str) -> bool:
+    """Whether a path still leads to the file that was opened."""
+    try:
+        return handle >= 0 and os.path.samestat(os.fstat(handle), shared.status(path))
+    except OSError:
+        return False
+
+
+def _lock_alive(shared: Shared, path: str) -> int:
+    import fcntl
+
+    handle = shared.open(path, os.O_RDWR | os.O_CREAT, make=True)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+_PATIENCE = 2.0
+"""How long a supervisor that is just ending is waited for."""
+BEAT = 1.0
+_BEATS_MISSED = 4.0
+
+
+class Occupancy:
+    """This attempt's hold on a checkpoint directory. `arbitrated`: a book that outlives us says which attempt owns."""
+
+    def __init__(
+        self, directory: Directory, ledger: Ledger, say: Callable[[str], None], *, arbitrated: bool = True
+    ) -> None:
+        self.directory, self.ledger, self.say, self.arbitrated = directory, ledger, say, arbitrated
+        self.held = self.weak = False
+        self._handle = -1
+        self._alive = Alive()
+        self.said: dict[str, Any] = {}
+        self._beat, self._next_beat = 0, 0.0
+
+    def enter(self) -> None:
+        """Take the directory, or BadOption when another run that is alive has it."""
+        self.directory.enter(identity_of(self.ledger.base), self.ledger.id)
+        self._refuse_what_was_planted()
+        self.directory.shared.make(self.directory.hidden)
+        self._alive.hold(self.directory.shared, self.directory.attempt_folder)
+        # What we have just made shows whose our files are here: on a mount that may be another than we are.
+        self.directory.uid = self.directory.shared.status(self.directory.attempt_folder).st_uid
+        before = owner(self.directory)
+        try:
+            if self.renew():
+                self._clear(before)
+            elif self.weak:
+                self._watch_other_run(before)
+            else:
+                self._meet_holder()
+        except BadOption:
+            self.leave()
+            remove_if_dead(self.directory.shared, self.directory.attempt_folder)
+            raise
+        self.directory.prepare()
+        self.directory.occupancy = self
+
+    def renew(self) -> bool:
+        """Try for the lock: the older attempt that had it may be gone, or the directory was made anew."""
+        path = os.path.join(self.directory.hidden, "lock")
+        if not self.weak:
+            self._alive.hold(self.directory.shared, self.directory.attempt_folder)
+        if self.held and same_file(self._handle, self.directory.shared, path):
+            return True
+        self._give_back()
+        if self.weak:
+            return False
+        import fcntl
+
+        handle = self.directory.shared.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as refusal:
+            os.close(handle)
+            if refusal.errno not in HELD:
+                self.weak = True
+                self.say(
+                    f"{self.directory.path} is on a file system without locks ({refusal.strerror}): that another "
+                    "run works here is noticed only while its supervisor gives signs of life"
+                )
+            return False
+        self._handle, self.held = handle, True
+        os.ftruncate(handle, 0)
+        os.pwrite(
+            handle, f"{self.directory.identity} {self.ledger.id} {self.ledger.base}\n".encode(errors="replace"), 0
+        )
+        return True
+
+    def beat(self) -> None:
+        """A sign of life, where there is no lock."""
+        if self.weak and time.monotonic() >= self._next_beat:
+            self._next_beat = time.monotonic() + BEAT
+            self._beat += 1
+            mine = owner(self.directory)
+            if mine.get("id") == self.ledger.id:
+                with contextlib.suppress(OSError):
+                    dump(self.directory.shared, _owner_path(self.directory), {**mine, "beat": self._beat})
+
+    def write_again(self) -> None:
+        """Say once more who works here: the directory was made anew."""
+        if self.said and not owner(self.directory):
+            dump(self.directory.shared, _owner_path(self.directory), self.said)
+
+    def leave(self) -> None:
+        self._alive.leave()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle, self.held = -1, False
+
+    def _meet_holder(self) -> None:
+        """Someone holds the lock: go on beside an older attempt of this run, wait a moment for anyone else."""
+        until = time.monotonic() + _PATIENCE
+        while True:
+            holder = self._holder()
+            if self.arbitrated and holder[0] == self.directory.identity:
+                self.say(f"an older attempt of this run still works in {self.directory.path}; it will find out")
+                return
+            if time.monotonic() >= until:
+                raise self._refused(holder[2])
+            time.sleep(0.1)
+            if self.renew():
+                self._clear(owner(self.directory))
+                return
+
+    def _watch_other_run(self, before: dict[str, Any]) -> None:
+        if before.get("identity", self.directory.identity) == self.directory.identity and self.arbitrated:
+            return
+        until = time.monotonic() + _BEATS_MISSED * BEAT
+        while "beat" in before and time.monotonic() < until:
+            time.sleep(BEAT / 4)
+            now = owner(self.directory)
+            if (now.get("id"), now.get("beat")) != (before.get("id"), before.get("beat")):
+                raise self._refused(str(now.get("run")))
+
+    def _holder(self) -> tuple[str, str, str]:
+        try:
+            line = self.directory.shared.read(os.path.join(self.directory.hidden, "lock")).decode("utf-8", "replace")
+            words = line.rstrip("\n").split(" ", 2)
+        except OSError:
+            words = []
+        identity, attempt, base = [*words, "", "", ""][:3]
+        return identity, attempt, base
+
+    def _refused(self, other: str) -> BadOption:
+        return BadOption(
+            f"{self.directory.path} is in use by {other or 'another run'}, which is alive; {self.ledger.base} cannot "
+            "work there too: give it a --checkpoint-dir of its own, or start both with --own-folder"
+        )
+
+    def _clear(self, before: dict[str, Any]) -> None:
+        """The lock is ours, so no other run lives: remove what the dead left half done, theirs and ours.
+
+        On another machine's word for it nothing of another run is touched: a mount may keep locks to itself.
+        """
+        here, shared = before.get("boot") == boot(), self.directory.shared
+        try:
+            folders = shared.names(self.directory.hidden)
+        except OSError:
+            return
+        for name in folders:
+            path = os.path.join(self.directory.hidden, name)
+            if not _is_id(name) or not (here or name == self.directory.identity):
+                continue
+            # What another run wrote down as finished stays: without a store it is all that run can resume from.
+            for attempt in shared.names(path) if shared.is_folder(path) else []:
+                inside = os.path.join(path, attempt)
+                if _is_id(attempt) and attempt != self.ledger.id and shared.is_folder(inside):
+                    remove_if_dead(shared, inside)
+
+    def _refuse_what_was_planted(self) -> None:
+        """BadOption for a link where our folders and files are: it would lead what we write to another place."""
+        directory = self.directory
+        folders = (directory.hidden, directory.own_folder, os.path.join(directory.own_folder, "finished"))
+        for path in folders:
+            _refuse_unless_folder(directory.shared, path)
+        for path in (_owner_path(directory), os.path.join(directory.hidden, "lock")):
+            if directory.shared.has(path) and not stat.S_ISREG(directory.shared.status(path).st_mode):
+                raise BadOption(f"{path} is no regular file, and gpuflow-run did not make it; remove it")
+
+
+def book_in(shared: Shared, base: str) -> str:
+    """Where the book is in a checkpoint directory when there is no other place for it; BadOption where a link is."""
+    path = ""
+    for part in (HIDDEN, "state", *base.split("/"), "attempts"):
+        path = os.path.join(path, part)
+        _refuse_unless_folder(shared, path)
+    return f"{HIDDEN}/state"
+
+
+def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) -> None:
+    """Who works in the directory now. An attempt that was followed by another writes nothing any more."""
+    before = owner(directory)
+    newer = before.get("attempt")
+    if before.get("identity") == directory.identity and isinstance(newer, int) and newer > ledger.number:
+        return
+    facts: dict[str, Any] = {
+        "identity": directory.identity,
+        "run": ledger.base,
+        "attempt": ledger.number,
+        "id": ledger.id,
+        "boot": boot(),
+        "host": os.uname().nodename,
+    }
+    if child is not None:
+        facts["child"], facts["child_began"] = child, process_began(child)
+    if directory.occupancy is not None:
+        directory.occupancy.said = facts
+    dump(directory.shared, _owner_path(directory), facts)
+
+
+def owner(directory: Directory) -> dict[str, Any]:
+    """Who worked here last, as it was written down; empty when no one did, or when another user has written it."""
+    path = _owner_path(directory)
+    if directory.uid is not None:
+        try:
+            uid = directory.shared.status(path).st_uid
+        except OSError:
+            return {}
+        if uid != directory.uid:
+            directory.remark(f"{path} belongs to user {uid}, and this is user {directory.uid}; it is not believed")
+            return {}
+    return load(directory.shared, path) or {}
+
+
+def last_word(directory: Directory) -> dict[str, Any]:
+    """The same, whoever has written it: nothing is ended by it, and nothing taken for newer than a store.
+
+    Without a store it says whether the checkpoints here are this run's. A run whose user was changed needs that, and
+    who may write the file may write the checkpoints too.
+    """
+    return load(directory.shared, _owner_path(directory)) or {}
+
+
+def orphan(directory: Directory) -> int | None:
+    """The process group of an earlier attempt's program that outlived its supervisor, when it is surely that one."""
+    before = owner(directory)
+    child = before.get("child")
+    if before.get("boot") == boot() and isinstance(child, int) and child > 1:
+        began = process_began(child)
+        if began is not None and began == before.get("child_began"):
+            return child
+    return None
+
+
+def boot() -> str:
+    """This boot of this machine."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
+
+
+def _owner_path(directory: Directory) -> str:
+    return os.path.join(directory.hidden, "owner.json")
+
+
+def _refuse_unless_folder(shared: Shared, path: str) -> None:
+    if shared.has(path) and not shared.is_folder(path):
+        raise BadOption(
+            f"{shared.path(path)} is no folder, or a link to one, and gpuflow-run did not make it; remove it"
+        )
+
+
+def _is_id(name: str) -> bool:
+    return len(name) == 16 and all(letter in "0123456789abcdef" for letter in name)
+
+
+_WITHIN = 10.0
+
+
+def end_orphans(options: Options, directory: Directory | None, ledger: Ledger, history: History) -> None:
+    """End what earlier attempts of this run left alive on this machine, and what works on in its directory."""
+    place = None
+    if directory is not None:
+        # gone
+
+        place = Place(directory.path, owner(directory).get("id"), orphan(directory))
+    family = table.family(options, ledger.base)
+    ids = {history.last_id} if history.last_id else set()
+
+    def look() -> container.Processes:
+        return find_orphans(family, ids, place)
+
+    found = look()
+    if not found:
+        return
+    numbers = ", ".join(map(str, sorted(found)))
+    say(f"the program of an earlier attempt is still alive (process {numbers}); ending it")
+    left = container.end_processes(look, _WITHIN)
+    if left:
+        say(f"these cannot be ended, not even by SIGKILL: {container.spoken_processes(left)}")
+
+
+class Place:
+    """A checkpoint directory, the attempt that worked there last, and the process group of its command."""
+
+    def __init__(self, path: str, attempt_id: object, group: int | None) -> None:
+        self.path, self.attempt_id, self.group = path, attempt_id, group
+
+
+def find_orphans(family: str | None, attempt_ids: set[str], place: Place | None = None) -> container.Processes:
+    """Processes of such attempts whose supervisor is dead, the rest of their command's group, and all descendants."""
+    here = container.all_processes()
+    spared = {os.getpid()}
+    pid = os.getpid()
+    while pid in here and here[pid].parent not in spared:
+        pid = here[pid].parent
+        spared.add(pid)
+    found: container.Processes = {}
+    ours = [process for process in here.values() if process.pid not in spared and container.is_own(process.pid)]
+    supervised = {process.pid: _has_supervisor(process.pid, family, attempt_ids, place) for process in ours}
+    orphaned = {process.group for process in ours if supervised[process.pid] is False}
+    # One that has shed its environment still is in its command's group, if that group is surely the command's.
+    groups = {place.group} & orphaned if place is not None else set()
+    for process in ours:
+        if supervised[process.pid] is False or (process.group in groups and supervised[process.pid] is None):
+            found[process.pid] = process
+            found.update(container.descendants(process.pid, here))
+    return {pid: process for pid, process in found.items() if pid not in spared}
+
+
+def _has_supervisor(pid: int, family: str | None, attempt_ids: set[str], place: Place | None) -> bool | None:
+    """Whether the supervisor of such a process lives; None for a process that is not known by its mark."""
+    for mark in container.marks(pid):
+        parts = mark.split(".")
+        if len(parts) != 4 or not (parts[2].isascii() and parts[2].isdigit()):
+            continue
+        if parts[0] == family or parts[1] in attempt_ids or _works_in(pid, parts[1], place):
+            # Numbers of another PID namespace say nothing here.
+            here = container.namespace(pid) == container.namespace(os.getpid())
+            return not here or str(process_began(int(parts[2]))) == parts[3]
+    return None
+
+
+def _works_in(pid: int, attempt_id: str, place: Place | None) -> bool:
+    return (
+        place is not None
+        and attempt_id == place.attempt_id
+        and container.variable_of(pid, "GPUFLOW_CHECKPOINT_DIR") == os.fsencode(place.path)
+    )

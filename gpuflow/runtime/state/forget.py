@@ -1,0 +1,121 @@
+"""A run that starts from nothing: numbers go on, and what lies before a number does not count any more.
+
+Numbers never start again: who forgets a run takes the next number and says that nothing before it counts (`since`).
+What is forgotten is removed then, or by any later attempt.
+"""
+
+from __future__ import annotations
+
+import os
+
+from gpuflow.runtime.base import attempt_folder, records
+from gpuflow.runtime.base.child import say
+from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.base.records import Claim, Corrupt, UnknownFormat
+from gpuflow.runtime.base.signing import read_keys
+from gpuflow.runtime.state import attempts as histories
+from gpuflow.runtime.state.attempts import Book, attempt_of, now
+from gpuflow.runtime.stores import storage_timeout
+from gpuflow.runtime.stores.store import StorageError, Store, open_store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuflow.runtime.base.options import Options
+
+
+def forget(options: Options) -> int:
+    """`gpuflow-run forget`: the run starts from nothing next time, with full budgets."""
+    given = [place for place in (options.store, options.state) if place]
+    if not (given or options.checkpoint_dir) or not options.run_id:
+        raise BadOption("forget needs --run-id and --store, --state or --checkpoint-dir: where the run is kept")
+    base = attempt_folder.identity_path(options.pipeline, options.run_id, options.step, options.item, options.task)
+    keys = read_keys(options.key_file, say)
+    storage_timeout.EXPECTED.seconds, storage_timeout.EXPECTED.say = options.storage_timeout, say
+    try:
+        # Checkpoints go with the attempts that made them, also where those are kept in another place.
+        kept = open_store(options.store) if options.store else None
+        for place in [open_store(place) for place in given] or [_hidden_book(options, base)]:
+            book = Book(place, base, kept, say, keys)
+            book.artifacts = open_store(options.artifacts) if options.artifacts else None
+            forget_run(book)
+    except (StorageError, UnknownFormat) as refusal:
+        raise BadOption(f"storage failed: {refusal}") from None
+    print(f"gpuflow-run: forgot {base}")
+    return 0
+
+
+def _hidden_book(options: Options, base: str) -> Store:
+    """The one in the checkpoint directory, where no other place is given."""
+    from gpuflow.runtime.base.attempt_folder import identity_of
+    from gpuflow.runtime.state.directory_owner import book_in
+    from gpuflow.runtime.stores.folder_store import Folder
+
+    own = identity_of(base) if options.own_folder else ""
+    shared = Shared(os.path.abspath(options.checkpoint_dir), own)
+    return Folder(options.checkpoint_dir, inside=os.path.join(own, book_in(shared, base)))
+
+
+def forget_run(book: Book) -> None:
+    """Take the next number and say that nothing before it counts; an attempt that is still alive has lost."""
+    numbers = book.numbers()
+    if book.keys is None and any(_is_signed(book, number) for number in reversed(numbers)):
+        raise BadOption("the records of this run are signed: to forget it, give its key by --key-file")
+    # A listing may be late: only a run of which nothing at all is there needs no word that it is forgotten. What is
+    # there when that word is not written belongs to someone who began since.
+    kept = [] if numbers else [key for place in book.places() for key, _ in place.names(book.base)]
+    if not numbers and not kept:
+        return
+    made_by = (records.attempt_of(part) for key in kept for part in key[len(book.base) + 1 :].split("/")[1:3])
+    numbers = numbers or sorted(number for number in made_by if number is not None)
+    while True:
+        number = book.may_take(_next(book, numbers))
+        claim = Claim(
+            attempt=number,
+            id=os.urandom(8).hex(),
+            host=os.uname().nodename,
+            time=now(),
+            since=number,
+            failures=0,
+            interruptions=0,
+            seconds=0.0,
+            forget=True,
+        )
+        book.probe()
+        if book.create(book.attempt_key(number), book.pack(claim, book.attempt_key(number))):
+            break
+        numbers = book.numbers()
+    remove_before(book, number)
+
+
+def _is_signed(book: Book, number: int) -> bool:
+    try:
+        claim = book.read_claim(number)
+    except (Corrupt, UnknownFormat):
+        return False
+    return claim is not None and claim.signed
+
+
+def _next(book: Book, numbers: list[int]) -> int:
+    """The number after the last. With keys, after the last that is signed: others may be as high as anybody likes."""
+    if book.keys is None or not numbers:
+        return numbers[-1] + 1 if numbers else 1
+    return histories.History(histories.read_history(book).last, histories.Counts(), None, None, taken=numbers).next
+
+
+def remove_before(book: Book, since: int) -> None:
+    """Remove what is forgotten: manifests first, the attempts last, so that an end in the middle is found again."""
+
+    def old(key: str, part: int) -> bool:
+        parts = key[len(book.base) + 1 :].split("/")
+        number = records.attempt_of(parts[part]) if len(parts) > part else None
+        return number is not None and number < since
+
+    for place in book.places():
+        found = [key for key, _ in place.names(book.key("checkpoints")) if old(key, 1)]
+        found += [key for key, _ in place.names(book.key("artifacts")) if old(key, 2)]
+        place.delete(sorted(found, key=lambda key: not key.endswith("/manifest.json")))
+    keys = [key for key, _ in book.store.names(book.key("attempts"))]
+    gone = [key for key in keys if (attempt_of(key) or since) < since]
+    book.store.delete([book.success_key(begun) for begun in sorted({0, *(attempt_of(key) or 0 for key in gone)})])
+    book.store.delete(gone)

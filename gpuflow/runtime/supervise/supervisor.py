@@ -1,0 +1,545 @@
+"""One attempt: look at the records of the run, restore, run the command, keep its checkpoints, and say how it ended.
+
+With `--repeat` a failed command is started again in the same container, for engines that start no failed pod again.
+Each start is an attempt like any other: it reads the records, takes a number, restores the newest checkpoint and has
+its own timeout and outputs. Only what happens between two attempts is new: a wait, which a stop signal ends. An attempt
+that was interrupted, or that is final, is never repeated here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from gpuflow.runtime.artifacts import input_options
+from gpuflow.runtime.base import attempt_folder, units
+from gpuflow.runtime.base import child as children
+from gpuflow.runtime.base.attempt_folder import identity_of
+from gpuflow.runtime.base.child import say, stop_is_pending
+from gpuflow.runtime.base.options import BadOption, Options
+from gpuflow.runtime.base.outcomes import (
+    EXIT_FINAL,
+    EXIT_INTERRUPTED,
+    EXIT_RUNTIME,
+    FINAL,
+    INTERRUPTED,
+    NEVER_STARTED,
+    RETRYABLE,
+    SUCCEEDED,
+    Ending,
+    exit_code,
+)
+from gpuflow.runtime.base.records import Success, UnknownFormat
+from gpuflow.runtime.base.signing import read_keys
+from gpuflow.runtime.state import attempts, directory_owner
+from gpuflow.runtime.state.attempts import COSTS, TOLD
+from gpuflow.runtime.state.checkpoint_dir import Directory
+from gpuflow.runtime.state.directory_owner import Occupancy, book_in
+from gpuflow.runtime.state.ledger import Counts, History, Ledger, Lost, TooLarge
+from gpuflow.runtime.stores import storage_timeout
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.storage_timeout import Limit, persist
+from gpuflow.runtime.stores.store import Memory, StorageError, Store, open_store
+from gpuflow.runtime.supervise.running import Running, Stopped
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from gpuflow.runtime.artifacts.delivery import Delivery
+    from gpuflow.runtime.artifacts.input_options import Input
+    from gpuflow.runtime.base.records import Kept
+    from gpuflow.runtime.checkpoints.keeper import Keeper
+    from gpuflow.runtime.checkpoints.restore import Restored
+    from gpuflow.runtime.supervise.diagnosis import Last
+
+_GLANCE = 0.2
+"""How often a wait looks whether it is still wanted."""
+_LONGEST = float(2**31)
+
+
+class Repeats:
+    """How often this process may start the command again, and how long it waits before each time."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.book = Memory()
+        """Where there is no place that outlives the container, the attempts are counted here."""
+        self.done = 0
+        self._most: int = options.retries if options.retries is not None else options.failures
+        self._longest = _LONGEST if options.backoff_max is None else float(options.backoff_max)
+        self._wait = min(self._longest, float(options.backoff))
+
+    def are_left(self) -> bool:
+        """Whether one more is allowed. The book counts too; this holds where it could not be written."""
+        return self.done < self._most
+
+    def wait(self) -> bool:
+        """Wait for the next attempt; False when told to stop meanwhile."""
+        self.done += 1
+        # What the engine told was about the attempt before this process.
+        self.options = Options({**self.options.__dict__, "last": None}, self.options.command)
+        when = f"in {units.spoken(self._wait)}" if self._wait else "now"
+        say(f"the command is started again {when}, in this container ({self.done} of at most {self._most} times)")
+        until = time.monotonic() + self._wait
+        self._wait = min(self._longest, self._wait * self.options.backoff_factor)
+        while not stop_is_pending():
+            left = until - time.monotonic()
+            if left <= 0:
+                return True
+            time.sleep(min(_GLANCE, left))
+        return False
+
+
+def run(options: Options, environ: Mapping[str, str]) -> int:
+    """One attempt, and with `--repeat` those that follow its failures here; the exit code of the last."""
+    children.block_signals()
+    storage_timeout.EXPECTED.seconds, storage_timeout.EXPECTED.say = options.storage_timeout, say
+    if options.gang is not None:
+        storage_timeout.EXPECTED.other_ports = frozenset({options.gang_port})
+        from gpuflow.runtime.gangs.ranks import rank_attempt
+
+        return rank_attempt.run_rank(options, environ)
+    if not options.repeat:
+        return one(Attempt(options, environ))
+    # gone
+
+    repeats = Repeats(options)
+    while True:
+        attempt = Attempt(repeats.options, environ, repeats.book)
+        code = one(attempt)
+        attempt.leave()
+        if not (attempt.failed and repeats.are_left()):
+            return code
+        if not repeats.wait():
+            return attempt.stop_waiting()
+
+
+def one(attempt: Attempt) -> int:
+    """One attempt from its beginning to its end, whatever happens: its exit code."""
+    try:
+        return attempt.run()
+    except Stopped:
+        return attempt.close(attempt.stopped())
+    except (BadOption, UnknownFormat) as refusal:
+        return attempt.refuse(str(refusal))
+    except StorageError as refusal:
+        return attempt.refuse(f"storage cannot be used: {refusal}")
+    except OSError as refusal:
+        return attempt.refuse(f"the supervisor could not work: {type(refusal).__name__}: {refusal}")
+    except Exception as fault:
+        # Ours, and never the command's: an exit code of 1 would be counted as its failure.
+        return attempt.refuse(f"a bug in gpuflow-run: {type(fault).__name__}: {fault}")
+    finally:
+        attempt.clean_up()
+
+
+class Attempt:
+    """What one attempt knows while it runs."""
+
+    def __init__(self, options: Options, environ: Mapping[str, str], memory: Memory | None = None) -> None:
+        """`memory`: the book of all attempts in this process, where there is no other place for it."""
+        self.options, self.environ, self._memory = options, environ, memory
+        self.failed = False
+        """Whether it ended with a failure that its budget allows."""
+        self.directory: Directory | None = None
+        self.store: Store | None = None
+        self.ledger: Ledger | None = None
+        self.keeper: Keeper | None = None
+        self.delivery: Delivery | None = None
+        self._lasting = True
+        self._own_code: int | None = None
+        self._told_at: float | None = None
+        self._outputs: Mapping[str, Kept] = {}
+        """What was delivered."""
+        self._last: tuple[Last | None, ...] = ()
+        """What the engine said, once it was read."""
+
+    def run(self) -> int:
+        from gpuflow.runtime.artifacts.delivery import Delivery
+        from gpuflow.runtime.artifacts.outputs import BadOutput
+
+        options = self.options
+        inputs = input_options.parse(options)
+        delivery = Delivery(options, self.environ, say, self._stored, self._moves, open_place)
+        self.delivery = delivery
+        ledger = self._open()
+        # Artifacts without a URI of their own are kept beside the checkpoints.
+        store = self.store if self.store is not None else ledger.store
+        # Without a book nobody knows which of the others there are dead: nothing of theirs is touched.
+        root = delivery.root()
+        ledger.artifacts = root if self._lasting else None
+        self._meet()
+        begun = self._begin(ledger)
+        if isinstance(begun, Success):
+            return self._give_again(delivery, begun, ledger, store)
+        history = begun
+        if history.final is not None and options.after_final == "stop":
+            return self._still_final(ledger, history)
+        self._best_effort(ledger.tidy)
+        # Attempts that left no word are found out only now.
+        spent = attempts.spent_budget(options, ledger.counts)
+        if spent is not None:
+            return self.close(Ending(NEVER_STARTED, spent, final=True))  # costs nothing: the command did not run
+        self._free_of_charge(ledger, lambda: delivery.try_places(ledger))
+        restored = self._restore(ledger, history)
+        if inputs:
+            self._bring(inputs, ledger)
+        delivery.look()
+        running = self._run_of(delivery.folder, ledger, history, restored)
+        running.outputs = delivery.declared
+        try:
+            ending = self._agreed(running, running.run())
+        finally:
+            self.keeper = running.keeper
+        if ending.outcome != SUCCEEDED:
+            return self.close(self._unless_lost(ledger, ending))
+        self._own_code = ending.own_code
+        if running.deadline is not None:
+            # The notice came during the last upload: the grace has begun, and does not begin again.
+            self._told_at = running.deadline - running.grace[1]
+        try:
+            kept = delivery.collect(ledger, store, lasting=self._lasting)
+            self._fit(kept)
+            marker: Success = self._stored(lambda: ledger.succeed(kept))
+            delivery.deliver(marker, ledger, store)
+            self._outputs = marker.outputs
+            if marker.id == ledger.id and delivery.kept_in:
+                self._best_effort(lambda: delivery.remove_earlier(ledger))
+        except (BadOutput, TooLarge) as refusal:
+            return self.close(self._unless_lost(ledger, Ending(RETRYABLE, str(refusal), 0)))
+        except Lost as loss:
+            return self.close(Ending(INTERRUPTED, str(loss), 0))
+        return self.close(ending)
+
+    # -- where a gang does more
+
+    def _meet(self) -> None:
+        """Before anything is counted."""
+
+    def _for_all(self, ledger: Ledger) -> bool:
+        """Whether others must be able to get the checkpoint that is restored, too."""
+        return False
+
+    def _run_of(self, folder: str, ledger: Ledger, history: History, restored: Restored | None) -> Running:
+        return Running(self.options, self.environ, folder, self.directory, self.store, ledger, history, restored)
+
+    def _agreed(self, running: Running, ending: Ending) -> Ending:
+        """How the attempt ended, now that its command has."""
+        return ending
+
+    def _fit(self, kept: Mapping[str, Kept]) -> None:
+        """BadOutput for outputs that cannot be handed on."""
+
+    def _more(self) -> dict[str, Any]:
+        """Further facts for the last words."""
+        return {}
+
+    def _give_again(self, delivery: Delivery, done: Success, ledger: Ledger, store: Store) -> int:
+        return delivery.give_again(done, ledger, store)
+
+    # -- the rest
+
+    def _unless_lost(self, ledger: Ledger, ending: Ending) -> Ending:
+        """What a program does after another attempt took over, be it to fail, is no failure of the run's."""
+        if self._lasting and (ending.by_itself or ending.outcome != INTERRUPTED):
+            try:
+                self._best_effort(ledger.assert_owner)
+            except Lost as loss:
+                return Ending(INTERRUPTED, f"{loss}; the command had ended with {ending.own_code}", ending.own_code)
+        return ending
+
+    def clean_up(self) -> None:
+        """Leave nothing in temporary places that nobody looks for."""
+        if self.delivery is not None:
+            self.delivery.clean_up()
+
+    def leave(self) -> None:
+        """Give the directory back: the next attempt in this process takes it as any other would."""
+        if self.directory is not None and self.directory.occupancy is not None:
+            self.directory.occupancy.leave()
+
+    def stop_waiting(self) -> int:
+        """Told to stop before the next attempt began: nothing ran, so nothing more is counted."""
+        from gpuflow.runtime.base import termination_message
+
+        sentence = "told to stop while waiting for the next attempt"
+        say(f"{sentence} (exit code {EXIT_INTERRUPTED})")
+        facts = {"outcome": INTERRUPTED, "exit_code": EXIT_INTERRUPTED, "because": sentence}
+        termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
+        return EXIT_INTERRUPTED
+
+    def _begin(self, ledger: Ledger) -> History | Success:
+        """Become the newest attempt, or find that there is nothing to do. When someone else came, all is read again."""
+        options = self.options
+        while True:
+            done = self._stored(ledger.success)
+            if done is not None and options.after_success == "skip":
+                return _success(done)
+            history: History = self._stored(ledger.history)
+            if history.previous is not None and history.final is None and done is None:
+                history = self._settle_last(ledger, history)
+            if history.final is not None and options.after_final == "stop" and done is None:
+                return history
+            renew = history.final is not None
+            if self._stored(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=d is not None, renew=r)):
+                break
+        # Between the look and the claim someone may have succeeded, or ended for good.
+        again = self._stored(ledger.success)
+        if again is not None:
+            self._best_effort(lambda: ledger.end(NEVER_STARTED, final=False, exit_code=0, because="succeeded already"))
+            return _success(again)
+        if done is not None:
+            return History(history.last, Counts(), None, None, since=ledger.since, fresh=True)
+        if renew:
+            counts = Counts(0, 0, history.counts.seconds)
+            return History(history.last, counts, None, history.last_id, since=history.since, kept=history.kept)
+        looked: History = self._stored(lambda: ledger.look_again(history))
+        return looked
+
+    def _settle_last(self, ledger: Ledger, history: History) -> History:
+        """What the engine, or the memory of the attempt before, says about how that one ended: before it is counted."""
+        from gpuflow.runtime.supervise import diagnosis
+
+        if not self._last:
+            self._last = (diagnosis.read_last(self.options.last, say),)
+        if not self._stored(lambda: diagnosis.settle_last(ledger, history, self._last[0])):
+            return history
+        again: History = self._stored(ledger.history)
+        return again
+
+    def stopped(self) -> Ending:
+        """Told to stop while the supervisor itself was at work."""
+        self._must_stop()  # the grace has begun
+        if self._own_code is None:
+            return Ending(INTERRUPTED, "told to stop before the command ran", until=self._deadline(), told=True)
+        because = f"told to stop after the command had ended with {self._own_code}, before its success could be stored"
+        return Ending(INTERRUPTED, because, self._own_code, until=self._deadline(), told=True)
+
+    def refuse(self, sentence: str) -> int:
+        """The runtime could not work: 78. What the book says about the attempt stays open: it was no one's failure."""
+        from gpuflow.runtime.base import termination_message
+
+        say(sentence)
+        facts = {"outcome": RETRYABLE, "exit_code": EXIT_RUNTIME, "because": sentence}
+        termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
+        return EXIT_RUNTIME
+
+    def close(self, ending: Ending) -> int:
+        """Count the ending, tell everyone, and give the exit code."""
+        from gpuflow.runtime.base import termination_message
+
+        options, ledger = self.options, self.ledger
+        counts = ledger.counts.after(ending.outcome) if ledger else None
+        final = ending.final or ending.outcome == FINAL
+        because = ending.because
+        if ledger and counts is not None and not final and ending.outcome != SUCCEEDED:
+            spent = attempts.spent_budget(options, counts, ledger.counts)
+            if spent is not None and not (ending.told and attempts.could_be_a_failure(options, ledger.counts)):
+                final = True
+                because += f"; {spent}"
+        code = exit_code(ending, final)
+        self.failed = not final and COSTS.get(ending.outcome) == "failures"
+        if ledger is not None and ledger.number and ending.outcome != SUCCEEDED:
+            kept = self.keeper.kept if self.keeper is not None else None
+            cause = TOLD if ending.told else None
+            self._best_effort(
+                lambda: ledger.end(
+                    ending.outcome, final=final, exit_code=code, because=because, checkpoint=kept, cause=cause
+                ),
+                self._time_for_the_end(ending),
+            )
+        facts: dict[str, Any] = {"outcome": FINAL if final else ending.outcome, "exit_code": code, "because": because}
+        if ending.own_code not in (None, code):
+            facts["own_exit_code"] = ending.own_code
+        if ledger is not None and counts is not None:
+            facts.update(attempt=ledger.number, failures=counts.failures, interruptions=counts.interruptions)
+        if self.keeper is not None:
+            facts["checkpoint"] = self.keeper.kept
+            if self.keeper.trouble:
+                facts["storage"] = self.keeper.trouble[:500]
+        facts.update(self._more())
+        number = f"attempt {ledger.number} " if ledger is not None and ledger.number else ""
+        sentence = f"{number}{facts['outcome']}: {because} (exit code {code})"
+        if ending.outcome != SUCCEEDED:
+            say(sentence)
+        termination_message.write(options.termination_log, f"gpuflow-run: {sentence}", facts)
+        return code
+
+    def _open(self) -> Ledger:
+        """The book: in the state, the store, or hidden in the checkpoint directory; else for this attempt only."""
+        options = self.options
+        keys = read_keys(options.key_file, say)
+        base = attempt_folder.identity_path(
+            options.pipeline, options.run_id or "unnamed", options.step, options.item, options.task
+        )
+        if options.checkpoint_dir:
+            own = identity_of(base) if options.own_folder else ""
+            self.directory = Directory(options.checkpoint_dir, options.marker, own)
+            self.directory.follow = options.follow
+            if own:
+                say(f"checkpoints of this item are in {self.directory.path} ($GPUFLOW_CHECKPOINT_DIR)")
+        self.store = open_place(options.store) if options.store else None
+        book: Store
+        if options.state:
+            book = open_place(options.state)
+        elif self.store is not None:
+            book = self.store
+        elif self.directory is not None and options.run_id:
+            book = Folder(options.checkpoint_dir, inside=os.path.join(own, book_in(self.directory.shared, base)))
+        else:
+            book, self._lasting = self._memory if self._memory is not None else Memory(), False
+        if keys is not None and self.directory is not None and self.store is None:
+            say("there is no --store: the run's records are signed, the checkpoints in the directory are not")
+        self.ledger = Ledger(book, base, self.store, say, keys)
+        self.ledger.engine_attempt = attempt_folder.engine_attempt(options.engine_attempt, say)
+        return self.ledger
+
+    def _restore(self, ledger: Ledger, history: History) -> Restored | None:
+        if self.directory is not None:
+            try:
+                Occupancy(self.directory, ledger, say, arbitrated=bool(self.options.run_id)).enter()
+            except BadOption as refusal:
+                self._costs_nothing(ledger, str(refusal))
+                raise
+        directory_owner.end_orphans(self.options, self.directory, ledger, history)
+        if self.directory is None:
+            return None
+        from gpuflow.runtime.checkpoints import restore, transfer
+
+        for_all = self._for_all(ledger)
+        try:
+            restored = restore.restore(
+                self.directory,
+                ledger,
+                history,
+                self.store,
+                Limit(self.options.storage_timeout),
+                lambda: not children.stop_is_pending(),
+                say,
+                for_all=for_all,
+                parts=for_all and self.options.sharded,
+            )
+        except (transfer.Abandoned, StorageError):
+            if children.stop_is_pending():
+                raise Stopped() from None
+            raise
+        if restored.path is not None:
+            took = f" in {units.spoken(restored.seconds)}" if restored.seconds > 0.05 else ""
+            say(f"attempt {ledger.number} resumes from {restored.name} ({restored.how}){took}")
+        return restored
+
+    def _bring(self, inputs: list[Input], ledger: Ledger) -> None:
+        """What the command reads, to its place. That it cannot be had is nobody's failure, and costs nothing."""
+        from gpuflow.runtime.artifacts.inputs import Inputs
+
+        options = self.options
+        beat = self.directory.folder.beat if self.directory is not None else lambda: None
+        bringing = Inputs(
+            inputs,
+            ledger.keys,
+            options.storage_timeout,
+            open_place,
+            say,
+            lambda: not children.stop_is_pending(),
+            beat,
+        )
+        bringing.later = ledger.number > 1
+        self._free_of_charge(ledger, bringing.bring)
+
+    def _free_of_charge(self, ledger: Ledger, action: Callable[[], object]) -> None:
+        """What must be before the command can start: where it cannot be, that costs no budget."""
+        from gpuflow.runtime.checkpoints import transfer
+
+        try:
+            action()
+        except (transfer.Abandoned, StorageError, BadOption) as refusal:
+            if children.stop_is_pending():
+                raise Stopped() from None
+            self._costs_nothing(ledger, str(refusal))
+            raise
+
+    def _costs_nothing(self, ledger: Ledger, because: str) -> None:
+        """The command did not run."""
+        self._best_effort(lambda: ledger.end(NEVER_STARTED, final=False, exit_code=EXIT_RUNTIME, because=because))
+
+    def _still_final(self, ledger: Ledger, history: History) -> int:
+        from gpuflow.runtime.base import termination_message
+
+        assert history.final is not None
+        sentence = (
+            f"attempt {history.last} was final: {history.final.because}; start a new run, or forget this one "
+            "with gpuflow-run forget"
+        )
+        if ledger.number:
+            # It became final while this attempt was claimed: the newest word must say so too.
+            return self.close(Ending(NEVER_STARTED, sentence, final=True))
+        say(sentence)
+        facts = {"outcome": FINAL, "exit_code": EXIT_FINAL, "because": sentence, "attempt": history.last}
+        termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
+        return EXIT_FINAL
+
+    def _stored(self, action: Any, limit: Limit | None = None, settled: Callable[[], int] = lambda: 0) -> Any:
+        """A thing that must be stored or read: tried again for a while. Told to stop, it is given up at once before
+        the command ran, and at the end of the grace after it."""
+        try:
+            limit = limit or Limit(self.options.storage_timeout)
+            return persist(action, limit, self._must_stop, settled=settled, say=say)
+        except StorageError:
+            if self._must_stop():
+                raise Stopped() from None
+            raise
+
+    def _moves(self, limit: Limit, count: int) -> None:
+        """So many bytes have passed."""
+        limit.progress(count)
+        if self._must_stop():
+            raise Stopped()
+
+    def _must_stop(self) -> bool:
+        if self._told_at is None and children.stop_is_pending():
+            self._told_at = time.monotonic()
+        if self._told_at is None:
+            return False
+        return self._own_code is None or time.monotonic() >= self._deadline()
+
+    def _is_too_late(self) -> bool:
+        """Whether the last words must be left unsaid: some of what the grace keeps for them is over too."""
+        return self._must_stop() and time.monotonic() >= self._deadline() + min(0.5, self.options.grace / 20)
+
+    def _deadline(self) -> float:
+        """Once told to stop: when the grace is over, less what the last words take."""
+        grace: float = self.options.grace
+        return (self._told_at or time.monotonic()) + max(0.0, grace - min(1.0, grace / 10))
+
+    def _time_for_the_end(self, ending: Ending) -> float:
+        """How long the end of an attempt is tried to be written. One that is missing reads as an interruption."""
+        limit: float = self.options.storage_timeout
+        grace: float = self.options.grace
+        if ending.until is not None:
+            return max(min(0.5, grace / 20), min(limit, ending.until - time.monotonic()))
+        return min(5.0, limit) if ending.outcome == INTERRUPTED else limit
+
+    def _best_effort(self, action: Any, seconds: float = 5.0) -> None:
+        limit = Limit(min(seconds, self.options.storage_timeout))
+        try:
+            persist(action, limit, self._is_too_late)
+        except StorageError as refusal:
+            say(f"storage failed: {refusal}")
+
+
+def _success(value: Any) -> Success:
+    assert isinstance(value, Success)
+    return value
+
+
+def open_place(where: str) -> Store:
+    """A store, or the sentence that says what is missing."""
+    try:
+        return open_store(where)
+    except Exception as refusal:
+        if type(refusal).__name__ == "NoDriver":
+            raise BadOption(str(refusal)) from None
+        raise StorageError(f"{where}: {refusal}") from refusal

@@ -1,0 +1,1 @@
+"""What must hold of a pipeline beyond the shape of its models, and warnings about it."""

@@ -1,0 +1,296 @@
+"""Python source as data: calls, conditions and literals, written the way a formatter would, always the same bytes.
+
+`HOMES` names the module from which a DAG file imports each name that it may use.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuflow.core import printable
+
+WIDTH = 120
+_STEP = "    "
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A variable."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`name(args, key=value)`."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """An object that the user names by its import path; with arguments, a call of it."""
+
+    module: str
+    attribute: str
+    arguments: Mapping[str, Any] | None = None
+
+    def called(self, name: str) -> Name | Call:
+        """As the file writes it, where it is imported under this name."""
+        return Name(name) if self.arguments is None else Call(name, (), self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """`target.name(args, key=value)`."""
+
+    target: Any
+    name: str
+    args: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Infix:
+    """`left sign right`, for arithmetic and conditions."""
+
+    sign: str
+    left: Any
+    right: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Invert:
+    """`~term`."""
+
+    term: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """`{**name, key: value}`."""
+
+    name: Name
+    own: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """`[*name, item]`."""
+
+    name: Name
+    rest: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A value with the reason for it, which the file has as a comment."""
+
+    value: Any
+    because: str
+
+
+def source_text(node: Any, indent: str = "", used: int = 0) -> str:
+    """The source of a node that starts at `indent` and already has `used` characters before it on its line."""
+    flat = _flat(node)
+    if flat is not None and len(indent) + used + len(flat) <= WIDTH:
+        return flat
+    return _broken(node, indent)
+
+
+def quoted(text: str) -> str:
+    """A string literal: in double quotes unless single ones need fewer escapes, as formatters have it.
+
+    Invisible and direction-changing characters are escaped: what a reviewer sees is what runs.
+    """
+    plain = json.dumps(text, ensure_ascii=False)
+    if text.count('"') > text.count("'"):
+        inner = plain[1:-1].replace('\\"', '"').replace("'", "\\'")
+        plain = f"'{inner}'"
+    return printable.escaped(plain)
+
+
+def _flat(node: Any) -> str | None:
+    """On one line."""
+    if isinstance(node, str):
+        return quoted(node)
+    if isinstance(node, Name):
+        return node.text
+    if isinstance(node, Infix):
+        left, right = _operand(node.left), _operand(node.right)
+        return None if left is None or right is None else f"{left} {node.sign} {right}"
+    if isinstance(node, Invert):
+        term = _operand(node.term)
+        return None if term is None else f"~{term}"
+    if isinstance(node, Call | Method):
+        head = _head(node)
+        words = [*map(_flat, node.args), *(_after(f"{key}=", _flat(value)) for key, value in node.named.items())]
+        return None if head is None or None in words else f"{head}({', '.join(word or '' for word in words)})"
+    if isinstance(node, Mapping):
+        entries = [_after(f"{quoted(str(key))}: ", _flat(value)) for key, value in node.items()]
+        return None if None in entries else "{" + ", ".join(entry or "" for entry in entries) + "}"
+    if isinstance(node, Merged):
+        own = _flat(node.own)
+        return None if own is None else "{" + f"**{node.name.text}, {own[1:]}"
+    if isinstance(node, Extended):
+        rest = _flat(node.rest)
+        return None if rest is None else f"[*{node.name.text}, {rest[1:]}"
+    if isinstance(node, Noted):
+        return None  # a comment ends its line
+    if isinstance(node, list | tuple):
+        words = [_flat(item) for item in node]
+        if None in words:
+            return None
+        inside = ", ".join(word or "" for word in words)
+        return f"[{inside}]" if isinstance(node, list) else f"({inside}{',' if len(node) == 1 else ''})"
+    return repr(node)
+
+
+def _after(head: str, text: str | None) -> str | None:
+    return None if text is None else head + text
+
+
+def _operand(node: Any) -> str | None:
+    text = _flat(node)
+    return f"({text})" if isinstance(node, Infix) and text is not None else text
+
+
+def _head(node: Call | Method) -> str | None:
+    if isinstance(node, Call):
+        return node.name
+    target = _flat(node.target)
+    return None if target is None else f"{target}.{node.name}"
+
+
+def _pieces(text: str, room: int) -> list[str]:
+    """A long text as literals of at most about `room` characters: one per line of it, cut at spaces where needed."""
+    pieces: list[str] = []
+    for line in text.splitlines(keepends=True):
+        piece = ""
+        for word in re.findall(r"\S*\s*", line):
+            if piece and len(quoted(piece + word)) > room:
+                pieces.append(piece)
+                piece = ""
+            piece += word
+        pieces.append(piece)
+    return [piece for piece in pieces if piece]
+
+
+def _broken(node: Any, indent: str) -> str:
+    inner = indent + _STEP
+    if isinstance(node, str):
+        pieces = _pieces(node, WIDTH - len(inner))
+        body = "\n".join(f"{inner}{quoted(piece)}" for piece in pieces)
+        return f"(\n{body}\n{indent})" if len(pieces) > 1 else quoted(node)
+    if isinstance(node, Call | Method):
+        head = node.name if isinstance(node, Call) else f"{source_text(node.target, indent)}.{node.name}"
+        last = head.rpartition("\n")[2]
+        flat = _flat(Call("", node.args, node.named)) if "\n" in head else None
+        if flat is not None and len(last) + len(flat) <= WIDTH:
+            return head + flat
+        words = [("", value) for value in node.args]
+        words += [(f"{key}=", value) for key, value in node.named.items()]
+        return f"{head}({_stacked(words, indent)})" if words else f"{head}()"
+    if isinstance(node, Mapping) and node:
+        return "{" + _stacked([(f"{quoted(str(key))}: ", value) for key, value in node.items()], indent) + "}"
+    if isinstance(node, Extended):
+        return "[" + _stacked([("*", node.name), *(("", value) for value in node.rest)], indent) + "]"
+    if isinstance(node, list | tuple) and node:
+        start, end = "[]" if isinstance(node, list) else "()"
+        return start + _stacked([("", value) for value in node], indent) + end
+    return _flat(node) or quoted(str(node))
+
+
+def _stacked(words: list[tuple[str, Any]], indent: str) -> str:
+    """One line or more for each value, with what stands before it; a reason beside it where there is room."""
+    inner = indent + _STEP
+    lines = ""
+    for head, node in words:
+        value, because = (node.value, node.because) if isinstance(node, Noted) else (node, "")
+        line = f"{inner}{head}{source_text(value, inner, len(head) + 1)},"
+        if because and len(f"{line}  # {because}") <= WIDTH and "\n" not in line:
+            line = f"{line}  # {because}"
+        elif because:
+            line = "".join(f"{inner}{each}\n" for each in commented(because, WIDTH - len(inner))) + line
+        lines += f"{line}\n"
+    return f"\n{lines}{indent}"
+
+
+def commented(text: str, width: int = WIDTH) -> list[str]:
+    """A reason as lines of a comment."""
+    return textwrap.wrap(text, width, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+
+
+def names_in(tree: Any) -> set[str]:
+    """Every name that is called or mentioned."""
+    if isinstance(tree, dict):
+        return names_in(list(tree.values()))
+    if isinstance(tree, list | tuple):
+        return {name for part in tree for name in names_in(part)}
+    if isinstance(tree, Name):
+        return {tree.text}
+    if isinstance(tree, Call):
+        return {re.split(r"\.", tree.name)[0]} | names_in([*tree.args, *tree.named.values()])
+    if isinstance(tree, Method):
+        return names_in([tree.target, *tree.args, *tree.named.values()])
+    if isinstance(tree, Infix):
+        return names_in([tree.left, tree.right])
+    return names_in(tree.term) if isinstance(tree, Invert) else set()
+
+
+def imports_in(tree: Any) -> list[Import]:
+    """Every object that is imported by its path, in order."""
+    if isinstance(tree, Import):
+        return [tree]
+    if isinstance(tree, dict):
+        return imports_in(list(tree.values()))
+    if isinstance(tree, list | tuple):
+        return [found for part in tree for found in imports_in(part)]
+    if isinstance(tree, Call):
+        return imports_in([*tree.args, *tree.named.values()])
+    return imports_in([tree.target, *tree.named.values()]) if isinstance(tree, Method) else []
+
+
+def with_names(tree: Any, names: Mapping[tuple[str, str], str]) -> Any:
+    """The tree with the names under which the file imports objects."""
+    if isinstance(tree, Import):
+        return tree.called(names[tree.module, tree.attribute])
+    if isinstance(tree, dict):
+        return {key: with_names(value, names) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [with_names(value, names) for value in tree]
+    if isinstance(tree, Call):
+        return Call(tree.name, tree.args, with_names(dict(tree.named), names))
+    if isinstance(tree, Method):
+        return Method(with_names(tree.target, names), tree.name, tree.args, with_names(dict(tree.named), names))
+    return tree
+
+
+_BY_MODULE = {
+    "datetime": ("datetime", "timedelta"),
+    "zoneinfo": ("ZoneInfo",),
+    "airflow.providers.cncf.kubernetes.operators.pod": ("KubernetesPodOperator",),
+    "airflow.providers.pagerduty.notifications.pagerduty": ("PagerdutyNotifier",),
+    "airflow.providers.slack.notifications.slack": ("SlackNotifier",),
+    "airflow.providers.slack.notifications.slack_webhook": ("SlackWebhookNotifier",),
+    "airflow.providers.smtp.notifications.smtp": ("SmtpNotifier",),
+    "airflow.providers.standard.operators.empty": ("EmptyOperator",),
+    "airflow.providers.standard.operators.hitl": ("ApprovalOperator",),
+    "airflow.sdk": (
+        "DAG", "Asset", "AssetAny", "AssetOrTimeSchedule", "CronTriggerTimetable", "Param", "TaskGroup", "literal",
+    ),
+    "gpuflow.airflow": (
+        "Approve", "DeleteClaim", "GpuGangOperator", "GpuPodOperator", "LOST_WORKERS", "ListItems", "MakeClaim", "Mark",
+        "Pod", "at_most", "attempt", "began", "claim", "combinations", "dag_run_id", "deadline", "interval_start",
+        "item", "join", "logical_date", "mail_alert", "output", "pagerduty_alert", "param", "run_began", "run_id",
+        "slack_alert", "webhook_alert",
+    ),
+}  # fmt: skip
+HOMES = {name: module for module, names in _BY_MODULE.items() for name in names}

@@ -1,0 +1,221 @@
+"""What a pipeline says to Argo alone (`engines: {argo: …}`) and what the site says about every run, as fields.
+
+Fields of the workflow, of its schedule, and of the templates of steps. The site says which account runs have, when pods
+and runs are deleted, and whether programs get a token. `gpuflow site executor` prints the account of Argo's own
+containers as manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuflow.site import Site
+from gpuflow.site.model import Executor
+from gpuflow.spec.engine_options.argo import (
+    ArgoTemplate,
+    ArgoWorkflow,
+    Metric,
+    PodGC,
+    PodMetadata,
+    Ttl,
+    WorkflowHook,
+    WorkflowSecurity,
+)
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
+from gpuflow.targets.argo.facts import FACTS
+
+INSTANCE = "workflows.argoproj.io/controller-instanceid"
+"""The label by which a controller knows its own objects."""
+TITLE = "workflows.argoproj.io/title"
+
+
+def workflow_options(pipeline: Pipeline) -> ArgoWorkflow:
+    """What the pipeline says to Argo alone."""
+    return (pipeline.engines and pipeline.engines.argo) or ArgoWorkflow()
+
+
+def template_options(step: Step) -> ArgoTemplate:
+    """What a step says to Argo alone."""
+    return (step.engines and step.engines.argo) or ArgoTemplate()
+
+
+def object_labels(pipeline: Pipeline) -> dict[str, str]:
+    """Labels on the object and on its runs. A controller with an instance id looks at nothing without it."""
+    instance = workflow_options(pipeline).instance_id
+    return {INSTANCE: instance} if instance else {}
+
+
+def object_annotations(pipeline: Pipeline) -> dict[str, str]:
+    """Annotations on the object and on its runs."""
+    words = workflow_options(pipeline)
+    return {**({TITLE: words.title} if words.title else {}), **words.annotations}
+
+
+def workflow_fields(pipeline: Pipeline, ours: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """Fields of the workflow's spec; None for what is not said. `ours`: metrics that the workflow has anyway."""
+    words = workflow_options(pipeline)
+    return {
+        "archiveLogs": words.archive_logs,
+        "priority": words.priority,
+        "podMetadata": _metadata(words.pod_metadata),
+        "securityContext": _security(words.security_context),
+        "hooks": {name: _hook(hook) for name, hook in words.hooks.items()},
+        "metrics": _metrics(words.metrics, ours),
+    }
+
+
+def schedule_fields(pipeline: Pipeline) -> dict[str, Any]:
+    """Fields of a CronWorkflow's spec; None for what is not said."""
+    history = workflow_options(pipeline).history
+    return {
+        "successfulJobsHistoryLimit": history.successful if history else None,
+        "failedJobsHistoryLimit": history.failed if history else None,
+    }
+
+
+def template_fields(step: Step) -> dict[str, Any]:
+    """Fields of the step's template; None for what is not said."""
+    words = template_options(step)
+    logs = words.archive_logs
+    return {
+        "archiveLocation": {"archiveLogs": logs} if logs is not None else None,
+        "metrics": _metrics(words.metrics),
+    }
+
+
+def _metadata(given: PodMetadata | None) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    return {key: dict(value) for key in ("labels", "annotations") if (value := getattr(given, key))}
+
+
+def _security(given: WorkflowSecurity | None) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    named = {
+        "runAsUser": given.run_as_user,
+        "runAsGroup": given.run_as_group,
+        "fsGroup": given.fs_group,
+        "runAsNonRoot": given.run_as_non_root,
+        "seccompProfile": {"type": given.seccomp_profile} if given.seccomp_profile else None,
+    }
+    return {key: value for key, value in named.items() if value is not None}
+
+
+def _hook(hook: WorkflowHook) -> dict[str, Any]:
+    where = hook.template_ref
+    reference: dict[str, Any] = {"name": where.name, "template": where.template}
+    if where.cluster_scope:
+        reference["clusterScope"] = True
+    made: dict[str, Any] = {"expression": hook.expression, "templateRef": reference}
+    if hook.arguments:
+        made["arguments"] = {"parameters": [{"name": name, "value": value} for name, value in hook.arguments.items()]}
+    return made
+
+
+def _metrics(metrics: Sequence[Metric], ours: Sequence[dict[str, Any]] = ()) -> dict[str, Any] | None:
+    found = [*ours, *map(_metric, metrics)]
+    return {"prometheus": found} if found else None
+
+
+def _metric(metric: Metric) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": metric.name, "help": metric.help}
+    if metric.labels:
+        made["labels"] = [{"key": key, "value": value} for key, value in metric.labels.items()]
+    if metric.when is not None:
+        made["when"] = metric.when
+    if metric.counter is not None:
+        made["counter"] = {"value": metric.counter}
+    if metric.gauge is not None:
+        gauge = metric.gauge
+        # Argo requires `realtime` (MetricsTypes in workflow_types.go, 4.0.2).
+        made["gauge"] = {"value": gauge.value, "realtime": gauge.realtime}
+        if gauge.operation is not None:
+            made["gauge"]["operation"] = gauge.operation
+    if metric.histogram is not None:
+        made["histogram"] = {"value": metric.histogram.value, "buckets": list(metric.histogram.buckets)}
+    return made
+
+
+def run_defaults(pipeline: Pipeline, site: Site) -> dict[str, Any]:
+    """Fields of a workflow's spec; None for those that neither the pipeline nor the site asks for."""
+    engine = site.engine(FACTS.name)
+    own = workflow_options(pipeline)
+    return {
+        "serviceAccountName": engine.service_account,
+        **_executor(engine.executor),
+        "podGC": _pod_gc(own.pod_gc or engine.pod_gc),
+        "ttlStrategy": _ttl(own.ttl or engine.ttl),
+    }
+
+
+def keeps_token(step: Step, site: Site) -> bool:
+    """A step that names an account of its own asks for what the account may do, so it keeps that account's token."""
+    return site.engine(FACTS.name).executor is not None and step.service_account is not None
+
+
+def given_by_argo(step: Step, site: Site) -> dict[str, Any]:
+    """What the workflow gives to its own pods: the account, and whether programs get its token."""
+    engine = site.engine(FACTS.name)
+    account = {} if engine.service_account is None else {"serviceAccountName": engine.service_account}
+    bare = engine.executor is not None and step.service_account is None
+    return {**account, **({"automountServiceAccountToken": False} if bare else {})}
+
+
+def _executor(executor: Executor | None) -> dict[str, Any]:
+    """Argo refuses the first without the second (setupServiceAccount in workflowpod.go, 4.0.2)."""
+    if executor is None:
+        return {}
+    return {"automountServiceAccountToken": False, "executor": {"serviceAccountName": executor.service_account}}
+
+
+def _pod_gc(policy: PodGC | None) -> dict[str, Any] | None:
+    if policy is None:
+        return None
+    delay = {} if policy.delay is None else {"deleteDelayDuration": f"{policy.delay.seconds}s"}
+    return {"strategy": policy.strategy, **delay}
+
+
+def _ttl(ttl: Ttl | None) -> dict[str, Any] | None:
+    if ttl is None:
+        return None
+    times = {"secondsAfterSuccess": ttl.success, "secondsAfterFailure": ttl.failure}
+    return {field: time.seconds for field, time in times.items() if time is not None} or None
+
+
+EXECUTOR_RULES = [{"apiGroups": ["argoproj.io"], "resources": ["workflowtaskresults"], "verbs": ["create", "patch"]}]
+"""All that Argo's `wait` asks of the API server."""
+TOKEN_NAME = "workflows.argoproj.io/service-account-token.name"
+"""Where Argo reads which Secret holds an account's token (TokenNameForServiceAccount in util/secrets, 4.0.2)."""
+
+
+def account_manifests(executor: Executor, namespace: str | None) -> list[dict[str, Any]]:
+    """The account, the Secret that Kubernetes fills with its token, and what it may do."""
+    name, secret = executor.service_account, executor.token_secret
+    place = {} if namespace is None else {"namespace": namespace}
+    subject = {"kind": "ServiceAccount", "name": name, **place}
+    rbac = "rbac.authorization.k8s.io"
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": name, **place, "annotations": {TOKEN_NAME: secret}},
+            "automountServiceAccountToken": False,
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": secret, **place, "annotations": {"kubernetes.io/service-account.name": name}},
+            "type": "kubernetes.io/service-account-token",
+        },
+        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": name, **place}, "rules": EXECUTOR_RULES},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name, **place},
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
+            "subjects": [subject],
+        },
+    ]

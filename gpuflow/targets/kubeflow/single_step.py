@@ -1,0 +1,226 @@
+"""A step on its own, for hand-written pipelines: its component with the inputs it refers to, and what its task is told.
+
+kfp takes resources, retries, caching and pod settings from tasks, not from components.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from google.protobuf import json_format
+from kfp import dsl
+from kfp.dsl.pipeline_task import TaskState
+from kfp.kubernetes.common import get_existing_kubernetes_config_as_message
+
+from gpuflow.core.errors import Finding, GpuflowError, fail
+from gpuflow.plan import plan_of
+from gpuflow.pod import pod_for
+from gpuflow.pod.supervision import Restarts, active_deadline, keeps_state
+from gpuflow.quantity import Quantity
+from gpuflow.site import Site
+from gpuflow.spec.builder import caller
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import RunRef
+from gpuflow.targets.capabilities import construct_losses, weaknesses
+from gpuflow.targets.kubeflow.build import ENGINE
+from gpuflow.targets.kubeflow.containers import cached_settings, handover, task_options
+from gpuflow.targets.kubeflow.facts import FACTS, capabilities_at
+from gpuflow.targets.kubeflow.pods import container_spec, executor_config
+from gpuflow.targets.kubeflow.references import NODE_NAME, RUN_FACTS, Channel, KubeflowSpelling, for_driver
+from gpuflow.targets.kubeflow.refusals import partial_losses
+from gpuflow.targets.kubeflow.retries import restarts_at, retry_notes, retry_policy
+from gpuflow.targets.single_step import keywords_of, refuse_flow, refuse_nothing
+
+SETTINGS = "pipeline_cache_settings"
+"""The input whose value changes with what KFP's cache does not look at."""
+FLOW = {
+    "for_each": "dsl.ParallelFor",
+    "when": "dsl.If",
+    "needs": "task.after",
+    "pipeline": "a pipeline of its own",
+    "approval": "two pipelines",
+    "on": "dsl.ExitHandler",
+    "service_account": "service_account= of the call that starts the run",
+}
+"""What decides how steps hang together, and who decides it in a hand-written pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepMessages:
+    """A step's container and config, the arguments it takes, and the inputs that KFP itself gives a value."""
+
+    name: str
+    step: Step
+    container: Any
+    config: Any
+    arguments: tuple[str, ...]
+    known: dict[str, str]
+    policy: Any
+    """The task's retry policy, if it has one."""
+    weaker: tuple[Finding, ...] = ()
+    """What is carried only in part."""
+
+
+def step_messages(
+    step: Step,
+    site: Site,
+    name: str,
+    *,
+    own_command: bool = True,
+    judged: bool = False,
+    labels: Mapping[str, str] | None = None,
+) -> StepMessages:
+    """The step as KFP's messages. Raises for what KFP cannot carry, and for flow, which is kfp's to write.
+
+    `own_command`: whether the task runs the step's command. Else no supervisor can be put in front of it.
+    `judged`: what KFP cannot carry was said already. `labels`: those of the pipeline that it comes from.
+    """
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", name):
+        raise fail(
+            "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"
+        )
+    refuse_nothing(step)
+    refuse_flow(step, FLOW, "kubernetes.mount_pvc of kfp")
+    if step.gang is not None:
+        # Nothing would keep the gangs of two calls apart, or of two turns of a loop.
+        hint = "write the pipeline in gpuflow and compile it, which does"
+        raise fail("GF378", "a component of a hand-written pipeline looks after no gang", hint=hint)
+    pipeline = Pipeline.model_construct(name=name, steps={name: step}, labels=dict(labels or {}))
+    missing = [*construct_losses(pipeline, capabilities_at(site), FACTS.name), *partial_losses(plan_of(pipeline, site))]
+    if missing and not judged:
+        where = caller()
+        raise GpuflowError(loss.refusal_by_hand(where) for loss in missing)
+    inputs: dict[Channel, str] = dict(keywords_of(step))
+    facts: dict[Channel, str] = {RunRef(field): f"pipeline_run_{field}" for field in RUN_FACTS}
+    taken = sorted({*facts.values(), SETTINGS} & {*inputs.values()})
+    if taken:
+        raise fail("GF301", f'"{taken[0]}" is an input that KFP itself gives a value', hint="choose another name")
+    names: dict[Channel, str] = {**inputs, **facts}
+    if step.init_containers or step.sidecars:  # a table that carries them has not refused them
+        raise fail(
+            "GF301",
+            "the installed kfp has no init containers and sidecars for hand-written pipelines",
+            hint="write the pipeline in gpuflow and compile it, which does",
+        )
+    spelling = KubeflowSpelling(lambda channel: names[_without_utc(channel)])
+    restarts: Restarts = restarts_at(site) if own_command else "left alone"
+    # A component knows neither its calls nor the loops around them: Argo's name of the task keeps their state apart.
+    task = NODE_NAME if keeps_state(step, site, restarts) else None
+    pod = pod_for(pipeline, name, site, spelling, replace(ENGINE, task=task, restarts=restarts))
+    container = container_spec(pod["spec"]["containers"][0], outputs=handover(step, alone=own_command))
+    used = {_without_utc(channel) for channel in spelling.used}
+    known = {facts[ref]: RUN_FACTS[ref.field] for ref in map(RunRef, RUN_FACTS) if ref in used}
+    settings = cached_settings(step, pod)
+    known |= {} if settings is None else {SETTINGS: settings}
+    policy = retry_policy(step, site, restarts, active_deadline(step, site, restarts))
+    weaker = tuple(_weaker(pipeline, site, restarts))
+    return StepMessages(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known, policy, weaker)
+
+
+def _weaker(pipeline: Pipeline, site: Site, restarts: Restarts) -> Iterator[Finding]:
+    yield from weaknesses(pipeline, capabilities_at(site))
+    yield from retry_notes(plan_of(pipeline, site), restarts)
+
+
+def _without_utc(channel: Channel) -> Channel:
+    """A fact of the run without the time zone UTC, in which KFP gives it anyway."""
+    return RunRef(channel.field) if isinstance(channel, RunRef) else channel
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """What a task has beside image, command, inputs and outputs; kfp takes it from tasks only."""
+
+    container: Any
+    """Its variables and resources (PipelineContainerSpec)."""
+    config: Any
+    """KubernetesExecutorConfig."""
+    policy: Any | None
+    """RetryPolicy."""
+    caching: bool | None
+    """None: as the task has it."""
+    cache_key: str | None = None
+    display_name: str | None = None
+
+
+def settings_of(made: StepMessages, *, caching: bool = True) -> TaskSettings:
+    """What a step on its own says. `caching`: whether it speaks of caching."""
+    step, words = made.step, task_options(made.step)
+    key = for_driver(words.cache_key) if step.cache and words.cache_key else None
+    return TaskSettings(
+        made.container, made.config, made.policy, bool(step.cache) if caching else None, key, words.display_name
+    )
+
+
+def applied(task: dsl.PipelineTask, settings: TaskSettings) -> dsl.PipelineTask:
+    """The task, told everything. One that kfp's local runner has run already has no use for it."""
+    if task.state is TaskState.FINAL:
+        return task
+    for variable in settings.container.env:
+        task.set_env_variable(variable.name, variable.value)
+    _resources(task, settings.container.resources)
+    policy = settings.policy
+    if policy is not None:
+        task.set_retry(
+            num_retries=policy.max_retry_count,
+            backoff_duration=f"{policy.backoff_duration.seconds}s",
+            backoff_factor=policy.backoff_factor,
+            backoff_max_duration=f"{policy.backoff_max_duration.seconds}s",
+        )
+    if settings.caching is not None:
+        task.set_caching_options(settings.caching, settings.cache_key)
+    if settings.display_name:
+        task.set_display_name(settings.display_name)
+    config, more = get_existing_kubernetes_config_as_message(task), type(settings.config)()
+    more.CopyFrom(settings.config)
+    _keep_both(config, more)
+    config.MergeFromString(more.SerializeToString())
+    task.platform_config["kubernetes"] = json_format.MessageToDict(config)
+    return task
+
+
+def _keep_both(before: Any, more: Any) -> None:
+    """Take the required node affinity of both into `before`: Kubernetes takes the terms of a list for alternatives."""
+    old, new = ([term for term in config.node_affinity if not term.HasField("weight")] for config in (before, more))
+    if not old or not new:
+        return
+    both = []
+    for one in old:
+        for other in new:
+            term = type(one)()
+            term.CopyFrom(one)
+            term.MergeFrom(other)
+            both.append(term)
+    for config in (before, more):
+        rest = [term for term in config.node_affinity if term.HasField("weight")]
+        del config.node_affinity[:]
+        config.node_affinity.extend(rest)
+    before.node_affinity.extend(both)
+
+
+def _resources(task: dsl.PipelineTask, resources: Any) -> None:
+    setters = {
+        "resource_cpu_request": task.set_cpu_request,
+        "resource_cpu_limit": task.set_cpu_limit,
+        "resource_memory_request": task.set_memory_request,
+        "resource_memory_limit": task.set_memory_limit,
+    }
+    for field, setter in setters.items():
+        amount = getattr(resources, field)
+        if amount:
+            setter(_kfp_amount(amount, memory="memory" in field))
+    if resources.accelerator.resource_type:
+        task.set_accelerator_type(resources.accelerator.resource_type)
+        task.set_accelerator_limit(resources.accelerator.resource_count)
+
+
+def _kfp_amount(amount: str, *, memory: bool) -> str:
+    """The same amount in a spelling that kfp accepts: it knows no `k`, no exponents and no fractions of memory."""
+    quantity = Quantity(amount)
+    if memory:
+        return amount if amount.endswith(("Ki", "Mi", "Gi", "Ti")) else str(quantity.value)
+    return f"{quantity.milli}m" if quantity.milli % 1000 else str(quantity.value)

@@ -1,0 +1,143 @@
+"""What more than one engine refuses, with the readings that it takes.
+
+The engine's version at a site; fan-outs whose items do not fit into an artifact; dates that no run has; and text of a
+pod that the engine would take for a tag of its own, outside the words that are spelled for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from gpuflow.core.caching import ByType, content_of
+from gpuflow.core.errors import Finding, Where
+from gpuflow.plan import Plan, PlannedStep
+from gpuflow.site import Site
+from gpuflow.spec.fan_out import product_of, written_sizes
+from gpuflow.spec.model import Model
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import Join, RunRef
+
+Version = tuple[int, int]
+
+
+def version_at(site: Site, engine: str) -> Version | None:
+    """The engine's version at the site; None where it says none that can be read."""
+    return site.engine(engine).release
+
+
+def version_problem(site: Site, engine: str, title: str, oldest: Version, code: str, example: str) -> Finding | None:
+    """A site whose engine would drop or misread what is written, or that says no version. `example`: one that is."""
+    said, found, least = site.engine(engine).version, version_at(site, engine), ".".join(map(str, oldest))
+    if said is None or (found is not None and found >= oldest):
+        return None
+    what = f"is older than {least}" if found is not None else f"is not a version such as {example}"
+    return Finding(
+        code,
+        f'site "{site.name}" runs {title} {said}, which {what}',
+        Where(site.source.file),
+        f"artifacts are for {title} {least} and later: correct engines.{engine}.version, or upgrade {title}",
+    )
+
+
+MOST_ITEMS = 100_000
+"""More items than that fit into no object of Kubernetes, and each is a pod."""
+
+
+def fan_out_finding(step: Step, name: str, engine: str, where: Where) -> Finding | None:
+    """A refusal when the lists of the document multiply to more than the engine's artifact could hold."""
+    sizes = written_sizes(step.for_each or {})
+    if math.prod(sizes) <= MOST_ITEMS:
+        return None
+    text = f'step "{name}": the fan-out makes {product_of(sizes)}; {MOST_ITEMS:,} is the most for {engine}'
+    return Finding("GF313", text, where, "let each copy work through several items, or split the pipeline")
+
+
+def dates_of(plan: Plan, *fields: str) -> Iterator[tuple[PlannedStep, RunRef, Where]]:
+    """The references to dates of the run, or to these of them, with their places."""
+    for each in plan.steps:
+        for path, ref in each.step.references():
+            if isinstance(ref, RunRef) and ref.is_date and (not fields or ref.field in fields):
+                yield each, ref, each.where(*path)
+
+
+def no_interval(plan: Plan, target: str) -> Iterator[Finding]:
+    """An interval begins at a scheduled time, so a pipeline without a schedule has none."""
+    if plan.pipeline.schedule is not None:
+        return
+    for each, ref, where in dates_of(plan, "interval_start"):
+        yield Finding(
+            "GF301",
+            f'{target} does not support {{run: {ref.field}}} (step "{each.name}"): without a schedule a run has no '
+            "interval",
+            where,
+            "use {run: logical_date}, or give the pipeline a schedule",
+        )
+
+
+Path = tuple[str | int, ...]
+
+
+def stray_tags(name: str, pod: dict[str, Any], where: Where) -> Iterator[Finding]:
+    """Argo, under KFP too, replaces tags in every field; outside commands and variables nothing hides them."""
+    content = content_of(pod)
+    if content is not None and b"{{" not in content:
+        return
+    for path, text in strings(pod):
+        if "{{" in text and not _is_spelled(path):
+            yield Finding(
+                "GF306",
+                f'step "{name}": Argo would replace the tag in {".".join(map(str, path))}: {text[:60]!r}',
+                where,
+                "only commands, arguments, scripts and variables can hold {{",
+            )
+
+
+def holds_tags(value: Any) -> bool:
+    """Whether any text in a value, or in a model's fields, holds what begins or ends a tag."""
+    left = [value]
+    while left:  # of every step of a pipeline, so without a call for each text
+        part = left.pop()
+        kind = type(part)
+        if kind is str:
+            if "{{" in part or "}}" in part:
+                return True
+        elif part:
+            parts = _PARTS[kind]
+            if parts is not None:
+                left += parts(part)
+    return False
+
+
+def _parts(kind: type) -> Callable[[Any], Iterable[Any]] | None:
+    """How to get at what a value of this type holds; None: it holds no text."""
+    ways: tuple[tuple[Any, Callable[[Any], Iterable[Any]]], ...] = (
+        (str, lambda value: (str(value),)),
+        (dict, lambda value: (*value, *value.values())),
+        ((list, tuple), lambda value: value),
+        (Join, lambda value: value.parts),
+        (Model, lambda value: filter(None, value.__dict__.values())),
+    )
+    return next((way for base, way in ways if issubclass(kind, base)), None)
+
+
+_PARTS = ByType(_parts)
+
+
+def _is_spelled(path: Path) -> bool:
+    """Whether text at this place of a pod was spelled for the engine: words of a command, plain values of variables."""
+    return "command" in path or "args" in path or (path[-1] == "value" and "env" in path)
+
+
+def strings(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Every text in plain data, keys of maps too, with the way to it."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield (*path, key), key
+            yield from strings(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from strings(item, (*path, index))

@@ -1,0 +1,50 @@
+"""A step that stands alone in hand-written engine code: its keyword arguments, and what is not its own to say."""
+
+from __future__ import annotations
+
+import keyword
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from gpuflow.core.errors import fail
+from gpuflow.spec.builder import caller
+from gpuflow.spec.step import NO_COMMAND, Step
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
+
+
+def keywords_of(step: Step) -> Iterator[tuple[ParamRef | OutputRef, str]]:
+    """`{param: lr}` is `lr`, `{output: prepare.shards}` is `shards`; where two would share a name, `prepare_shards`."""
+    refs = list(dict.fromkeys(ref for _, ref in step.references() if not isinstance(ref, ItemRef | RunRef)))
+    counts = Counter(ref.name for ref in refs)
+    for ref in refs:
+        is_shared = counts[ref.name] > 1 or keyword.iskeyword(ref.name)
+        yield ref, f"{ref.step.replace('-', '_')}_{ref.name}" if isinstance(ref, OutputRef) and is_shared else ref.name
+
+
+def refuse_nothing(step: Step) -> None:
+    """Raise for a step that only says what another task needs: here it is the task."""
+    if isinstance(step, Step) and step.runs_nothing:
+        raise fail(
+            "GF164", "the step runs nothing: it has neither a command nor a script", where=caller(), hint=NO_COMMAND
+        )
+
+
+def refuse_flow(step: Step, flow: Mapping[str, str], claims: str) -> None:
+    """Raise for what decides how steps hang together. `flow`: how the engine's users write each field themselves;
+    `claims`: how they claim volumes for a run."""
+    if not isinstance(step, Step):
+        raise fail("GF301", f"expected a gpuflow.Step, not a {type(step).__name__}")
+    for field, instead in flow.items():
+        if getattr(step, field):
+            raise fail(
+                "GF301", f"{field} belongs to the pipeline, not to a step on its own", hint=f"write it with {instead}"
+            )
+    if any(volume.new_claim for volume in step.volumes.values()):
+        raise fail("GF301", "new_claim belongs to the pipeline, not to a step on its own", hint=f"use {claims}")
+    items = [ref.name for _, ref in step.references() if isinstance(ref, ItemRef)]
+    if items:
+        raise fail(
+            "GF301",
+            f"a step on its own has no fan-out, and so no {{item: {items[0]}}}",
+            hint=f"write {{param: {items[0]}}}, and pass the loop's item as {items[0]}=",
+        )
