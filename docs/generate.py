@@ -88,7 +88,9 @@ def _keys(schema: dict[str, Any], definitions: dict[str, Any]) -> list[str]:
 def _type(value: dict[str, Any], definitions: dict[str, Any]) -> str:
     if "$ref" in value:
         name = value["$ref"].rsplit("/", 1)[-1]
-        return "the document" if name == "#" else f"[{name}](#{name.lower()})"
+        # The pipeline itself is the page; its heading is the page's title.
+        anchor = "the-pipeline-document" if name == "Pipeline" else name.lower()
+        return "the document" if name == "#" else f"[{name}](#{anchor})"
     if "enum" in value:
         return ", ".join(f"`{item}`" for item in value["enum"])
     if "const" in value:
