@@ -55,7 +55,8 @@ def test_every_link_of_a_page_leads_somewhere(page: str) -> None:
     assert broken == []
 
 
-def test_the_page_on_releases_names_files_that_are_there() -> None:
-    named = PATH.findall(prose(ROOT / "docs" / "follow-a-release.md"))
-    assert len(named) > 20
+@pytest.mark.parametrize(("page", "least"), [("docs/follow-a-release.md", 20), ("CONTRIBUTING.md", 5)])
+def test_a_page_that_shows_the_way_names_files_that_are_there(page: str, least: int) -> None:
+    named = PATH.findall(prose(ROOT / page))
+    assert len(named) > least
     assert [path for path in named if not (ROOT / path).exists()] == []
