@@ -1,4 +1,4 @@
-"""Every command of README, docs/install.md, the tutorial, the guides and the reference works as printed, and prints what they show.
+"""Every command of README, install page, tutorial, guides and reference works as printed, and prints what they show.
 
 `--update-golden` writes what the commands print now.
 """
