@@ -54,6 +54,11 @@ def test_no_page_is_left_out() -> None:
         assert page.elsewhere is None or Path(page.elsewhere).name in {path.name for path in ROOT.rglob("tests/*/*.py")}
 
 
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("docs/guides/")])
+def test_a_guide_is_read_in_ten_minutes(name: str) -> None:
+    assert len(text_of(name).splitlines()) <= 300, "details belong into docs/reference/"
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_no_block_of_a_page_is_left_out(name: str) -> None:
     """A command is run, or the table says why not; and no command stands where nobody looks for it."""
