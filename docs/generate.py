@@ -87,7 +87,9 @@ def _keys(schema: dict[str, Any], definitions: dict[str, Any]) -> list[str]:
 def _type(value: dict[str, Any], definitions: dict[str, Any]) -> str:
     if "$ref" in value:
         name = value["$ref"].rsplit("/", 1)[-1]
-        return "the document" if name == "#" else f"[{name}](#{name.lower()})"
+        # The pipeline itself is the page; its heading is the page's title.
+        anchor = "the-pipeline-document" if name == "Pipeline" else name.lower()
+        return "the document" if name == "#" else f"[{name}](#{anchor})"
     if "enum" in value:
         return ", ".join(f"`{item}`" for item in value["enum"])
     if "const" in value:
@@ -169,19 +171,6 @@ def _gaps(target: Target) -> list[str]:
     return [GAPS, "|---|---|---|", *rows]
 
 
-def guides() -> dict[Path, str]:
-    """The guides with the table of what their engine does not support."""
-    found = {}
-    for name in TARGETS:
-        path = REFERENCE.parent / "guides" / f"{name}.md"
-        text = path.read_text(encoding="utf-8")
-        before, table, after = text.partition(GAPS + "\n")
-        if table:
-            rows = "\n".join(_gaps(load_target(name)))
-            found[path] = before + rows + "\n\n" + after.partition("\n\n")[2]
-    return found
-
-
 def pages() -> dict[Path, str]:
     """Every generated page."""
     texts = {
@@ -193,7 +182,7 @@ def pages() -> dict[Path, str]:
         "engines.md": engines_page(),
         "python-names.md": python_names.page(),
     }
-    return {REFERENCE / name: NOTE + re.sub(r"[ \t]+\n", "\n", text) for name, text in texts.items()} | guides()
+    return {REFERENCE / name: NOTE + re.sub(r"[ \t]+\n", "\n", text) for name, text in texts.items()}
 
 
 def main() -> int:

@@ -43,6 +43,8 @@ PAGES = {
     "docs/guides/quota.md": Page(("core",), folder="docs/examples/quota"),
     "docs/guides/spot-and-checkpoints.md": Page(("core",)),
     "docs/guides/why.md": Page(("core",), folder="docs/examples/why"),
+    "docs/reference/airflow.md": Page(("airflow",)),
+    "docs/reference/checking.md": Page(("core",), folder="docs/examples/quota"),
 }
 RUN = {None, "timing", "kubectl", *ENGINES}
 """The labels of blocks that some test runs: `kubectl` where Go is, the name of an engine in its environment."""
@@ -50,10 +52,6 @@ NEEDS_A_CLUSTER = {
     "docs/tutorial.md": (
         "kubectl apply --server-side -f runtime.yaml",
         "gpuflow snapshot -o cluster/ --namespace my-team",
-    ),
-    "docs/guides/airflow.md": (
-        "gpuflow airflow pools pipelines/*.yaml --site site.yaml --cluster live",
-        "airflow backfill create --dag-id nightly",
     ),
     "docs/guides/alerts.md": ("gpuflow argo agent pipelines/*.yaml --site site.yaml | kubectl apply -f -",),
     "docs/guides/argo-gitops.md": ("kubectl create namespace nlp",),
@@ -64,11 +62,15 @@ NEEDS_A_CLUSTER = {
         "gpuflow site gang site.yaml --engine airflow",
     ),
     "docs/guides/platform.md": ("gpuflow snapshot -o cluster/ --namespace my-team",),
-    "docs/guides/quota.md": (
-        "gpuflow snapshot --rbac --namespace nlp | kubectl apply -f -",
+    "docs/guides/quota.md": ("gpuflow snapshot --rbac --namespace nlp | kubectl apply -f -",),
+    "docs/guides/spot-and-checkpoints.md": ("kubectl create secret generic gpuflow-key -n ml",),
+    "docs/reference/airflow.md": (
+        "gpuflow airflow pools pipelines/*.yaml --site site.yaml --cluster live",
+        "airflow backfill create --dag-id nightly",
+    ),
+    "docs/reference/checking.md": (
         "kubectl annotate validatingwebhookconfiguration policies gpuflow.dev/lets-pods-pass=true",
     ),
-    "docs/guides/spot-and-checkpoints.md": ("kubectl create secret generic gpuflow-key -n ml",),
 }
 """Blocks that are only read, since they write to a cluster or read a live one: how the first command of each begins."""
 READ_ONLY = {"yaml", "json", "python", "markdown", "dockerfile", "text"}

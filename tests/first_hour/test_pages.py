@@ -1,4 +1,4 @@
-"""Every command of README, docs/install.md, the tutorial and the guides works as printed, and prints what they show.
+"""Every command of README, install page, tutorial, guides and reference works as printed, and prints what they show.
 
 `--update-golden` writes what the commands print now.
 """
@@ -47,9 +47,16 @@ def _as_chosen(again: str, text: str) -> str:
 def test_no_page_is_left_out() -> None:
     pages = ["README.md", "docs/install.md", "docs/tutorial.md"]
     pages += [f"docs/guides/{path.name}" for path in (ROOT / "docs" / "guides").glob("*.md")]
+    reference = [f"docs/reference/{path.name}" for path in (ROOT / "docs" / "reference").glob("*.md")]
+    pages += [name for name in reference if "\n```console" in text_of(name)]
     assert sorted(pages) == sorted(PAGES)
     for page in PAGES.values():
         assert page.elsewhere is None or Path(page.elsewhere).name in {path.name for path in ROOT.rglob("tests/*/*.py")}
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("docs/guides/")])
+def test_a_guide_is_read_in_ten_minutes(name: str) -> None:
+    assert len(text_of(name).splitlines()) <= 300, "details belong into docs/reference/"
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -18,6 +18,7 @@ from tests.gitops.conftest import WHO, git, no_index
 from tests.gitops.guide import Shell, matches, steady, told_again
 
 GUIDE = ROOT / "docs" / "guides" / "argo-gitops.md"
+DETAILS = ROOT / "docs" / "reference" / "gitops.md"
 
 
 @pytest.fixture
@@ -50,8 +51,10 @@ def test_the_guide_says_what_its_commands_print(
     again = told_again(text, shell, {None})
     written = steady(summary(shell, checkout, tmp_path / "runner"))
     block = re.compile(r"(^```markdown summary\n).*?(^```$)", re.DOTALL | re.MULTILINE)
-    again = block.sub(lambda found: found[1] + written + found[2], again)
     golden(GUIDE, again)
+    details = DETAILS.read_text(encoding="utf-8")
+    assert block.search(details)
+    golden(DETAILS, block.sub(lambda found: found[1] + written + found[2], details))
 
 
 @pytest.mark.go

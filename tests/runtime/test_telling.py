@@ -292,9 +292,9 @@ def test_a_program_whose_supervisor_lives_is_left_alone(stage: Stage) -> None:
 # -- the table itself
 
 
-def test_every_role_has_its_line_in_the_guide() -> None:
-    guide = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "spot-and-checkpoints.md").read_text()
-    section = guide.partition("## Who is told to stop")[2].partition("\n## ")[0]
+def test_every_role_has_its_line_in_the_reference() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "checkpoints.md").read_text()
+    section = page.partition("## Who is told to stop")[2].partition("\n## ")[0]
     lines = {line.split("|")[1].strip(): line for line in section.splitlines() if line.startswith("| ")}
     for role, when in container.WHEN.items():
         assert when in lines[role], role

@@ -1,6 +1,6 @@
 """The pods that a compiled workflow asks Argo for, in the shape of `pod_for`.
 
-Written list of differences, as in docs/guides/argo.md:
+Written list of differences, as in docs/reference/argo.md:
 - a variable that carries braces past Argo, and those that say how the last attempt ended;
 - `restartPolicy` is Argo's own;
 - the main container is called main without saying so.

@@ -1,6 +1,6 @@
 """The pod that KFP's driver makes of our IR holds what the step's own pod holds, up to the list below.
 
-Written list, as in docs/guides/kubeflow.md:
+Written list, as in docs/reference/kubeflow.md:
 - KFP's launcher is the command and the step's words are its args; the supervisor is told where KFP looks for outputs;
 - `$(GPUFLOW_BRACE)` stands for a brace that Argo would read;
 - variables with references are set by `env`, the working directory by `cd`, an exit step for one outcome by `case`;

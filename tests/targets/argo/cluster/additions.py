@@ -1,6 +1,6 @@
 """What Argo adds to a pod, as one list; what is left of a live pod must be the pod of the spec.
 
-The list stands in docs/guides/argo.md too, for people. Everything else that the API server writes into a pod it also
+The list stands in docs/reference/argo.md too, for people. Everything else that the API server writes into a pod it also
 writes into the spec's own pod, which is asked for with a dry run.
 """
 

@@ -1,7 +1,7 @@
 """A step's pod as the API server has it, beside the pod that the spec says: both in one form, up to the written list.
 
-The list stands in docs/guides/kubeflow.md. What KFP and Argo add is named here and taken away; everything else must be
-what `pod_for` says.
+The list stands in docs/reference/kubeflow.md. What KFP and Argo add is named here and taken away; everything else must
+be what `pod_for` says.
 """
 
 from __future__ import annotations
