@@ -106,14 +106,14 @@ def _interpreter(version: str) -> str | None:
 
 
 def test_python_3_8_can_read_every_module() -> None:
-    for path in sorted((ROOT / "gpuflow" / "runtime").glob("*.py")):
+    for path in sorted((ROOT / "gpuflow" / "runtime").rglob("*.py")):
         ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
     ast.parse(bundle.single_file(), feature_version=(3, 8))
 
 
 def test_python_3_8_can_import_every_module() -> None:
     """There `dict[str, int]` is an error wherever it is evaluated: anywhere but in annotations, which never are."""
-    for path in sorted((ROOT / "gpuflow" / "runtime").glob("*.py")):
+    for path in sorted((ROOT / "gpuflow" / "runtime").rglob("*.py")):
         found = _Evaluated()
         found.visit(ast.parse(path.read_text(encoding="utf-8")))
         assert not found.lines, f"{path.name}: lines {found.lines}"
@@ -149,12 +149,12 @@ class _Evaluated(ast.NodeVisitor):
 
 def test_the_runtime_imports_nothing_of_the_rest_and_no_package() -> None:
     allowed = set(sys.stdlib_module_names) | {"gpuflow"}
-    lazy = {"remote": {"fsspec"}, "pytorch": {"torch", "numpy"}, "elastic": {"torch"}}
-    lazy |= {"s3_learning": {"fsspec", "botocore"}}  # what the driver has loaded by then
-    lazy |= {"manifests": {"yaml"}}  # where the image has it; manifests in JSON need none
-    lazy |= {"generators": {"torch", "numpy"}, "staging": {"torch"}, "dcp": {"torch"}}
+    lazy = {"fsspec_store": {"fsspec"}, "pytorch": {"torch", "numpy"}, "elastic": {"torch"}}
+    lazy |= {"s3_client": {"fsspec", "botocore"}}  # what the driver has loaded by then
+    lazy |= {"kube_client": {"yaml"}}  # where the image has it; manifests in JSON need none
+    lazy |= {"torch_state": {"torch", "numpy"}, "dcp": {"torch"}}
     lazy |= {"lightning": {"lightning", "pytorch_lightning"}, "huggingface": {"transformers"}}
-    for path in sorted((ROOT / "gpuflow" / "runtime").glob("*.py")):
+    for path in sorted((ROOT / "gpuflow" / "runtime").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
@@ -199,7 +199,7 @@ def test_the_config_map_cannot_be_changed_and_its_name_says_what_it_holds() -> N
 
 def test_lines_are_cut_and_never_written_anew_so_that_every_python_makes_the_same_bytes() -> None:
     """`ast.unparse` writes quotes and brackets in another way in each version."""
-    for path in sorted((ROOT / "gpuflow" / "runtime").glob("*.py")):
+    for path in sorted((ROOT / "gpuflow" / "runtime").rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         text = bundle.without_comments(source)
         kept = source.split("\n")

@@ -484,7 +484,7 @@ def test_the_star_is_not_loaded_without_a_gang() -> None:
     import sys
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "gang_" not in done.stdout and "'selectors'" not in done.stdout
+    assert "runtime.gangs" not in done.stdout and "'selectors'" not in done.stdout
 
 
 # -- checkpoints

@@ -486,7 +486,7 @@ def test_a_copy_that_does_not_fit_the_memory_is_written_while_the_training_waits
         small.save()
         small.save()
         assert ckpt.resume_from is not None
-        monkeypatch.setattr(container, "available", lambda: 4500)
+        monkeypatch.setattr(container, "available_memory", lambda: 4500)
         pytorch.Saver(ckpt, part=part).save()
     said = capsys.readouterr().err
     assert said.count("of host memory and may take 0.0 GB: checkpoints are written while the training waits") == 2

@@ -24,7 +24,7 @@ def digest_of_code() -> str:
     """What is explored, and what explores."""
     total = hashlib.sha256(sys.version.encode())
     for folder in (Path(gpuflow.runtime.__path__[0]), Path(__file__).parent):
-        for path in sorted(folder.glob("*.py")):
+        for path in sorted(folder.rglob("*.py")):
             total.update(path.name.encode() + path.read_bytes())
     return total.hexdigest()[:12]
 
