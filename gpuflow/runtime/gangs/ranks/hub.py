@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gpuflow.runtime.state.ledger import Ledger
 
 FROM_MEMBERS = ("finished", "part", "nopart", "moving", "last")
-"""What members say of their parts. `gang_words` has the table."""
+"""What members say of their parts. `protocol` has the table."""
 _REMEMBERED = 64
 """Entries that are remembered of one rank: programs keep only a few."""
 _TOKEN = 4096
