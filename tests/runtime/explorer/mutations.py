@@ -27,7 +27,7 @@ ALL: dict[str, Mutation] = {
         "volume",
         {"start": 1},
         (
-            "running.py",
+            "supervise/running.py",
             """            self.directory.folder.prepare()
             return self.directory.folder
 """,
@@ -38,49 +38,49 @@ ALL: dict[str, Mutation] = {
             return folder
 """,
         ),
-        ("running.py", "if self.folder is not None and self.folder.said_stopped():", "if False:"),
+        ("supervise/running.py", "if self.folder is not None and self.folder.said_stopped():", "if False:"),
     ),
     "D2": Mutation(
         "a listing that fails is a failure, and what was not seen is not removed",
         "folder",
         {"crash": 1, "fault": 1},
-        ("folder_store.py", 'raise StorageError(f"the listing failed: {refusal}") from refusal', "return"),
-        ("book.py", "if newest < self.seen:", "if False:"),
-        ("restoring.py", "if not found or found[-1][0] < known:", "if False:"),
-        ("pruning.py", "if attempt >= ledger.number or attempt < ledger.since:", "if True:"),
+        ("stores/folder_store.py", 'raise StorageError(f"the listing failed: {refusal}") from refusal', "return"),
+        ("state/attempts.py", "if newest < self.seen:", "if False:"),
+        ("checkpoints/restore.py", "if not found or found[-1][0] < known:", "if False:"),
+        ("checkpoints/keeper.py", "if attempt >= ledger.number or attempt < ledger.since:", "if True:"),
     ),
     "D15": Mutation(
         "who finds a number taken reads the book again, and success is looked for after the claim",
         "machines",
         {"start": 1, "delay": 1},
         (
-            "supervisor.py",
+            "supervise/supervisor.py",
             "if self._stored(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=d is not None, renew=r)):\n"
             "                break\n",
             "while not self._stored(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=bool(d), renew=r)):\n"
             "                history.last += 1\n"
             "            break\n",
         ),
-        ("supervisor.py", "again = self._stored(ledger.success)", "again = None"),
-        ("supervisor.py", "self._stored(lambda: ledger.look_again(history))", "history"),
-        ("ledger.py", "if done is not None and done.id != self.id:", "if False:"),
+        ("supervise/supervisor.py", "again = self._stored(ledger.success)", "again = None"),
+        ("supervise/supervisor.py", "self._stored(lambda: ledger.look_again(history))", "history"),
+        ("state/ledger.py", "if done is not None and done.id != self.id:", "if False:"),
     ),
     "last": Mutation(
         "with notice, or after the program's end, no save waits for the next regular one",
         "notice",
         {"notice": 1, "switch": 2},
         (
-            "keeper.py",
+            "checkpoints/keeper.py",
             "return again if self._told or self._finishing else max(again, self._next_regular)",
             "return max(again, self._next_regular)",
         ),
         (
-            "keeper.py",
+            "checkpoints/keeper.py",
             "self._rest, self._wait = (0.0, 0.0), FIRST_WAIT\n        self._wake()\n\n    def finish",
             "self._next_regular = 0.0\n        self._wake()\n\n    def finish",
         ),
         (
-            "keeper.py",
+            "checkpoints/keeper.py",
             "        self._rest, self._wait = (0.0, 0.0), FIRST_WAIT\n        self._finishing",
             "        self._next_regular = 0.0\n        self._finishing",
         ),
@@ -90,7 +90,7 @@ ALL: dict[str, Mutation] = {
         "restarts",
         {"program": 2},
         (
-            "outputs.py",
+            "artifacts/outputs.py",
             "    for output in outputs:\n        if output.path is None:",
             "    for output in ():\n        if True:",
         ),
@@ -100,7 +100,7 @@ ALL: dict[str, Mutation] = {
         "forgotten",
         {"start": 1, "switch": 1},
         (
-            "forgetting.py",
+            "state/forget.py",
             "    if not numbers and not kept:\n        return\n",
             "    remove_before(book, 10**9)\n    if book.base:\n        return\n",
         ),
@@ -110,7 +110,7 @@ ALL: dict[str, Mutation] = {
         "forgotten",
         {"delay": 1},
         (
-            "book.py",
+            "state/attempts.py",
             """self.key(f"success-{since:06d}.json" if since else "success.json")""",
             """self.key("success.json")""",
         ),
@@ -119,7 +119,7 @@ ALL: dict[str, Mutation] = {
         "what is not signed with the key of the run is not believed",
         "forged",
         {"start": 1},
-        ("sealing.py", "if keys is not None and (", "if keys is None and ("),
+        ("base/record_fields.py", "if keys is not None and (", "if keys is None and ("),
     ),
 }
 """The five of the issue, and what the explorer itself has found."""
