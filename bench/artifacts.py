@@ -274,7 +274,8 @@ def client(way: str, folder: str) -> None:
     from gpuflow.runtime.checkpoints import transfer
     from gpuflow.runtime.state.ledger import Ledger
     from gpuflow.runtime.stores import local_files
-    from gpuflow.runtime.stores.store import Memory, open_store
+    from gpuflow.runtime.stores.open import open_store
+    from gpuflow.runtime.stores.store import Memory
 
     if way == "import":
         importlib.import_module("s3fs")

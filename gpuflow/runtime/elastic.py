@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gpuflow.runtime import elastic
 from gpuflow.runtime.base.files import Shared
 from gpuflow.runtime.checkpoints import training
 from gpuflow.runtime.checkpoints.training import Checkpointing
@@ -166,7 +165,7 @@ class Together:
     def agree_on(self, name: str) -> str:
         """Rank 0's name for the next checkpoint, on every rank, and a token that no other save has."""
         given: list[Any] = [name, os.urandom(8).hex()]
-        distributed = elastic._distributed()
+        distributed = _distributed()
         if distributed is not None and self._group is not None:
             distributed.broadcast_object_list(given, src=0, group=self._group)
         self.token = f"{given[0]} {given[1]}"
@@ -210,19 +209,19 @@ class Together:
         if failure is not None and not (refused and failed):
             raise failure
         if failed:
-            raise elastic.SaveFailed("a checkpoint failed on another rank; its own message says why") from failure
+            raise SaveFailed("a checkpoint failed on another rank; its own message says why") from failure
         if code:
             raise OSError(int(code), f"{os.strerror(int(code))}, on another rank")
 
     def _largest(self, values: list[Any]) -> list[float]:
-        distributed = elastic._distributed()
+        distributed = _distributed()
         if distributed is None or self._group is None:
             return [float(value) for value in values]
-        return elastic._largest(distributed, values, self._group)
+        return _largest(distributed, values, self._group)
 
     def _is_first_here(self) -> bool:
         """Whether no process of a lower rank sees this directory: each leaves a file, and looks for those of others."""
-        distributed = elastic._distributed()
+        distributed = _distributed()
         if distributed is None or self._group is None:
             return True
         rank = distributed.get_rank()
@@ -244,8 +243,6 @@ class Together:
 
     def _sweep(self) -> None:
         """What a killed program left half-written."""
-        from gpuflow.runtime.checkpoints.training import PREFIX
-
         for name in os.listdir(self._path):
-            if name.startswith(f".{PREFIX}") and name.endswith(_UNFINISHED):
+            if name.startswith(f".{training.PREFIX}") and name.endswith(_UNFINISHED):
                 discard(os.path.join(self._path, name))

@@ -24,7 +24,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gpuflow.runtime.stores.store import open_store
+from gpuflow.runtime.stores.open import open_store
 from tests.runtime.killing import end_session
 from tests.runtime.servers import BUCKET, s3_server
 

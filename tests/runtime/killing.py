@@ -24,8 +24,9 @@ from typing import Any
 from gpuflow.runtime.base import attempt_folder
 from gpuflow.runtime.base.records import Success
 from gpuflow.runtime.state.ledger import Ledger
+from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.stores.storage_timeout import persist
-from gpuflow.runtime.stores.store import Store, open_store
+from gpuflow.runtime.stores.store import Store
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

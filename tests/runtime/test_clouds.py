@@ -25,7 +25,8 @@ from gpuflow.runtime.checkpoints import transfer
 from gpuflow.runtime.state.ledger import Ledger
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.fsspec_store import Remote
-from gpuflow.runtime.stores.store import StorageError, Store, open_store
+from gpuflow.runtime.stores.open import open_store
+from gpuflow.runtime.stores.store import StorageError, Store
 from tests.runtime.harness import run, shell
 from tests.runtime.racing import one_of_many_creates
 from tests.runtime.servers import BUCKET, answers, free_port, started

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime.artifacts import artifact_files, input_files
-from gpuflow.runtime.stores.store import open_store
+from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.supervise.main import main
 
 

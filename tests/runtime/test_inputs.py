@@ -29,7 +29,8 @@ from gpuflow.runtime.checkpoints.transfer import Abandoned
 from gpuflow.runtime.state.ledger import Ledger
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.folder_store import Folder
-from gpuflow.runtime.stores.store import StorageError, Store, open_store
+from gpuflow.runtime.stores.open import open_store
+from gpuflow.runtime.stores.store import StorageError, Store
 from tests.runtime.harness import eventually, run, shell, start
 from tests.runtime.trees import Tree, make, read, trees
 

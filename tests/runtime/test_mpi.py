@@ -18,7 +18,7 @@ from gpuflow.runtime.base import container
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.outcomes import OUT_OF_MEMORY, SUCCEEDED
 from gpuflow.runtime.base.signing import Keys
-from gpuflow.runtime.gangs.ranks import mpi, mpi_agent, mpi_command
+from gpuflow.runtime.gangs.ranks import mpi, mpi_agent, rank_command
 from gpuflow.runtime.gangs.ranks import protocol as words
 from tests.runtime import harness
 from tests.runtime.gangs import Gang, free_port, orphans_of
@@ -269,7 +269,7 @@ def _command(pid: int) -> str:
 
 def test_memory_that_a_process_lacked_on_a_rank_is_what_the_rank_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "oom_kills", lambda: 4)
-    running: Any = object.__new__(mpi_command.OrderedRunning)
+    running: Any = object.__new__(rank_command.OrderedRunning)
     running.folder, running.options = None, None
     outcomes = {}
     for code in (0, 1):

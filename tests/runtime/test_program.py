@@ -209,7 +209,7 @@ def test_nothing_that_fails_after_the_start_leaves_the_program_alive(tmp_path: P
         {"name": "main", "kind": "ignores", "children": [{"name": "other", "kind": "ignores", "session": True}]}
     )
     code = (
-        "import sys\nfrom gpuflow.runtime import running\nfrom gpuflow.runtime.supervise.main import main\n"
+        "import sys\nfrom gpuflow.runtime.supervise import running\nfrom gpuflow.runtime.supervise.main import main\n"
         "import time, pathlib\n"
         "def fail(self, child):\n"
         f"    while pathlib.Path({str(stage.log)!r}).read_text().count(' up') < 2: time.sleep(0.01)\n"
@@ -232,8 +232,8 @@ def test_a_command_that_even_sigkill_does_not_end_costs_no_cpu_and_leaves_a_reco
     """As one that waits in the kernel for a disk: here the signal is not sent."""
     program = stage.words({"name": "main", "kind": "ignores"})
     code = (
-        "import sys\nfrom gpuflow.runtime import processes\nfrom gpuflow.runtime.supervise.main import main\n"
-        "processes.kill = lambda process, number: None\n"
+        "import sys\nfrom gpuflow.runtime.base import container\nfrom gpuflow.runtime.supervise.main import main\n"
+        "container.signal_process = lambda process, number: None\n"
         f"options = ['--state', {str(tmp_path / 's')!r}, '--run-id', 'r', '--grace', '2s']\n"
         f"sys.exit(main([*options, '--', *{program!r}]))\n"
     )
@@ -377,7 +377,7 @@ def test_a_name_that_is_no_utf_8_does_not_change_the_exit_code(tmp_path: Path) -
 
 def test_where_no_thread_can_be_had_no_program_is_started(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom gpuflow.runtime import child\nfrom gpuflow.runtime.supervise.main import main\n"
+        "import sys\nfrom gpuflow.runtime.base import child\nfrom gpuflow.runtime.supervise.main import main\n"
         'def refuse(self): raise RuntimeError("can\'t start new thread")\n'
         "child.Pump.start = refuse\n"
         f"sys.exit(main(['--state', {str(tmp_path)!r}, '--run-id', 'r', '--', 'touch', {str(tmp_path / 'ran')!r}]))\n"

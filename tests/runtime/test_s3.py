@@ -11,7 +11,8 @@ import pytest
 from gpuflow.runtime.artifacts import artifact_files
 from gpuflow.runtime.stores.fsspec_store import Remote
 from gpuflow.runtime.stores.http_connections import Connection
-from gpuflow.runtime.stores.store import Store, open_store
+from gpuflow.runtime.stores.open import open_store
+from gpuflow.runtime.stores.store import Store
 from tests.runtime.chaos import chaos
 from tests.runtime.harness import run, shell
 from tests.runtime.killing import torture

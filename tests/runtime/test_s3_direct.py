@@ -16,8 +16,9 @@ import pytest
 from gpuflow.runtime.stores import s3_client
 from gpuflow.runtime.stores.fsspec_store import Remote
 from gpuflow.runtime.stores.http_connections import BadAnswer
+from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.stores.s3_client import Direct, learn_direct
-from gpuflow.runtime.stores.store import StorageError, open_store
+from gpuflow.runtime.stores.store import StorageError
 from tests.runtime.scripted_server import Broken, between, scripted
 from tests.runtime.servers import BUCKET, command, free_port, s3_server, started
 

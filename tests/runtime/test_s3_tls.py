@@ -13,7 +13,7 @@ import pytest
 
 from gpuflow.runtime.stores.fsspec_store import Remote
 from gpuflow.runtime.stores.http_connections import Connections
-from gpuflow.runtime.stores.store import open_store
+from gpuflow.runtime.stores.open import open_store
 from tests.runtime.certificates import authority
 from tests.runtime.harness import run, shell
 from tests.runtime.scripted_server import Peer, scripted

@@ -18,8 +18,9 @@ from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.stores import folder_store as storing
 from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.fsspec_store import NoDriver
+from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.stores.storage_timeout import Limit, persist
-from gpuflow.runtime.stores.store import StorageError, open_store
+from gpuflow.runtime.stores.store import StorageError
 from gpuflow.runtime.supervise.supervisor import open_place
 from tests.runtime.racing import one_of_many_creates
 

@@ -17,7 +17,7 @@ from gpuflow.runtime.base import options as table
 from gpuflow.runtime.base import termination_message
 from gpuflow.runtime.base.records import Kept, text_digest
 from gpuflow.runtime.state.ledger import History, Ledger
-from gpuflow.runtime.stores.store import open_store
+from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.supervise.supervisor import Attempt
 from gpuflow.runtime.supervise.supervisor import run as supervise
 from tests.runtime.harness import environment, eventually, python, run, shell, start, words

@@ -23,8 +23,8 @@ from gpuflow.runtime.checkpoints import transfer
 from gpuflow.runtime.stores import local_files, transfer_pool
 from gpuflow.runtime.stores.fsspec_store import Remote
 from gpuflow.runtime.stores.local_files import Changed, Item
+from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.stores.s3_client import Renewed, Signer
-from gpuflow.runtime.stores.store import open_store
 from tests.runtime.scripted_server import between, scripted
 
 COUNT = 260

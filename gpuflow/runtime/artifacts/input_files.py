@@ -217,7 +217,7 @@ def _outside(store: Store, key: str, uri: str, kind: str) -> Source:
     flaw = next((file.path for file in files if not record_fields.is_path(file.path)), None)
     if flaw is not None:
         raise BadOption(f"{uri} has an object that cannot be a file here: {flaw[:200]!r}")
-    clash = record_fields.layout_problem(files, single=False)
+    clash = records.layout_problem(files, single=False)
     if clash is not None:
         raise BadOption(f"{uri} cannot be a directory: {clash}")
     return Source(uri, store, key if path is None else "", kind, files, ours=False)

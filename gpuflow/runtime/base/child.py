@@ -21,8 +21,14 @@ from gpuflow.runtime.base.units import one_line
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Protocol
 
-    from gpuflow.runtime.artifacts.outputs import Witness
+    class Witness(Protocol):
+        """Who watches what a command leaves behind; `artifacts.outputs` has one."""
+
+        def look(self) -> None: ...
+        def question(self, found: container.Processes) -> None: ...
+
 
 __all__ = ["STOPS", "Child", "block_signals", "say", "stop_is_pending", "wake"]
 

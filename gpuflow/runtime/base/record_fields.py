@@ -14,11 +14,12 @@ import posixpath
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
-    from gpuflow.runtime.base.records import File
     from gpuflow.runtime.base.signing import Keys
+
+    Check = Callable[[Any], Any]
 
 NAME_MOST = 255
 """Bytes of one name, as file systems have it."""
@@ -55,31 +56,6 @@ def leads_out(relative: str, link: str) -> bool:
     return ".." in parts[up:] or up > relative.count("/")
 
 
-def layout_problem(files: Iterable[File], *, single: bool) -> str | None:
-    """Why files and links cannot all be made below one folder, or as one `single` file; None when they can."""
-    listed = list(files)
-    paths = {file.path for file in listed}
-    if len(paths) != len(listed):
-        return "a file is named twice"
-    if single and not (len(listed) == 1 and "/" not in listed[0].path and listed[0].sha256):
-        return "not one file"
-    if not single and "" in paths:
-        return "a file without a name"
-    leaves = {file.path for file in listed if not file.directory}
-    above = {path.rpartition("/")[0] for path in paths}
-    seen: set[str] = set()
-    while above:
-        seen |= above
-        inside = sorted(above & leaves - {""})
-        if inside:
-            return f"something lies below {inside[0]!r}, a file or a link"[:200]
-        above = {path.rpartition("/")[0] for path in above} - seen
-    for file in listed:
-        if file.link is not None and leads_out(file.path, file.link):
-            return f"{file.path!r} is a link out of its folder to {file.link!r}"[:300]
-    return None
-
-
 def _is_part(value: str) -> bool:
     return value not in ("", ".", "..") and "/" not in value and "\0" not in value and _is_utf_8(value, NAME_MOST)
 
@@ -90,12 +66,6 @@ def _is_utf_8(value: str, most: int = 4 * PATH_MOST) -> bool:
     except UnicodeEncodeError:
         return False
 
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    Check = Callable[[Any], Any]
 
 LAST = 999_999_999
 """No attempt has a higher number: whoever says so makes it up."""

@@ -7,7 +7,6 @@ Records of version 1 (no `format`) are read; they are never written.
 
 from __future__ import annotations
 
-from gpuflow.runtime.base import record_fields
 from gpuflow.runtime.base import record_fields as may_be
 from gpuflow.runtime.base.record_fields import (
     FORMAT,
@@ -29,6 +28,7 @@ from gpuflow.runtime.base.record_fields import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 __all__ = [
@@ -236,7 +236,7 @@ class Manifest(Record):
         return plain if self.run is not None else {name: plain[name] for name in plain if name != "run"}
 
     def check(self) -> None:
-        flaw = record_fields.layout_problem(self.files, single=self.kind == "file")
+        flaw = layout_problem(self.files, single=self.kind == "file")
         if flaw is not None:
             raise ValueError(flaw)
 
@@ -272,7 +272,7 @@ class Kept(Record):
             raise ValueError("a value that does not match its hash")
         if self.key is not None and self.files is None:
             raise ValueError("an artifact without its files")
-        flaw = record_fields.layout_problem(self.files, single=self.type == "file") if self.files is not None else None
+        flaw = layout_problem(self.files, single=self.type == "file") if self.files is not None else None
         if flaw is not None:
             raise ValueError(flaw)
 
@@ -310,3 +310,28 @@ def checkpoint_name(attempt: int, number: int, owner: str) -> str:
 def artifact_name(attempt: int, owner: str) -> str:
     """`000007-1a2b3c4d`."""
     return f"{attempt:06d}-{owner[:8]}"
+
+
+def layout_problem(files: Iterable[File], *, single: bool) -> str | None:
+    """Why files and links cannot all be made below one folder, or as one `single` file; None when they can."""
+    listed = list(files)
+    paths = {file.path for file in listed}
+    if len(paths) != len(listed):
+        return "a file is named twice"
+    if single and not (len(listed) == 1 and "/" not in listed[0].path and listed[0].sha256):
+        return "not one file"
+    if not single and "" in paths:
+        return "a file without a name"
+    leaves = {file.path for file in listed if not file.directory}
+    above = {path.rpartition("/")[0] for path in paths}
+    seen: set[str] = set()
+    while above:
+        seen |= above
+        inside = sorted(above & leaves - {""})
+        if inside:
+            return f"something lies below {inside[0]!r}, a file or a link"[:200]
+        above = {path.rpartition("/")[0] for path in above} - seen
+    for file in listed:
+        if file.link is not None and may_be.leads_out(file.path, file.link):
+            return f"{file.path!r} is a link out of its folder to {file.link!r}"[:300]
+    return None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
+from gpuflow.runtime.base.outcomes import EXIT_RUNTIME
 from gpuflow.runtime.base.units import one_line
 
 TYPE_CHECKING = False
@@ -29,6 +31,13 @@ def write_text(path: str, text: str) -> None:
             file.write(_plain(text))
     except OSError:
         return
+
+
+def refuse(sentence: str, path: str) -> int:
+    """Say why the supervisor cannot work, where people and Kubernetes look; its exit code."""
+    print(f"gpuflow-run: {sentence}", file=sys.stderr)
+    write_text(path, f"gpuflow-run: {sentence}\n")
+    return EXIT_RUNTIME
 
 
 def compose(sentence: str, facts: dict[str, Any]) -> str:

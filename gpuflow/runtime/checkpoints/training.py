@@ -40,9 +40,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType, TracebackType
-    from typing import Any
+    from typing import Any, Protocol
 
-    from gpuflow.runtime.elastic import Together
+    class Together(Protocol):
+        """Several processes that write one checkpoint; `elastic` has them."""
+
+        leads: bool
+
+        def write(self, write: Callable[[str], object], path: str, *, sync: bool) -> None: ...
+
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EFBIG, errno.EROFS)
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)

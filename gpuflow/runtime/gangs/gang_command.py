@@ -29,7 +29,7 @@ from __future__ import annotations
 import sys
 
 from gpuflow.runtime.artifacts import outputs
-from gpuflow.runtime.base import options, signals
+from gpuflow.runtime.base import options, signals, termination_message
 from gpuflow.runtime.base.options import BadOption, Option
 from gpuflow.runtime.gangs import later_attempts
 from gpuflow.runtime.supervise import kube_client
@@ -108,9 +108,7 @@ def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
         except Stopped:
             return launcher.stopped()
     except (Misuse, NoAccount, Refused, BadOption) as refusal:
-        from gpuflow.runtime.supervise.main import refuse
-
         sys.stdout.flush()
-        return refuse(str(refusal), log)
+        return termination_message.refuse(str(refusal), log)
     finally:
         signals.release()

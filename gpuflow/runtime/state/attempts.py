@@ -507,3 +507,21 @@ def _budgets_of(counts: Counts, budget: str) -> int:
     if budget == "retries":
         return counts.failures + counts.interruptions
     return int(getattr(counts, budget))
+
+
+def remove_before(book: Book, since: int) -> None:
+    """Remove what is forgotten: manifests first, the attempts last, so that an end in the middle is found again."""
+
+    def old(key: str, part: int) -> bool:
+        parts = key[len(book.base) + 1 :].split("/")
+        number = records.attempt_of(parts[part]) if len(parts) > part else None
+        return number is not None and number < since
+
+    for place in book.places():
+        found = [key for key, _ in place.names(book.key("checkpoints")) if old(key, 1)]
+        found += [key for key, _ in place.names(book.key("artifacts")) if old(key, 2)]
+        place.delete(sorted(found, key=lambda key: not key.endswith("/manifest.json")))
+    keys = [key for key, _ in book.store.names(book.key("attempts"))]
+    gone = [key for key in keys if (attempt_of(key) or since) < since]
+    book.store.delete([book.success_key(begun) for begun in sorted({0, *(attempt_of(key) or 0 for key in gone)})])
+    book.store.delete(gone)

@@ -26,9 +26,20 @@ from gpuflow.runtime.base.files import Shared, discard
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Any
+    from typing import Any, Protocol
 
-    from gpuflow.runtime.state.directory_owner import Occupancy
+    class Occupancy(Protocol):
+        """An attempt's hold on a directory; `directory_owner` has it."""
+
+        held: bool
+        weak: bool
+        said: dict[str, Any]
+
+        def renew(self) -> bool: ...
+        def beat(self) -> None: ...
+        def write_again(self) -> None: ...
+        def leave(self) -> None: ...
+
 
 __all__ = ["HIDDEN", "MARKER", "Directory", "Entry", "discard", "dump", "load"]
 HIDDEN = ".gpuflow"

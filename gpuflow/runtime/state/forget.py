@@ -15,9 +15,12 @@ from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.records import Claim, Corrupt, UnknownFormat
 from gpuflow.runtime.base.signing import read_keys
 from gpuflow.runtime.state import attempts as histories
-from gpuflow.runtime.state.attempts import Book, attempt_of, now
+from gpuflow.runtime.state.attempts import Book, now, remove_before
+from gpuflow.runtime.state.directory_owner import book_in
 from gpuflow.runtime.stores import storage_timeout
-from gpuflow.runtime.stores.store import StorageError, Store, open_store
+from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.open import open_store
+from gpuflow.runtime.stores.store import StorageError, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,11 +50,7 @@ def forget(options: Options) -> int:
 
 def _hidden_book(options: Options, base: str) -> Store:
     """The one in the checkpoint directory, where no other place is given."""
-    from gpuflow.runtime.base.attempt_folder import identity_of
-    from gpuflow.runtime.state.directory_owner import book_in
-    from gpuflow.runtime.stores.folder_store import Folder
-
-    own = identity_of(base) if options.own_folder else ""
+    own = attempt_folder.identity_of(base) if options.own_folder else ""
     shared = Shared(os.path.abspath(options.checkpoint_dir), own)
     return Folder(options.checkpoint_dir, inside=os.path.join(own, book_in(shared, base)))
 
@@ -101,21 +100,3 @@ def _next(book: Book, numbers: list[int]) -> int:
     if book.keys is None or not numbers:
         return numbers[-1] + 1 if numbers else 1
     return histories.History(histories.read_history(book).last, histories.Counts(), None, None, taken=numbers).next
-
-
-def remove_before(book: Book, since: int) -> None:
-    """Remove what is forgotten: manifests first, the attempts last, so that an end in the middle is found again."""
-
-    def old(key: str, part: int) -> bool:
-        parts = key[len(book.base) + 1 :].split("/")
-        number = records.attempt_of(parts[part]) if len(parts) > part else None
-        return number is not None and number < since
-
-    for place in book.places():
-        found = [key for key, _ in place.names(book.key("checkpoints")) if old(key, 1)]
-        found += [key for key, _ in place.names(book.key("artifacts")) if old(key, 2)]
-        place.delete(sorted(found, key=lambda key: not key.endswith("/manifest.json")))
-    keys = [key for key, _ in book.store.names(book.key("attempts"))]
-    gone = [key for key in keys if (attempt_of(key) or since) < since]
-    book.store.delete([book.success_key(begun) for begun in sorted({0, *(attempt_of(key) or 0 for key in gone)})])
-    book.store.delete(gone)

@@ -12,7 +12,6 @@ import time
 from gpuflow.runtime.base import records
 from gpuflow.runtime.base.records import Claim, Corrupt, End, Success
 from gpuflow.runtime.state import attempts as histories
-from gpuflow.runtime.state import forget
 from gpuflow.runtime.state.attempts import Book, Counts, History, attempt_of, now
 from gpuflow.runtime.stores.store import StorageError, Store
 
@@ -165,7 +164,7 @@ class Ledger(Book):
         """Forget records that nothing reads any more, and what killed uploads left."""
         old = self.number - _REMEMBERED
         if any(number < self.since for number in self.numbers()):
-            forget.remove_before(self, self.since)
+            histories.remove_before(self, self.since)
         keys = [key for key, _ in self.store.names(self.key("attempts"))]
         self.store.delete([key for key in keys if (attempt_of(key) or self.number) < old])
         self.store.delete([key for key, _ in self.store.names(self.key("probe"))])

@@ -19,10 +19,13 @@ from gpuflow.runtime.base import units
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
+    from collections.abc import Callable, Generator, Iterable, Iterator
+    from typing import Any, Protocol
 
-    from gpuflow.runtime.stores.transfer_pool import Workers
+    class Workers(Protocol):
+        """Processes that move files; `transfer_pool` has them."""
+
+        def move(self, orders: Iterable[Any]) -> Generator[Any, None, None]: ...
 
 
 def in_parallel(action: Callable[[Any], None], items: Iterable[Any], streams: int) -> None:
@@ -290,20 +293,6 @@ class Memory(Store):
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             self._objects.pop(key, None)
-
-
-def open_store(where: str) -> Store:
-    """The store at a path or URL."""
-    from gpuflow.runtime.stores.folder_store import Folder
-
-    scheme, found, _ = where.partition("://")
-    if not found:
-        return Folder(where)
-    if scheme.lower() == "file":
-        return Folder(where[len("file://") :])
-    from gpuflow.runtime.stores.fsspec_store import Remote
-
-    return Remote(where)
 
 
 def is_no_manifest(key: str) -> bool:

@@ -93,7 +93,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXIT_RUNTIME = 78
 EXIT_MISUSE = 2
 _SMALL = ("--help", "-h", "help", "--version", "probe", "forget", "digest", "mpi-agent", "mpi-worker")
 
@@ -154,7 +153,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = table.parse(words, os.environ)
         table.check(options)
     except table.BadOption as refusal:
-        return storage_timeout.leave(refuse(f"{refusal}", table.DEFAULT_TERMINATION_LOG))
+        from gpuflow.runtime.base import termination_message
+
+        return storage_timeout.leave(termination_message.refuse(f"{refusal}", table.DEFAULT_TERMINATION_LOG))
+    if options.gang is not None:
+        from gpuflow.runtime.gangs.ranks import rank_attempt
+
+        return storage_timeout.leave(rank_attempt.run_rank(options, os.environ))
     from gpuflow.runtime.supervise import supervisor
 
     return storage_timeout.leave(supervisor.run(options, os.environ))
@@ -167,15 +172,6 @@ def _open_standard_files() -> None:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-
-
-def refuse(sentence: str, termination_log: str) -> int:
-    """Say why the supervisor cannot work, where people and Kubernetes look."""
-    print(f"gpuflow-run: {sentence}", file=sys.stderr)
-    from gpuflow.runtime.base import termination_message
-
-    termination_message.write_text(termination_log, f"gpuflow-run: {sentence}\n")
-    return EXIT_RUNTIME
 
 
 if __name__ == "__main__":

@@ -38,8 +38,9 @@ from gpuflow.runtime.state.directory_owner import Occupancy, book_in
 from gpuflow.runtime.state.ledger import Counts, History, Ledger, Lost, TooLarge
 from gpuflow.runtime.stores import storage_timeout
 from gpuflow.runtime.stores.folder_store import Folder
+from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.stores.storage_timeout import Limit, persist
-from gpuflow.runtime.stores.store import Memory, StorageError, Store, open_store
+from gpuflow.runtime.stores.store import Memory, StorageError, Store
 from gpuflow.runtime.supervise.running import Running, Stopped
 
 TYPE_CHECKING = False
@@ -95,17 +96,9 @@ class Repeats:
 
 def run(options: Options, environ: Mapping[str, str]) -> int:
     """One attempt, and with `--repeat` those that follow its failures here; the exit code of the last."""
-    children.block_signals()
-    storage_timeout.EXPECTED.seconds, storage_timeout.EXPECTED.say = options.storage_timeout, say
-    if options.gang is not None:
-        storage_timeout.EXPECTED.other_ports = frozenset({options.gang_port})
-        from gpuflow.runtime.gangs.ranks import rank_attempt
-
-        return rank_attempt.run_rank(options, environ)
+    prepare(options)
     if not options.repeat:
         return one(Attempt(options, environ))
-    # gone
-
     repeats = Repeats(options)
     while True:
         attempt = Attempt(repeats.options, environ, repeats.book)
@@ -115,6 +108,12 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
             return code
         if not repeats.wait():
             return attempt.stop_waiting()
+
+
+def prepare(options: Options) -> None:
+    """What this process does once, before its first attempt."""
+    children.block_signals()
+    storage_timeout.EXPECTED.seconds, storage_timeout.EXPECTED.say = options.storage_timeout, say
 
 
 def one(attempt: Attempt) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuflow.runtime.base import records
 from gpuflow.runtime.state.ledger import Ledger
-from gpuflow.runtime.stores.store import open_store
+from gpuflow.runtime.stores.open import open_store
 from tests.runtime.harness import run, shell
 
 VERSION_1 = Path(__file__).parents[1] / "stores" / "version-1"

@@ -36,14 +36,20 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+    from typing import Any, Protocol
 
     from gpuflow.runtime.base.outcomes import Ending
     from gpuflow.runtime.base.signing import Keys
-    from gpuflow.runtime.gangs.ranks.mpi import Desk
     from gpuflow.runtime.gangs.ranks.protocol import Message, Place
     from gpuflow.runtime.state.checkpoint_dir import Directory
     from gpuflow.runtime.state.ledger import Ledger
+
+    class Desk(Protocol):
+        """Who sends mpirun's orders to members; `mpi` has it."""
+
+        def hear(self, rank: int, message: Message) -> None: ...
+        def lose(self, rank: int, why: str) -> None: ...
+
 
 FROM_MEMBERS = ("finished", "part", "nopart", "moving", "last")
 """What members say of their parts. `protocol` has the table."""

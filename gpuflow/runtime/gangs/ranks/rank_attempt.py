@@ -27,7 +27,6 @@ from gpuflow.runtime.base.outcomes import (
     INTERRUPTED,
     RETRYABLE,
     SUCCEEDED,
-    TIMED_OUT,
     Ending,
 )
 from gpuflow.runtime.base.signing import read_keys
@@ -35,15 +34,23 @@ from gpuflow.runtime.gangs import launcher_liveness
 from gpuflow.runtime.gangs.ranks import protocol as words
 from gpuflow.runtime.gangs.ranks.hub import Hub, Parts
 from gpuflow.runtime.gangs.ranks.protocol import RANK
+from gpuflow.runtime.gangs.ranks.rank_command import (
+    GangRunning,
+    KeeperRunning,
+    LaunchingRunning,
+    MemberRunning,
+    OrderedRunning,
+)
 from gpuflow.runtime.gangs.ranks.spoke import Ended, Spoke, Verdict
 from gpuflow.runtime.state import directory_owner
 from gpuflow.runtime.state.checkpoint_dir import Directory, discard
 from gpuflow.runtime.state.directory_owner import Alive, remove_if_dead
 from gpuflow.runtime.state.ledger import Counts, History, Ledger
+from gpuflow.runtime.stores import storage_timeout
 from gpuflow.runtime.stores.storage_timeout import Limit
 from gpuflow.runtime.stores.store import Memory, StorageError
 from gpuflow.runtime.supervise import supervisor
-from gpuflow.runtime.supervise.running import LATE, TOLD, Running, Stopped
+from gpuflow.runtime.supervise.running import Running, Stopped
 
 TYPE_CHECKING = False
 
@@ -55,7 +62,6 @@ if TYPE_CHECKING:
     from gpuflow.runtime.base.options import Options
     from gpuflow.runtime.base.records import Kept, Success
     from gpuflow.runtime.base.signing import Keys
-    from gpuflow.runtime.checkpoints.keeper import Keeper
     from gpuflow.runtime.checkpoints.restore import Restored
     from gpuflow.runtime.gangs.ranks.mpi import Desk, Relay
     from gpuflow.runtime.gangs.ranks.protocol import Message, Place
@@ -69,18 +75,16 @@ OUTPUTS_MOST = 3000
 
 def run_rank(options: Options, environ: Mapping[str, str]) -> int:
     """One rank of a gang; the exit code is the same on all."""
+    supervisor.prepare(options)
+    storage_timeout.EXPECTED.other_ports = frozenset({options.gang_port})
     try:
         place = words.place(options, environ)
         keys = read_keys(options.key_file)
         proving = words.proving(keys, environ)
     except BadOption as refusal:
-        from gpuflow.runtime.supervise.main import refuse
-
-        return refuse(str(refusal), options.termination_log)
+        return termination_message.refuse(str(refusal), options.termination_log)
     environ = with_rank(environ, place, options.rank_offset)
     if place.rank:
-        # gone
-
         return run_member(options, environ, place, keys, proving)
     launcher_liveness.hold(environ, place)
     attempt = KeeperAttempt(options, environ, Hub(place, proving))
@@ -95,51 +99,6 @@ def with_rank(environ: Mapping[str, str], place: Place, offset: int) -> Mapping[
         return environ
     own = {name: str(place.rank) for name in NODE_RANKS if name in environ}
     return {**environ, **own}
-
-
-class GangRunning(Running):
-    """The command of one rank: the others hear of its notice and its end, and it of theirs."""
-
-    star: Hub | Spoke
-    by_gang = False
-    """Whether the gang told it to stop. What it does then says nothing."""
-    reported = False
-
-    def _order(self) -> str | None:
-        return self.star.order
-
-    def _tell(self, child: children.Child, why: str) -> None:
-        rank = self.star.place.rank
-        if why == self.star.order:
-            self.by_gang = True
-        elif why == LATE:
-            self.star.stopping(TIMED_OUT, f"rank {rank} ran for longer than its --timeout")
-        elif why == TOLD:
-            self.star.stopping(INTERRUPTED, f"rank {rank} was told to stop", told=True)
-        else:
-            self.star.stopping(INTERRUPTED, f"rank {rank}: {why}")
-        super()._tell(child, why)
-
-    def _ended(self, ending: Ending) -> None:
-        if not self.reported:
-            self.reported = True
-            self.star.ended(ending, collateral=self.by_gang)
-
-
-class KeeperRunning(GangRunning):
-    """Rank 0's command."""
-
-    parts: Parts | None = None
-    """The members' parts of checkpoints, where they have some."""
-
-    def _make_keeper(self) -> Keeper | None:
-        if self.parts is None or self.directory is None:
-            return super()._make_keeper()
-        from gpuflow.runtime.gangs.ranks.sharded_keeper import GatheringKeeper
-
-        keeper = GatheringKeeper(self.options, self.directory, self.ledger, self.store, say, children.wake)
-        keeper.parts = self.parts
-        return keeper
 
 
 class KeeperAttempt(supervisor.Attempt):
@@ -197,7 +156,6 @@ class KeeperAttempt(supervisor.Attempt):
     def _launching(self, *given: Any) -> KeeperRunning:
         """Rank 0's command where it is mpirun."""
         from gpuflow.runtime.gangs.ranks.mpi import Desk
-        from gpuflow.runtime.gangs.ranks.mpi_command import LaunchingRunning
 
         running = LaunchingRunning(*given)
         running.desk = self.desk = Desk(self.hub)
@@ -310,31 +268,6 @@ def run_member(
     return member.leave(verdict)
 
 
-class MemberRunning(GangRunning):
-    """A member's command. Nobody keeps checkpoints here, unless each rank writes a part of them."""
-
-    keeps_parts = False
-    attempt_id = ""
-
-    def _make_keeper(self) -> Keeper | None:
-        if not self.keeps_parts:
-            return None
-        from gpuflow.runtime.gangs.ranks.sharded_keeper import PartKeeper
-
-        assert self.directory is not None and isinstance(self.star, Spoke)
-        keeper = PartKeeper(self.options, self.directory, self.ledger, self.store, say, children.wake)
-        keeper.spoke, keeper.attempt_id = self.star, self.attempt_id
-        return keeper
-
-    def _finish_keeper(self) -> None:
-        """Rank 0 says when nothing more is asked for. Until then this rank waits for the verdict, and its keeper works.
-
-        A stop that comes meanwhile must be told to the others at once, so nobody waits here.
-        """
-        if self.keeper is not None:
-            self.keeper.finish(self.deadline)
-
-
 class Member:
     """What one member knows."""
 
@@ -383,7 +316,11 @@ class Member:
         spoke.go()
         store = supervisor.open_place(options.store) if options.store else None
         given = (options, self.environ, self._outputs, self.directory, store, self.ledger, history, restored)
-        running = MemberRunning(*given) if self._relay is None else _ordered_by_mpirun(self._relay, *given)
+        if self._relay is None:
+            running = MemberRunning(*given)
+        else:
+            running = OrderedRunning(*given)
+            running.relay = self._relay
         running.star = spoke
         running.keeps_parts = options.sharded and self.directory is not None and not self._shared and store is not None
         running.attempt_id = words.text(word, "id")
@@ -499,15 +436,6 @@ class Member:
         if self.spoke.order is not None:
             self.spoke.wait_for("verdict")
             raise Ended() from None
-
-
-def _ordered_by_mpirun(relay: Relay, *given: Any) -> MemberRunning:
-    """The command of a rank that waits for what rank 0's mpirun starts here."""
-    from gpuflow.runtime.gangs.ranks.mpi_command import OrderedRunning
-
-    running = OrderedRunning(*given)
-    running.relay = relay
-    return running
 
 
 def _own_id(attempt_id: str, rank: int) -> str:

@@ -1,0 +1,166 @@
+"""The command of a rank in a gang: rank 0's and a member's.
+
+Where the program is mpirun, rank 0 runs it, and a member waits for its orders.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from gpuflow.runtime.base import child as children
+from gpuflow.runtime.base import container
+from gpuflow.runtime.base.child import say
+from gpuflow.runtime.base.outcomes import INTERRUPTED, OUT_OF_MEMORY, TIMED_OUT, Ending
+from gpuflow.runtime.gangs.ranks.spoke import Spoke
+from gpuflow.runtime.supervise.running import LATE, TOLD, Running
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpuflow.runtime.checkpoints.keeper import Keeper
+    from gpuflow.runtime.gangs.ranks.hub import Hub, Parts
+    from gpuflow.runtime.gangs.ranks.mpi import Desk, Relay
+
+_KILLED = 137
+_COUNT_EVERY = 0.5
+
+
+class GangRunning(Running):
+    """The command of one rank: the others hear of its notice and its end, and it of theirs."""
+
+    star: Hub | Spoke
+    by_gang = False
+    """Whether the gang told it to stop. What it does then says nothing."""
+    reported = False
+
+    def _order(self) -> str | None:
+        return self.star.order
+
+    def _tell(self, child: children.Child, why: str) -> None:
+        rank = self.star.place.rank
+        if why == self.star.order:
+            self.by_gang = True
+        elif why == LATE:
+            self.star.stopping(TIMED_OUT, f"rank {rank} ran for longer than its --timeout")
+        elif why == TOLD:
+            self.star.stopping(INTERRUPTED, f"rank {rank} was told to stop", told=True)
+        else:
+            self.star.stopping(INTERRUPTED, f"rank {rank}: {why}")
+        super()._tell(child, why)
+
+    def _ended(self, ending: Ending) -> None:
+        if not self.reported:
+            self.reported = True
+            self.star.ended(ending, collateral=self.by_gang)
+
+
+class KeeperRunning(GangRunning):
+    """Rank 0's command."""
+
+    parts: Parts | None = None
+    """The members' parts of checkpoints, where they have some."""
+
+    def _make_keeper(self) -> Keeper | None:
+        if self.parts is None or self.directory is None:
+            return super()._make_keeper()
+        from gpuflow.runtime.gangs.ranks.sharded_keeper import GatheringKeeper
+
+        keeper = GatheringKeeper(self.options, self.directory, self.ledger, self.store, say, children.wake)
+        keeper.parts = self.parts
+        return keeper
+
+
+class MemberRunning(GangRunning):
+    """A member's command. Nobody keeps checkpoints here, unless each rank writes a part of them."""
+
+    keeps_parts = False
+    attempt_id = ""
+
+    def _make_keeper(self) -> Keeper | None:
+        if not self.keeps_parts:
+            return None
+        from gpuflow.runtime.gangs.ranks.sharded_keeper import PartKeeper
+
+        assert self.directory is not None and isinstance(self.star, Spoke)
+        keeper = PartKeeper(self.options, self.directory, self.ledger, self.store, say, children.wake)
+        keeper.spoke, keeper.attempt_id = self.star, self.attempt_id
+        return keeper
+
+    def _finish_keeper(self) -> None:
+        """Rank 0 says when nothing more is asked for. Until then this rank waits for the verdict, and its keeper works.
+
+        A stop that comes meanwhile must be told to the others at once, so nobody waits here.
+        """
+        if self.keeper is not None:
+            self.keeper.finish(self.deadline)
+
+
+class LaunchingRunning(KeeperRunning):
+    """Rank 0's mpirun. Told to stop, it would kill its processes everywhere in a second or two: so it is told last."""
+
+    desk: Desk
+
+    def _variables(self) -> dict[str, str]:
+        from gpuflow.runtime.gangs.ranks.mpi import OPERATORS_HOSTS
+
+        # The MPI operator sets its own host file after everything that the step says: nobody has meant it.
+        own = {name: value for name, value in super()._variables().items() if value != OPERATORS_HOSTS}
+        return {**self.desk.variables(), **own}
+
+    def _start(self, environ: Mapping[str, str]) -> children.Child:
+        child = super()._start(environ)
+        child.others_listen = self.desk.others_listen
+        return child
+
+    def _ended(self, ending: Ending) -> None:
+        self.desk.over(ending.own_code)
+        super()._ended(ending)
+
+
+class _Listeners(threading.Thread):
+    """How many processes listen for a stop, counted apart: no sign of life may wait for the disk of checkpoints."""
+
+    def __init__(self, find: Callable[[], int]) -> None:
+        super().__init__(name="listeners", daemon=True)
+        self._find, self.count = find, 0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(_COUNT_EVERY):
+            self.count = self._find()
+
+
+class OrderedRunning(MemberRunning):
+    """The program of another rank: ours, which starts what mpirun asks for, until rank 0's program has ended."""
+
+    relay: Relay
+
+    def _run(self) -> Ending:
+        assert isinstance(self.star, Spoke)
+        listeners = _Listeners(self._count_listeners)
+        self.star.listening = lambda: listeners.count
+        listeners.start()
+        try:
+            return super()._run()
+        finally:
+            listeners.over.set()
+
+    def _start(self, environ: Mapping[str, str]) -> children.Child:
+        child = children.Child(container.own_command("mpi-worker", self.relay.socket), environ)
+        child.serves = True
+        return child
+
+    def _tell(self, child: children.Child, why: str) -> None:
+        self.relay.finish(None)
+        super()._tell(child, why)
+
+    def _judge(self, child: children.Child, kills: int, *, told: bool) -> Ending:
+        """mpirun says how its processes ended. That one of them was killed for memory only this rank can see."""
+        failed = not told and child.code == 0 and self.relay.leaders_code not in (None, 0)
+        if failed and container.oom_kills() > kills:
+            return Ending(OUT_OF_MEMORY, "a process that mpirun started here was killed for memory", _KILLED)
+        return super()._judge(child, kills, told=told)
+
+    def _count_listeners(self) -> int:
+        return 0 if self.folder is None else len(self.folder.listening())
