@@ -8,12 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import (
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationInfo, model_validator
 
 from gpuflow.core.errors import Where, fail
 from gpuflow.quantity import Quantity

@@ -4,44 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    PlainValidator,
-    WithJsonSchema,
-)
+from pydantic import PlainValidator, WithJsonSchema
 
 from gpuflow.spec import expression
 from gpuflow.spec.container import EnvField, EnvFrom, PullPolicy, Security
-from gpuflow.spec.model import (
-    NOTHING,
-    Bool,
-    DurationField,
-    Model,
-    Once,
-    QuantityField,
-    Str,
-    TimeLimit,
-    problem,
-)
-from gpuflow.spec.names import (
-    EnvName,
-    LabelKey,
-    LabelValue,
-    MountPath,
-    ObjectName,
-    PodLabelKey,
-)
+from gpuflow.spec.model import NOTHING, Bool, DurationField, Model, Once, QuantityField, Str, TimeLimit, problem
+from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey
 from gpuflow.spec.params import plain_json
 from gpuflow.spec.policies import Kubernetes, Priority, Retry, Spot, Topology
 from gpuflow.spec.resources import Amount
-from gpuflow.spec.text import (
-    RUN_FIELDS,
-    ItemRef,
-    Literally,
-    OutputRef,
-    ParamRef,
-    RunRef,
-    parse_text,
-)
+from gpuflow.spec.text import RUN_FIELDS, ItemRef, Literally, OutputRef, ParamRef, RunRef, parse_text
 from gpuflow.spec.text import text as literal_text
 from gpuflow.spec.volumes import Volume
 
