@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,3 +108,36 @@ def test_a_bad_value_is_a_finding(call: Callable[[Path], Any], code: str, words:
 def test_a_demand_by_hand_that_says_nonsense_is_refused_at_once(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        "from gpuflow import Step; from gpuflow import Pipeline",
+        "from gpuflow import Pipeline; from gpuflow.spec.step import Step",
+        "from gpuflow.spec.pipeline import Pipeline, Step",
+        "from gpuflow.spec.builder import gpu; from gpuflow.spec.pipeline import Pipeline, Step",
+        "from gpuflow.spec.step import Step; from gpuflow.spec.pipeline import Pipeline",
+    ],
+)
+def test_what_is_made_in_python_is_checked_however_its_model_was_imported(models: str) -> None:
+    """The rules stand above the models; a new interpreter has loaded neither."""
+    code = f"""
+from gpuflow.core.errors import GpuflowError
+{models}
+
+def codes(make):
+    try:
+        make()
+    except GpuflowError as refusal:
+        return [finding.code for finding in refusal.findings]
+
+def opened():
+    with Pipeline("p") as p:
+        p.step("a", ["c"])
+
+made = {{"a": {{"command": ["c"]}}}}
+print(codes(lambda: Step("a", command=["c"])), codes(lambda: Pipeline("p", steps=made)), codes(opened))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("['GF176'] ['GF176'] ['GF176']\n", "")

@@ -24,11 +24,10 @@ from gpuflow.pod.build import pod_for
 from gpuflow.readers import Document, Library
 from gpuflow.readers.documents import KFP, READERS
 from gpuflow.site import Site
-from gpuflow.spec.builder import check
 from gpuflow.spec.canonical import to_yaml
-from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.pipeline import Pipeline, check
 from gpuflow.spec.problems import Source
-from gpuflow.spec.step import Settings
+from gpuflow.spec.step_fields import Settings
 
 LISTS = frozenset(
     {

@@ -15,7 +15,7 @@ from gpuflow.pod.supervision import counts_budgets
 from gpuflow.site import Site
 from gpuflow.spec.params import Output
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.references import declared_output, writer_of
+from gpuflow.spec.references import writer_of
 from gpuflow.spec.step import Step
 from gpuflow.spec.storage_paths import bucket_of, lost_with_pod, text_fault, written
 from gpuflow.spec.text import parts_of
@@ -79,7 +79,7 @@ def _check_root(pipeline: Pipeline, step_name: str, step: Step, site: Site) -> N
             hint = f"mount a claim at {root}, or name a bucket there, like s3://models"
             raise refused(("outputs", name), "GF350", message, hint=hint)
     for mount, given in step.inputs.items():
-        declared = None if given.output is None else declared_output(pipeline, given.output)
+        declared = None if given.output is None else pipeline.declared_output(given.output)
         if declared is not None and declared[0].uri is None and lost_with_pod(pipeline, step, root, reads=True):
             message = f"the input {mount} is kept at {where}, and the step has no volume there"
             raise refused(("inputs", mount), "GF350", message, hint="mount the volume that it is written to")
@@ -108,7 +108,7 @@ def _places(pipeline: Pipeline, step: Step, site: Site) -> Iterator[tuple[str | 
         if given.output is not None:
             # A step on its own does not know who gives it the output.
             writer = writer_of(pipeline, given.output) or (pipeline, step)
-            declared = declared_output(pipeline, given.output)
+            declared = pipeline.declared_output(given.output)
             kept = runtime.artifacts if declared is None else _kept_at(writer[1], declared[0], site)
             yield from _buckets(*writer, kept, what, path)
 

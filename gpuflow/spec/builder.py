@@ -1,39 +1,26 @@
-"""Pipelines written in Python: an open pipeline collects steps and is checked when its `with` block ends.
+"""Pipelines written in Python: an open pipeline collects steps in a draft and is checked when its `with` block ends.
 
 Values from Python code may be members of an Enum, numpy's numbers and other kinds of str, int and float: `plain` makes
 Python's own types of them. `gpu` and `mig` are short forms for Python users.
-
-A document that has the wrong shape somewhere is checked as far as possible. The parts with errors are taken out until
-the rest has the right shape. What is then found in it counts only where nothing was taken away: a name that leads
-nowhere because its declaration was the error is no second error.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from gpuflow.catalog.catalog import FormName
-from gpuflow.core.errors import Finding, GpuflowError, Unsound, Where, did_you_mean, fail
+from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.spec.params import type_name
-from gpuflow.spec.problems import MOST, Path, Source, problems
+from gpuflow.spec.problems import Path, problems
 from gpuflow.spec.resources import Gpu, Mig
-from gpuflow.spec.rules.file_rules import xcom_faults
-from gpuflow.spec.rules.pipeline_rules import broken_rules
-from gpuflow.spec.rules.step_rules import judge_hardware
-from gpuflow.spec.step import ON_ITS_OWN
 from gpuflow.spec.text import Literally, OutputRef, ParamRef
-
-if TYPE_CHECKING:
-    from gpuflow.spec.pipeline import Pipeline
-    from gpuflow.spec.step import Step
 
 
 def plain(value: Any) -> Any:
@@ -52,98 +39,6 @@ def plain(value: Any) -> Any:
     if kind is list or kind is tuple:
         return kind(map(plain, value))
     return value
-
-
-ROUNDS = 8
-BY_ITSELF = ("GF201", "GF202")
-"""Findings about a step alone, whatever the rest of the document says."""
-
-
-class Rest(NamedTuple):
-    """What is left of a document without the parts that have the wrong shape."""
-
-    pipeline: Pipeline
-    taken: list[Path]
-    """Where parts were taken out."""
-
-    def findings(self) -> Iterator[Finding]:
-        """Findings about the sound parts of the document."""
-        return _that_count(broken_rules(self.pipeline), self.taken)
-
-
-def rest_of(cls: type[Pipeline], data: Any, error: ValidationError, source: Source) -> Rest | None:
-    """The sound rest of a document whose shape gave `error`; None when too little of it is left."""
-    rest, taken = _copied(data), list[Path]()
-    for _ in range(ROUNDS):
-        if error.error_count() > MOST:
-            return None
-        codes = {path: code for code, _, _, path, _ in problems(error, cls)}
-        gone: set[Path] = set()
-        for path in sorted(codes, key=_last_first, reverse=True):
-            if any(path[:length] in gone for length in range(len(path))):
-                continue
-            found = _take_out(rest, path)
-            if not found:
-                return None
-            gone.add(found)
-            # A key that is unknown may be any key of its owner, misspelled.
-            taken.append(found[:-1] if codes[path] == "GF113" else found)
-        try:
-            pipeline = cls.model_validate(rest)
-        except ValidationError as again:
-            error = again
-        else:
-            pipeline._source = source
-            return Rest(pipeline, taken)
-    return None
-
-
-def _that_count(findings: Iterator[Finding], taken: list[Path]) -> Iterator[Finding]:
-    touched = touched_steps(taken)
-    only_settings = all(map(_is_setting, taken))
-    for finding in findings:
-        whole = finding.where.step is not None and finding.where.step not in touched
-        if whole and (only_settings or finding.code in BY_ITSELF):
-            yield finding
-
-
-def touched_steps(taken: Iterable[Path]) -> set[str | None]:
-    """The steps that lost something, those of sub-pipelines too."""
-    return {str(step) for path in taken for section, step in pairwise(path) if section in ("steps", "exit")}
-
-
-def _is_setting(path: Path) -> bool:
-    """Whether a step lost only a setting, and kept its name and outputs; anything else may have been referred to."""
-    section, _, field = (*path, None, None, None)[:3]
-    if section not in ("steps", "exit") or field is None:
-        return False
-    return _is_setting(path[3:]) if field == "pipeline" else field != "outputs"
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
-
-
-def _last_first(path: Path) -> tuple[tuple[int, str], ...]:
-    """List items are taken out from the last to the first, so that the places of the others stay."""
-    return tuple((part, "") if isinstance(part, int) else (0, part) for part in path)
-
-
-def _take_out(tree: Any, path: Path) -> Path:
-    """Delete what stands at `path`, or the nearest thing above it that is there; which one it was."""
-    found = []
-    for part in path:
-        there = part in tree if isinstance(tree, dict) else isinstance(tree, list) and part in range(len(tree))
-        if not there:
-            break
-        found.append((tree, part))
-        tree = tree[part]
-    if found:
-        owner, part = found[-1]
-        del owner[part]
-    return path[: len(found)]
 
 
 class Outputs:
@@ -177,10 +72,6 @@ class Draft:
     origin: Where
     places: dict[Path, Where] = field(default_factory=dict)
     inside: bool = False
-
-    def entered(self, pipeline: Pipeline) -> Pipeline:
-        self.inside = True
-        return pipeline
 
     def _open(self, what: str, where: Where) -> None:
         if not self.inside:
@@ -224,94 +115,6 @@ class Draft:
             if path[:length] in self.places:
                 return self.places[path[:length]]
         return self.origin
-
-    def finish(self, pipeline: Pipeline) -> None:
-        """Check everything at once and make the open pipeline the checked one."""
-        source = Source(self.origin.file, self.locate)
-        checked = check(type(pipeline), plain(self.fields), source)
-        object.__setattr__(pipeline, "__dict__", checked.__dict__)
-        object.__setattr__(pipeline, "__pydantic_fields_set__", checked.__pydantic_fields_set__)
-        pipeline._source = source
-
-
-def draft_of(pipeline: Pipeline, what: str) -> Draft:
-    """The draft of an open pipeline; GF191 when it is closed."""
-    if pipeline._draft is None:
-        raise fail(
-            "GF191",
-            f'pipeline "{pipeline.name}" is finished; {what} is for an open one',
-            where=caller(),
-            hint="add steps inside its first `with` block",
-        )
-    return pipeline._draft
-
-
-def open_or_checked(cls: type[Pipeline], fields: dict[str, Any]) -> Pipeline:
-    """`Pipeline(...)`: checked at once when it has steps, open when it has none yet."""
-    origin = caller()
-    if "steps" in fields:
-        return check(cls, plain(fields), Source(origin.file, lambda path, key: origin))
-    pipeline = cls.model_construct(**{"name": "unnamed", **fields})
-    pipeline._draft = Draft(dict(fields), origin)
-    return pipeline
-
-
-def checked_step(cls: type[Step], name: str | None, fields: dict[str, Any]) -> Step:
-    """`Step(...)` in user code: a step on its own. What its references mean is decided where it is used."""
-    where = caller()
-    try:
-        given = {key: plain(value) for key, value in fields.items() if value is not None}
-        step = cls.model_validate(given, context=ON_ITS_OWN)
-    except ValidationError as error:
-        raise GpuflowError(
-            Finding(code, ".".join(map(str, path)) + f": {message}" if path else message, where, hint)
-            for code, message, hint, path, _ in problems(error, cls)
-        ) from None
-    found = [Finding(code, message, where, hint) for code, message, _, hint in judge_hardware(step)]
-    found += [Finding("GF364", message, where, hint) for message, _, hint in xcom_faults(step)]
-    if step.runs_container and not step.runs_nothing and step.image is None:
-        found.append(Finding("GF176", f'step "{name or "?"}" has no image', where, "give it one"))
-    if found:
-        raise GpuflowError(found)
-    step._name = name
-    return step
-
-
-def check(cls: type[Pipeline], data: Any, source: Source) -> Pipeline:
-    """A pipeline from plain data: every problem of shape and meaning in one error."""
-    try:
-        pipeline = cls.model_validate(data)
-    except ValidationError as error:
-        findings = [
-            Finding(code, _named(message, path, key), _place(source, path, key), hint)
-            for code, message, hint, path, key in problems(error, cls)
-        ]
-        rest = rest_of(cls, data, error, source)
-        if rest is None:
-            raise GpuflowError(_ordered(findings)) from None
-        raise Unsound(_ordered([*findings, *rest.findings()]), rest.pipeline, rest.taken) from None
-    pipeline._source = source
-    findings = list(broken_rules(pipeline))
-    errors = [finding for finding in findings if finding.severity == "error"]
-    if errors:
-        raise Unsound(_ordered(errors), pipeline)
-    return pipeline
-
-
-def _named(message: str, path: Path, key: bool) -> str:
-    """Messages about a step begin with its name, so that they can be read without the file."""
-    below = len(path) > 2 or (len(path) == 2 and not key)
-    return f'step "{path[1]}": {message}' if below and path[0] in ("steps", "exit") else message
-
-
-def _place(source: Source, path: Path, key: bool) -> Where:
-    where = source.locate(path, key)
-    step = str(path[1]) if len(path) > 1 and path[0] in ("steps", "exit") else None
-    return Where(where.file or source.file, where.line, where.column, step)
-
-
-def _ordered(findings: list[Finding]) -> list[Finding]:
-    return sorted(dict.fromkeys(findings), key=lambda f: (f.where.file or "", f.where.line or 0, f.where.column or 0))
 
 
 CALLS_BACK = ("pydantic", "airflow.")

@@ -25,11 +25,13 @@ from gpuflow.spec.fan_out import Range
 from gpuflow.spec.gang import Gang, Leader
 from gpuflow.spec.model import Model
 from gpuflow.spec.params import Output, Param
-from gpuflow.spec.pipeline import Pipeline, Schedule
+from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Backoff, Priority, Retry, Spot
 from gpuflow.spec.references import edges
 from gpuflow.spec.resources import Amount, Gpu, Mig, SharedGpu
-from gpuflow.spec.step import Approval, Settings, Step
+from gpuflow.spec.schedule import Schedule
+from gpuflow.spec.step import Step
+from gpuflow.spec.step_fields import Approval, Settings
 from gpuflow.spec.text import Join, Literally, join, literal
 from gpuflow.spec.volumes import Input
 

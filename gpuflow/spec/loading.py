@@ -11,8 +11,7 @@ from typing import Any
 
 from gpuflow.core import files, gc_pause, yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.spec.builder import check
-from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.pipeline import Pipeline, check
 from gpuflow.spec.problems import Source
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuflow.graph.order import order
 from gpuflow.spec import expression
 from gpuflow.spec.fan_out import Range
-from gpuflow.spec.params import Output
-from gpuflow.spec.step import Step
+from gpuflow.spec.step import Pipeline, Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
-
-if TYPE_CHECKING:
-    from gpuflow.spec.pipeline import Pipeline
 
 
 def upstream(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
@@ -93,21 +89,6 @@ def output_types(step: Step) -> Mapping[str, str]:
     else:
         types = {name: output.type for name, output in step.outputs.items()}
     return dict.fromkeys(types, "json") if step.for_each else types
-
-
-def declared_output(pipeline: Pipeline, ref: OutputRef) -> tuple[Output, tuple[Step, ...]] | None:
-    """What a reference leads to, through sub-pipelines: the output as its own step declares it, and the fan-outs on the
-    way there, outermost first, each of which makes a list of it. None when it leads nowhere."""
-    step = pipeline.steps.get(ref.step)
-    loops = () if step is None or not step.for_each else (step,)
-    if step is None:
-        return None
-    if step.pipeline is None:
-        output = step.outputs.get(ref.name)
-        return None if output is None else (output, loops)
-    inner = step.pipeline.outputs.get(ref.name)
-    found = declared_output(step.pipeline, inner) if isinstance(inner, OutputRef) else None
-    return None if found is None else (found[0], (*loops, *found[1]))
 
 
 def writer_of(pipeline: Pipeline, ref: OutputRef) -> tuple[Pipeline, Step] | None:

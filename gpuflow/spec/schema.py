@@ -11,7 +11,7 @@ from gpuflow.spec.duration import Duration
 from gpuflow.spec.gang import Leader
 from gpuflow.spec.model import Model
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.step import SHARED_MAPS, Settings
+from gpuflow.spec.step_fields import SHARED_MAPS, Settings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

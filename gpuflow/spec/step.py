@@ -1,38 +1,31 @@
-"""A step: what runs, what it needs, how it survives, and how it depends on other steps.
-
-`Settings` is what a step says of its pod; a pipeline's `defaults` may say the same for all steps.
+"""A step: what runs, what it needs, how it survives, and how it depends on other steps. And the pipeline around it:
+parameters, defaults, steps, what happens at the end, and when it starts. A step may be a pipeline, so both stand here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import (
-    ModelWrapValidatorHandler,
-    PlainValidator,
-    PrivateAttr,
-    ValidationInfo,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationInfo, model_validator
 
+from gpuflow.core.errors import Where, fail
+from gpuflow.quantity import Quantity
 from gpuflow.spec import expression
-from gpuflow.spec.container import EnvField, EnvFrom, Helper, Lifecycle, Probes, PullPolicy, Script, Security
-from gpuflow.spec.engine_options import StepEngines
+from gpuflow.spec.builder import Draft, Handle, caller, plain
+from gpuflow.spec.container import Helper, Lifecycle, Probes, Script
+from gpuflow.spec.engine_options import PipelineEngines, StepEngines
 from gpuflow.spec.engine_options.base import misplaced
 from gpuflow.spec.fan_out import SourceField
 from gpuflow.spec.gang import Gang, Leader
 from gpuflow.spec.model import (
     NOTHING,
-    Bool,
     Count,
-    DurationField,
     Model,
     Nulls,
     Once,
     OneOrMore,
-    QuantityField,
     Str,
     TimeLimit,
     nulls_in,
@@ -40,180 +33,58 @@ from gpuflow.spec.model import (
     without_nulls,
 )
 from gpuflow.spec.names import (
-    EnvName,
+    ClaimName,
     ItemName,
-    LabelKey,
     LabelValue,
     MountPath,
-    ObjectName,
     OutputName,
     ParamName,
+    PipelineName,
     PodLabelKey,
     StepName,
 )
-from gpuflow.spec.params import Output, a, plain_json
-from gpuflow.spec.policies import Checkpoint, Kubernetes, Priority, Retry, Spot, Topology
-from gpuflow.spec.resources import Amount, DeviceClaim, Gpu, Mig, SharedGpu
-from gpuflow.spec.text import (
-    RUN_FIELDS,
-    ItemRef,
-    Literally,
-    OutputRef,
-    ParamRef,
-    Ref,
-    RunRef,
-    TextField,
-    parse_text,
-    refs_of,
-)
-from gpuflow.spec.text import text as literal_text
-from gpuflow.spec.volumes import Input, Volume
-
-if TYPE_CHECKING:
-    from gpuflow.spec.pipeline import Pipeline
-
-
-class Settings(Model):
-    """Fields that a pipeline's `defaults` may have too. None or empty means that a field is not set here."""
-
-    @classmethod
-    def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
-        hint = "engines stands in the pipeline and in steps; Airflow's default_args there are for all tasks"
-        return ("GF113", f'unknown key "{key}"', hint) if key == "engines" else None
-
-    image: Str | None = None
-    """The container image."""
-    image_pull_policy: PullPolicy | None = None
-    """Always, IfNotPresent or Never."""
-    image_pull_secrets: tuple[ObjectName, ...] = ()
-    """Secrets with registry credentials."""
-    working_dir: MountPath | None = None
-    """The working directory of the command."""
-    env: dict[EnvName, EnvField] = NOTHING
-    """Environment variables: text, a reference, {secret, key} or {config_map, key}."""
-    env_from: tuple[EnvFrom, ...] = ()
-    """Whole Secrets or ConfigMaps as environment variables."""
-    volumes: dict[MountPath, Volume] = NOTHING
-    """Files, by the path they are mounted at."""
-    shm: QuantityField | None = None
-    """Size of /dev/shm; default: 64 MiB, which breaks most data loaders."""
-    cpu: Annotated[Amount | None, Once()] = None
-    """CPU: a number for request and limit, or {request, limit}."""
-    memory: Annotated[Amount | None, Once()] = None
-    """Memory: a quantity for request and limit, or {request, limit}."""
-    ephemeral_storage: Annotated[Amount | None, Once()] = None
-    """Local disk: a quantity for request and limit, or {request, limit}."""
-    service_account: ObjectName | None = None
-    """The pod's ServiceAccount."""
-    security: Annotated[Security | None, Once()] = None
-    """Identity and privileges."""
-    labels: dict[PodLabelKey, LabelValue] = NOTHING
-    """Labels on every pod, for example team and cost-center."""
-    annotations: dict[LabelKey, Str] = NOTHING
-    """Annotations on every pod."""
-    termination_grace: DurationField | None = None
-    """Time between SIGTERM and SIGKILL."""
-    queue: LabelValue | None = None
-    """The Kueue LocalQueue the pod waits in."""
-    queue_timeout: TimeLimit | None = None
-    """Longest time a pod may wait for quota, queue or a node; default: no limit."""
-    priority: Priority | None = None
-    """A PriorityClass, or {pod, queue}."""
-    spot: Spot | None = None
-    """never, allow, prefer or require; or {mode, fallback_after}."""
-    topology: Topology | None = None
-    """How pods are placed relative to each other."""
-    retry: Annotated[Retry | None, Once()] = None
-    """How often to retry: a number, whatever ended the step, or {failures, interruptions, …}. A step's own replaces the
-    one of `defaults` as a whole, its number too."""
-    timeout: TimeLimit | None = None
-    """Longest time one attempt may run."""
-    outputs_from: Literal["xcom"] | None = None
-    """How the program hands over its outputs, where that is not one file for each: `xcom` is the map of all of them
-    in /airflow/xcom/return.json, as images made for Airflow's KubernetesPodOperator write it. Needs no gpuflow-run in
-    the image. For Airflow alone."""
-    cache: Bool | None = None
-    """Reuse the outputs of an earlier equal run if the engine can; default: off."""
-    kubernetes: Kubernetes | None = None
-    """Kubernetes fields, for this cluster only."""
-
-
-def _condition(value: Any) -> expression.Expression:
-    if not isinstance(value, str):
-        if isinstance(value, bool):
-            value = str(value).lower()
-        elif not hasattr(value, "offset"):
-            raise problem("GF161", f"{value!r} is not a condition", "write text such as steps.evaluate.accuracy > 0.9")
-        else:
-            return value  # type: ignore[no-any-return]  # an expression built by code
-    try:
-        return expression.parse(value)
-    except expression.ExpressionError as refusal:
-        pointer = f"{value}\n{' ' * refusal.offset}^"
-        hint = f"{pointer}\n{refusal.hint}" if refusal.hint else pointer
-        raise problem(refusal.code, refusal.message, hint) from None
-
-
-ConditionField = Annotated[
-    Any,
-    PlainValidator(_condition),
-    WithJsonSchema({"type": "string", "examples": ["steps.evaluate.accuracy > 0.9 and params.deploy"]}),
-]
-
-
-def _argument(value: Any) -> Any:
-    """A sub-pipeline's parameter: a reference, or a plain value of the parameter's type."""
-    if isinstance(value, ParamRef | OutputRef | ItemRef):
-        return value
-    if isinstance(value, dict) and len(value) == 1 and set(value) <= {"param", "output", "item"}:
-        return parse_text(value)
-    if isinstance(value, dict) and set(value) == {"text"} and isinstance(value["text"], str):
-        return _TextMap(literal_text(value["text"]))
-    if isinstance(value, RunRef) or (isinstance(value, dict) and value.get("run") in RUN_FIELDS):
-        raise problem(
-            "GF142",
-            "a fact of the run is not a parameter",
-            "a sub-pipeline knows them too: write {run: …} in its steps",
-        )
-    return plain_json(value)
-
-
-class _TextMap(Literally):
-    """`{text: …}` as an argument: literal text, or for a parameter of type json the map that it is."""
-
-    __slots__ = ()
-
-
-ArgumentField = Annotated[Any, PlainValidator(_argument), WithJsonSchema({})]
-
-
-class Approval(Model):
-    """A person approves."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
-
-    message: Str
-    """The question."""
-    timeout: TimeLimit | None = None
-    """How long to wait before it counts as rejected."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"message": value} if isinstance(value, str) else value
-
+from gpuflow.spec.notify import Alert
+from gpuflow.spec.params import Output, Param, RunClaim, a
+from gpuflow.spec.policies import Checkpoint
+from gpuflow.spec.problems import SilencedCode, Source
+from gpuflow.spec.resources import DeviceClaim, Gpu, Mig, SharedGpu
+from gpuflow.spec.schedule import Schedule
+from gpuflow.spec.step_fields import SHARED_MAPS, Approval, ArgumentField, ConditionField, Settings, TextMap
+from gpuflow.spec.text import ItemRef, Literally, OutputRef, ParamRef, Ref, TextField, refs_of
+from gpuflow.spec.volumes import Input
 
 ON_ITS_OWN = "a step on its own"
 """The context in which a step may run nothing: whoever uses it decides whether it must."""
 NO_COMMAND = "engines cannot read a command from the image, so it must be written"
 
 
+class Checks(NamedTuple):
+    """How `Step(…)` and `Pipeline(…)` in user code are checked."""
+
+    step: Callable[[type[Step], str | None, dict[str, Any]], Step]
+    pipeline: Callable[[type[Pipeline], Any, Source], Pipeline]
+
+
+_checks: list[Checks] = []
+
+
+def check_with(checks: Checks) -> None:
+    """Rules are written about the models, so they stand above them: `gpuflow.spec.pipeline`, from which the front door
+    takes both models, hands them down here when it is loaded."""
+    _checks[:] = [checks]
+
+
+def _given() -> Checks:
+    if not _checks:
+        raise ImportError("Step and Pipeline are made with the rules: import them from gpuflow")
+    return _checks[0]
+
+
 class Alone(type(Settings)):  # type: ignore[misc]  # pydantic's metaclass has no public name
     """Makes `Step("train", command=[…])` in user code give our errors, with codes, instead of pydantic's."""
 
     def __call__(cls, name: str | None = None, /, **fields: Any) -> Any:
-        from gpuflow.spec.builder import checked_step  # building checks whole pipelines, which hold steps
-
-        return checked_step(cls, name, fields)
+        return _given().step(cls, name, fields)
 
 
 class Step(Settings, metaclass=Alone):
@@ -364,7 +235,7 @@ class Step(Settings, metaclass=Alone):
                 if param is None or param.type != "json":
                     self.params[name] = Literally(value)
                 else:
-                    self.params[name] = {"text": str(value)} if isinstance(value, _TextMap) else str(value)
+                    self.params[name] = {"text": str(value)} if isinstance(value, TextMap) else str(value)
 
     def _only_flow(self, way: str) -> None:
         allowed = {"needs", "when", "if_skipped", "for_each", "parallel", "timeout", "on", "description", way}
@@ -439,10 +310,6 @@ class Step(Settings, metaclass=Alone):
                 yield ("when",), reference.ref
 
 
-SHARED_MAPS = ("env", "volumes", "labels", "annotations")
-"""Settings that a step shares with the defaults key by key."""
-
-
 def _text_refs(
     path: tuple[str | int, ...], texts: tuple[Any, ...], *, indexed: bool = True
 ) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
@@ -504,3 +371,193 @@ def leading(step: Step) -> Step:
     elif leader.args:
         changes["args"] = leader.args
     return step.model_copy(update=changes)
+
+
+class Open(type(Model)):  # type: ignore[misc]  # pydantic's metaclass has no public name
+    """Makes `Pipeline("name")` without steps an open pipeline, to be filled inside a `with` block."""
+
+    def __call__(cls, name: str | None = None, /, **fields: Any) -> Any:
+        fields, origin = {"name": name, **fields} if name is not None else fields, caller()
+        if "steps" in fields:
+            return _given().pipeline(cls, plain(fields), Source(origin.file, lambda path, key: origin))
+        pipeline = cls.model_construct(**{"name": "unnamed", **fields})
+        pipeline._draft = Draft(dict(fields), origin)
+        return pipeline
+
+
+class Pipeline(Model, metaclass=Open):
+    """A checked pipeline. Frozen; equal to any other with the same content, whether it came from YAML or from Python.
+
+    In Python, name it and fill it inside a `with` block; it is checked when the block ends:
+
+        with Pipeline("nightly", defaults={"image": "registry.example.com/train:1"}) as p:
+            lr = p.param("lr", float, default=1e-4)
+            prepare = p.step("prepare", ["python", "prepare.py"], outputs={"shards": int})
+            p.step("train", ["python", "train.py", "--lr", lr, "--shards", prepare.outputs.shards], gpu="a100-80gb")
+    """
+
+    apiVersion: Literal["gpuflow/v1"] = "gpuflow/v1"
+    """The format's version."""
+    kind: Literal["Pipeline"] = "Pipeline"
+    """What the document is."""
+    name: PipelineName
+    """Lower-case letters, digits and '-', at most 52 characters."""
+    description: Str | None = None
+    """What the pipeline is for."""
+    labels: dict[PodLabelKey, LabelValue] = {}
+    """Labels on every pod and on the engine's own object."""
+    silence: Annotated[tuple[SilencedCode, ...], OneOrMore()] = ()
+    """Codes of notes and warnings that are not printed, only counted: [GF307]. Of a pipeline and all its sub-pipelines,
+    the outermost file decides; `check --together` leaves out what every file silences. Errors cannot be silenced."""
+    params: dict[ParamName, Param] = {}
+    """Values set when a run starts."""
+    schedule: Schedule | None = None
+    """Start on a schedule: a cron expression, or {cron, timezone, …}."""
+    on_data: Annotated[tuple[Str, ...], OneOrMore()] = ()
+    """Start when one of these object-store locations has new data. Airflow only; for Argo, see its guide."""
+    parallel: Count | None = None
+    """How many pods of one run may run at once."""
+    deadline: TimeLimit | None = None
+    """Longest time a run may take."""
+    notify: tuple[Alert, ...] | None = None
+    """Who is told how a run ended, in addition to those that the site names. An empty list: nobody, not even those."""
+    defaults: Settings = Settings()
+    """Settings for every step that does not set them itself."""
+    engines: PipelineEngines | None = None
+    """Settings for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The other engines ignore them."""
+    claims: dict[ClaimName, RunClaim] = {}
+    """Volume claims created for each run."""
+    steps: dict[StepName, Step] = {}
+    """The steps, by name."""
+    exit: dict[StepName, Step] = {}
+    """Steps that run when everything else has ended."""
+    outputs: dict[OutputName, TextField] = {}
+    """What a pipeline that uses this one as a step can refer to: {accuracy: {output: evaluate.accuracy}}."""
+
+    _source: Source = PrivateAttr(default_factory=Source)
+    _handed: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
+    _draft: Draft | None = PrivateAttr(default=None)
+    _effective: dict[str, tuple[Step, Settings, dict[str, str], Step]] = PrivateAttr(default_factory=dict)
+    _passed: dict[str, Quantity] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
+        hint = misplaced(key, PipelineEngines)
+        return ("GF113", f'unknown key "{key}"', hint) if hint else None
+
+    @property
+    def source(self) -> Source:
+        """Where the pipeline was written. Not part of what it says, so not part of equality."""
+        return self._source
+
+    @property
+    def handed(self) -> dict[str, tuple[str, ...]]:
+        """Of a sub-pipeline: the values of its parameters that the steps which call it are known to give. Filled in
+        when the pipeline around it is judged, and not part of equality."""
+        return self._handed
+
+    def effective(self, name: str) -> Step:
+        """A step, or an exit step, with the defaults filled in, and this pipeline's labels in a sub-pipeline."""
+        step = self.steps[name] if name in self.steps else self.exit[name]
+        defaults, labels = self.defaults, self.labels
+        memory = (self.__pydantic_private__ or {})["_effective"]  # asked so often that the long way round is felt
+        known: tuple[Step, Settings, dict[str, str], Step] | None = memory.get(name)
+        # A copy of the pipeline with other steps or defaults shares this memory, so it is asked what it was made from.
+        if known is None or known[0] is not step or known[1] is not defaults or known[2] is not labels:
+            known = memory[name] = (step, defaults, labels, self._filled(effective(step, defaults, labels)))
+        return known[3]
+
+    @property
+    def passed(self) -> dict[str, Quantity]:
+        """In a sub-pipeline: the sizes of the artifacts that the pipeline around it passes, by parameter."""
+        return self._passed
+
+    def _filled(self, step: Step) -> Step:
+        """The step, and its sub-pipeline with the sizes of what this pipeline passes into it."""
+        if step.pipeline is None:
+            return step
+        found = {name: self.size_behind(step, value) for name, value in step.params.items()}
+        sizes = {name: size for name, size in found.items() if size is not None}
+        if not sizes:
+            return step
+        inner = step.pipeline.model_copy()  # another step may have the same sub-pipeline, and pass something else
+        inner._passed, inner._effective = sizes, {}
+        return step.model_copy(update={"pipeline": inner})
+
+    def declared_output(self, ref: OutputRef) -> tuple[Output, tuple[Step, ...]] | None:
+        """What a reference leads to, through sub-pipelines: the output as its own step declares it, and the fan-outs on
+        the way there, outermost first, each of which makes a list of it. None when it leads nowhere."""
+        step = self.steps.get(ref.step)
+        loops = () if step is None or not step.for_each else (step,)
+        if step is None:
+            return None
+        if step.pipeline is None:
+            output = step.outputs.get(ref.name)
+            return None if output is None else (output, loops)
+        inner = step.pipeline.outputs.get(ref.name)
+        found = step.pipeline.declared_output(inner) if isinstance(inner, OutputRef) else None
+        return None if found is None else (found[0], (*loops, *found[1]))
+
+    def size_behind(self, step: Step, value: Any) -> Quantity | None:
+        """The size of the one artifact whose URI a reference is; None where it is not known, or where it is several."""
+        if isinstance(value, ParamRef):
+            return self.passed.get(value.name)
+        is_item = isinstance(value, ItemRef)
+        ref = (step.for_each or {}).get(value.name) if is_item else value
+        found = self.declared_output(ref) if isinstance(ref, OutputRef) else None
+        # An item of a fan-out's list is one artifact; the list itself is no URI.
+        return found[0].size if found is not None and len(found[1]) == int(is_item) else None
+
+    def section_of(self, name: str) -> Literal["steps", "exit"]:
+        """The section that a step stands in."""
+        return "steps" if name in self.steps else "exit"
+
+    def where_step(self, name: str, *path: str | int) -> Where:
+        """The place of a step of either section, or of a part of it."""
+        return self.where(self.section_of(name), name, *path, key=not path)
+
+    def where(self, *path: str | int, key: bool = False) -> Where:
+        """The place of a part of the document, as exactly as the source knows it."""
+        where = self._source.locate(path, key)
+        step = str(path[1]) if len(path) > 1 and path[0] in ("steps", "exit") else None
+        return replace(where, step=step)
+
+    def _open(self, what: str) -> Draft:
+        """The draft of an open pipeline; GF191 when it is closed."""
+        if self._draft is None:
+            raise fail(
+                "GF191",
+                f'pipeline "{self.name}" is finished; {what} is for an open one',
+                where=caller(),
+                hint="add steps inside its first `with` block",
+            )
+        return self._draft
+
+    def __enter__(self) -> Pipeline:
+        self._open("with").inside = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        draft, self._draft = self._open("with"), None
+        if kind is None:  # everything is checked at once, and the open pipeline becomes the checked one
+            source = Source(draft.origin.file, draft.locate)
+            checked = _given().pipeline(type(self), plain(draft.fields), source)
+            object.__setattr__(self, "__dict__", checked.__dict__)
+            object.__setattr__(self, "__pydantic_fields_set__", checked.__pydantic_fields_set__)
+            self._source = source
+
+    def param(self, name: str, type: Any = str, **fields: Any) -> ParamRef:
+        """Declare a parameter; the result stands for its value in commands."""
+        return self._open("param").param(name, type, fields)
+
+    def step(self, name: str, command: Any = None, **fields: Any) -> Handle:
+        """Add a step; the result stands for it in `needs` and gives its outputs."""
+        return self._open("step").step("steps", name, command, fields)
+
+    def exit_step(self, name: str, command: Any = None, **fields: Any) -> Handle:
+        """Add a step that runs when everything else has ended; `on` says when: always, failure or success."""
+        return self._open("exit_step").step("exit", name, command, fields)
+
+
+Step.model_rebuild()
+Pipeline.model_rebuild()

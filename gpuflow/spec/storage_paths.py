@@ -14,8 +14,7 @@ from gpuflow.spec.params import text_of
 from gpuflow.spec.text import ItemRef, Join, OutputRef, ParamRef, RunRef, Text, join, parts_of
 
 if TYPE_CHECKING:
-    from gpuflow.spec.pipeline import Pipeline
-    from gpuflow.spec.step import Step
+    from gpuflow.spec.step import Pipeline, Step
     from gpuflow.spec.volumes import Volume
 
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "file")

@@ -26,9 +26,8 @@ from gpuflow.pod.supervision import Restarts, is_supervised
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.site.policy import exposed_in_site, heard_at
-from gpuflow.spec.builder import touched_steps
 from gpuflow.spec.canonical import digest_of_meaning, meaning_of
-from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.pipeline import Pipeline, touched_steps
 from gpuflow.spec.rules.pipeline_rules import broken_rules
 from gpuflow.spec.rules.remarks import heard, remarks_on
 from gpuflow.targets.alerts import site_losses, site_weaknesses

@@ -13,7 +13,8 @@ from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.canonical import to_document, to_yaml
 from gpuflow.spec.loading import loads
 from gpuflow.spec.schema import pipeline_schema
-from gpuflow.spec.step import SHARED_MAPS, Settings, Step
+from gpuflow.spec.step import Step
+from gpuflow.spec.step_fields import SHARED_MAPS, Settings
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n"
 DEFAULTS: dict[str, Any] = {

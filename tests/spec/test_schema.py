@@ -18,7 +18,7 @@ from gpuflow.spec.canonical import to_document
 from gpuflow.spec.gang import Leader
 from gpuflow.spec.loading import loads
 from gpuflow.spec.schema import pipeline_schema
-from gpuflow.spec.step import Settings
+from gpuflow.spec.step_fields import Settings
 from tests.conftest import ROOT
 
 PIPELINE = pipeline_schema()

@@ -9,7 +9,8 @@ import pytest
 
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Backoff, Retry
-from gpuflow.spec.step import Settings, Step
+from gpuflow.spec.step import Step
+from gpuflow.spec.step_fields import Settings
 from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.capabilities import Cannot, IncompleteTable, Weaker, capabilities
 from gpuflow.targets.constructs import VOCABULARY

@@ -17,8 +17,7 @@ from gpuflow.readers.findings.interruptions import (
     retries_on_spot,
 )
 from gpuflow.readers.findings.subject import Subject, looks_like_torch
-from gpuflow.readers.kubernetes.fields import Part
-from gpuflow.readers.kubernetes.serving import share, surge_of
+from gpuflow.readers.kubernetes.fields import Part, share, surge_of
 
 SERVING: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Pod")
 """Kinds whose pods do not wait for each other."""

@@ -135,6 +135,27 @@ class Part:
         return found
 
 
+def surge_of(spec: Part, count: int) -> int:
+    """How many pods a rolling update starts before it stops old ones; a quarter, rounded up, when nothing is said."""
+    strategy = spec.at("strategy")
+    if strategy is not None and strategy.text("type", "RollingUpdate", ("RollingUpdate", "Recreate")) == "Recreate":
+        return 0
+    rolling = None if strategy is None else strategy.at("rollingUpdate")
+    return share(None if rolling is None else rolling.at("maxSurge"), count, "25%")
+
+
+def share(part: Part | None, count: int, default: str) -> int:
+    """A number, or a percentage of `count` rounded up."""
+    value: Any = default if part is None else part.value
+    if isinstance(value, str) and value.endswith("%") and value[:-1].isascii() and value[:-1].isdigit():
+        if len(value) <= 5:
+            return -(-count * int(value[:-1]) // 100)
+    elif part is not None and isinstance(value, int):
+        return part.whole()
+    assert part is not None
+    raise part.fault("must be a whole number or a percentage", "write 1 or 25%")
+
+
 def _owner(document: Document) -> str:
     return f"{document.kind} {document.name}"
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gpuflow.demands.model import Demand
 from gpuflow.graph import Unknown
 from gpuflow.readers.interface import Passive
 from gpuflow.readers.kubernetes.demand import Object, Run
-from gpuflow.readers.kubernetes.fields import Part
+from gpuflow.readers.kubernetes.fields import Part, surge_of
 from gpuflow.readers.kubernetes.pods import pod_of, with_own_claims
 
 
@@ -38,27 +36,6 @@ def _replicas(thing: Object, claims: Part | None) -> Demand | Passive:
     run = Run()
     run.together(thing.name, [("main", count, pod)], template.key_where)
     return run.demand(thing)
-
-
-def surge_of(spec: Part, count: int) -> int:
-    """How many pods a rolling update starts before it stops old ones; a quarter, rounded up, when nothing is said."""
-    strategy = spec.at("strategy")
-    if strategy is not None and strategy.text("type", "RollingUpdate", ("RollingUpdate", "Recreate")) == "Recreate":
-        return 0
-    rolling = None if strategy is None else strategy.at("rollingUpdate")
-    return share(None if rolling is None else rolling.at("maxSurge"), count, "25%")
-
-
-def share(part: Part | None, count: int, default: str) -> int:
-    """A number, or a percentage of `count` rounded up."""
-    value: Any = default if part is None else part.value
-    if isinstance(value, str) and value.endswith("%") and value[:-1].isascii() and value[:-1].isdigit():
-        if len(value) <= 5:
-            return -(-count * int(value[:-1]) // 100)
-    elif part is not None and isinstance(value, int):
-        return part.whole()
-    assert part is not None
-    raise part.fault("must be a whole number or a percentage", "write 1 or 25%")
 
 
 def daemon_set(thing: Object) -> Demand | Passive:

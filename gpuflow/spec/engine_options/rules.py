@@ -13,8 +13,7 @@ from gpuflow.spec.references import upstream
 from gpuflow.spec.rules.step_rules import finding_at
 
 if TYPE_CHECKING:
-    from gpuflow.spec.pipeline import Pipeline
-    from gpuflow.spec.step import Step
+    from gpuflow.spec.step import Pipeline, Step
 
 
 def teardowns(pipeline: Pipeline) -> dict[str, Teardown]:

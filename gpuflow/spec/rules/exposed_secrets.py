@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuflow.core.errors import Finding
 from gpuflow.core.secret_text import is_secret_name, is_secret_value, passwords_in, secret_kind_in
 from gpuflow.spec.container import ConfigMapKey, SecretKey
 from gpuflow.spec.gang import Leader
 from gpuflow.spec.kubernetes_fields import variables_of
-from gpuflow.spec.step import Step
+from gpuflow.spec.step import Pipeline, Step
 from gpuflow.spec.text import ParamRef, parts_of
-
-if TYPE_CHECKING:
-    from gpuflow.spec.pipeline import Pipeline
 
 Path = tuple[str | int, ...]
 WAY_OUT = "write {name}: {{secret: SECRET, key: KEY}}, and keep the value in that Secret of the namespace"

@@ -9,19 +9,15 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gpuflow.core.errors import Finding
 from gpuflow.spec.params import a
-from gpuflow.spec.references import declared_output, writer_of
+from gpuflow.spec.references import writer_of
 from gpuflow.spec.rules.step_rules import finding_at
-from gpuflow.spec.step import Step
+from gpuflow.spec.step import Pipeline, Step
 from gpuflow.spec.storage_paths import below, lost_with_pod, overlap, place_fault, plain, volume_above, written
 from gpuflow.spec.text import OutputRef
 from gpuflow.spec.volumes import Input
-
-if TYPE_CHECKING:
-    from gpuflow.spec.pipeline import Pipeline
 
 WHOLE = "return_value"
 """The output that is the whole file, not an entry of the map in it: what Airflow calls the value of a task."""
@@ -133,7 +129,7 @@ def is_file(pipeline: Pipeline, given: Input) -> bool:
     """Whether an input is one file; of a fan-out it is a directory with one entry for each item."""
     if given.output is None:
         return given.type == "file"
-    found = declared_output(pipeline, given.output)
+    found = pipeline.declared_output(given.output)
     return found is not None and found[0].type == "file" and not found[1]
 
 
@@ -142,7 +138,7 @@ def _unmounted(pipeline: Pipeline, step: Step, given: Input) -> str | None:
     writer = writer_of(pipeline, given.output) if given.output is not None else None
     if writer is None or given.output is None:
         return None
-    declared = declared_output(pipeline, given.output)
+    declared = pipeline.declared_output(given.output)
     uri = None if declared is None or not declared[0].is_artifact else declared[0].uri
     if place_fault(*writer, uri) is not None:
         return None  # it has its own finding
@@ -158,7 +154,7 @@ def _ref(given: Input) -> str:
 def _meant_output(pipeline: Pipeline, given: Input) -> str | None:
     """`train.model` where a uri is expected, and a step has such an output."""
     step, dot, name = given.uri.partition(".") if isinstance(given.uri, str) else ("", "", "")
-    return f"{step}.{name}" if dot and declared_output(pipeline, OutputRef(step, name)) is not None else None
+    return f"{step}.{name}" if dot and pipeline.declared_output(OutputRef(step, name)) is not None else None
 
 
 def _kind(pipeline: Pipeline, step: Step, given: Input) -> Iterator[tuple[str, str]]:
@@ -166,7 +162,7 @@ def _kind(pipeline: Pipeline, step: Step, given: Input) -> Iterator[tuple[str, s
     if wrong is not None:
         meant = _meant_output(pipeline, given)
         yield (wrong[0], f"write {{output: {meant}}}") if meant is not None else wrong
-    found = declared_output(pipeline, given.output) if given.output is not None else None
+    found = pipeline.declared_output(given.output) if given.output is not None else None
     if found is None or given.output is None:
         return  # a name that leads nowhere has its own finding
     output, loops = found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticCustomError
 
@@ -14,7 +13,7 @@ from gpuflow.graph.order import find_cycle
 from gpuflow.spec import expression
 from gpuflow.spec.engine_options.rules import option_faults, role_faults
 from gpuflow.spec.problems import Source
-from gpuflow.spec.references import declared_output, edges, may_be_skipped, output_types, type_of
+from gpuflow.spec.references import edges, may_be_skipped, output_types, type_of
 from gpuflow.spec.rules.file_rules import input_faults, output_faults, xcom_faults
 from gpuflow.spec.rules.step_rules import (
     fan_out_faults,
@@ -26,13 +25,10 @@ from gpuflow.spec.rules.step_rules import (
     null_faults,
 )
 from gpuflow.spec.rules.volume_room import room_faults
-from gpuflow.spec.step import Step
+from gpuflow.spec.step import Pipeline, Step
 from gpuflow.spec.storage_paths import handed_over
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.spec.time_zones import has_rules, no_rules
-
-if TYPE_CHECKING:
-    from gpuflow.spec.pipeline import Pipeline
 
 Report = Callable[..., Finding]
 
@@ -337,7 +333,7 @@ def _skips(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _is_artifact(pipeline: Pipeline, ref: OutputRef) -> bool:
-    found = declared_output(pipeline, ref)
+    found = pipeline.declared_output(ref)
     return found is not None and found[0].is_artifact
 
 

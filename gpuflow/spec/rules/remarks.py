@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from gpuflow.core.errors import Finding, Where
 from gpuflow.spec.engine_options.rules import ineffective_options
@@ -13,9 +12,7 @@ from gpuflow.spec.policies import Retry
 from gpuflow.spec.rules.exposed_secrets import exposed_secrets
 from gpuflow.spec.rules.template_text import questioned_texts
 from gpuflow.spec.rules.volume_room import tight_claims
-
-if TYPE_CHECKING:
-    from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Pipeline
 
 HINT = "add the number, for example any: 3; or write retry: 0 if no retry is meant"
 

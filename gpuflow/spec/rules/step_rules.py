@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gpuflow.catalog.catalog import FormName, Model, models
 from gpuflow.catalog.lookup import UnknownGpu, UnknownProfile, model, profile
@@ -19,12 +18,9 @@ from gpuflow.spec.fan_out import MOST_COPIES, product_of, written_sizes
 from gpuflow.spec.params import a, text_of
 from gpuflow.spec.references import every_step, output_types
 from gpuflow.spec.resources import Gpu
-from gpuflow.spec.step import Step, leading
+from gpuflow.spec.step import Pipeline, Step, leading
 from gpuflow.spec.storage_paths import plain
 from gpuflow.spec.text import OutputRef, ParamRef
-
-if TYPE_CHECKING:
-    from gpuflow.spec.pipeline import Pipeline
 
 Place = tuple[str | int, ...]
 Problem = tuple[str, str, Place, str | None]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gpuflow.core.errors import Finding, Where
 from gpuflow.spec.container import ConfigMapKey, SecretKey
 from gpuflow.spec.references import output_types
-from gpuflow.spec.step import Step
+from gpuflow.spec.step import Pipeline, Step
 from gpuflow.spec.template_tags import Meaning, is_engines, meaning_of_tag, tags_in
 from gpuflow.spec.text import RUN_FIELDS, Literally, Text, parts_of
-
-if TYPE_CHECKING:
-    from gpuflow.spec.pipeline import Pipeline
 
 Path = tuple[str | int, ...]
 LITERALLY = 'or {text: "…"} if the program is to receive it as it stands'

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from gpuflow.core.errors import Finding
 from gpuflow.quantity import Quantity
 from gpuflow.spec.fan_out import written_sizes
-from gpuflow.spec.references import declared_output
 from gpuflow.spec.rules.step_rules import finding_at
-from gpuflow.spec.step import Step, leading
+from gpuflow.spec.step import Pipeline, Step, leading
 from gpuflow.spec.storage_paths import below, volume_above
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.spec.volumes import VOLUME_SOURCES, Input, Volume
-
-if TYPE_CHECKING:
-    from gpuflow.spec.pipeline import Pipeline
 
 
 def input_size(pipeline: Pipeline, step: Step, given: Input) -> Quantity | None:
@@ -25,28 +20,11 @@ def input_size(pipeline: Pipeline, step: Step, given: Input) -> Quantity | None:
     if given.size is not None:
         return given.size
     if given.output is None:
-        return _size_behind(pipeline, step, given.uri)
-    found = declared_output(pipeline, given.output)
+        return pipeline.size_behind(step, given.uri)
+    found = pipeline.declared_output(given.output)
     if found is None or found[0].size is None:
         return None
     return found[0].size * _copies(found[1])
-
-
-def passed_sizes(pipeline: Pipeline, step: Step) -> dict[str, Quantity]:
-    """The sizes of the artifacts that a step passes into its sub-pipeline, by the parameter that names each."""
-    sizes = {name: _size_behind(pipeline, step, value) for name, value in step.params.items()}
-    return {name: size for name, size in sizes.items() if size is not None}
-
-
-def _size_behind(pipeline: Pipeline, step: Step, value: Any) -> Quantity | None:
-    """The size of the one artifact whose URI a reference is; None where that is not known, or where it is several."""
-    if isinstance(value, ParamRef):
-        return pipeline.passed.get(value.name)
-    is_item = isinstance(value, ItemRef)
-    ref = (step.for_each or {}).get(value.name) if is_item else value
-    found = declared_output(pipeline, ref) if isinstance(ref, OutputRef) else None
-    # An item of a fan-out's list is one artifact; the list itself is no URI.
-    return found[0].size if found is not None and len(found[1]) == int(is_item) else None
 
 
 def _copies(loops: tuple[Step, ...]) -> int:

@@ -17,7 +17,8 @@ from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.kubernetes.expansion import escaped
 from gpuflow.spec import expression, references
 from gpuflow.spec.params import text_of
-from gpuflow.spec.pipeline import Pipeline, Schedule
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.schedule import Schedule
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef, Text, parts_of
 from gpuflow.targets.airflow.python_source import Call, Infix, Invert, Method

@@ -29,7 +29,7 @@ from gpuflow.kubernetes.expansion import escaped
 from gpuflow.plan import Plan
 from gpuflow.spec import expression
 from gpuflow.spec.params import a
-from gpuflow.spec.pipeline import Schedule
+from gpuflow.spec.schedule import Schedule
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.targets.refusals import dates_of
 

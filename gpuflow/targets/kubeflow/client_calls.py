@@ -12,8 +12,9 @@ from typing import Any
 
 from gpuflow.core.date_format import formatted
 from gpuflow.site import Site
-from gpuflow.spec.pipeline import Pipeline, Schedule
+from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import every_step
+from gpuflow.spec.schedule import Schedule
 from gpuflow.targets.cron import go_cron
 from gpuflow.targets.kubeflow.facts import FACTS
 

@@ -34,7 +34,8 @@ from gpuflow.spec.container import SecretKey
 from gpuflow.spec.notify import Alert, SecretValue
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.step import Settings, Step
+from gpuflow.spec.step import Step
+from gpuflow.spec.step_fields import Settings
 from gpuflow.spec.text import OutputRef, RunRef
 from gpuflow.targets.alerts import UNSAID, placed_alerts
 from gpuflow.targets.kubeflow.facts import FACTS

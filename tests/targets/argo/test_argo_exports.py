@@ -10,8 +10,7 @@ from hypothesis import given
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.spec.builder import check
-from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.pipeline import Pipeline, check
 from gpuflow.spec.problems import Source
 from gpuflow.targets.argo import target
 from gpuflow.targets.argo.facts import ArgoOptions

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.spec.builder import check
 from gpuflow.spec.loading import loads
-from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.pipeline import Pipeline, check
 from gpuflow.spec.problems import Source
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
 from gpuflow.targets.argo.shared_templates import LONGEST, MOST_PARAMETERS, Names, common_stem, shared

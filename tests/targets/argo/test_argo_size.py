@@ -11,8 +11,7 @@ import pytest
 from gpuflow.cli.main import main
 from gpuflow.plan import plan_of
 from gpuflow.site import Site
-from gpuflow.spec.builder import check
-from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.pipeline import Pipeline, check
 from gpuflow.spec.problems import Source
 from gpuflow.targets.argo import target
 from gpuflow.targets.argo.workflow import LARGEST, Nodes, nodes_of, size_findings

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from gpuflow.site import Site
-from gpuflow.spec.builder import check
-from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.pipeline import Pipeline, check
 from gpuflow.spec.problems import Source
 from gpuflow.targets.argo.facts import ArgoOptions
 from gpuflow.targets.argo.workflow import build
