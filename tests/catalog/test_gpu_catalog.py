@@ -19,10 +19,10 @@ PROFILES = [profile for model in catalog.models() for profile in model.profiles]
 def test_importing_the_package_parses_no_data() -> None:
     script = (
         "import sys, gpuflow.catalog\n"
-        "from gpuflow.catalog import catalog, instance_types\n"
+        "from gpuflow.catalog import catalog, offers\n"
         "assert 'yaml' not in sys.modules, 'yaml is loaded'\n"
         "assert catalog.models.cache_info().currsize == 0\n"
-        "assert instance_types.instances.cache_info().currsize == 0\n"
+        "assert offers.instances.cache_info().currsize == 0\n"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

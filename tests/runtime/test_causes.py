@@ -511,7 +511,7 @@ def test_after_the_command_has_ended_its_memory_is_no_reason(store: Folder, monk
     ledger = begin(store)
     watch = running.MemoryWatch(ledger)
     assert watch.look(97, 100, 0.0)
-    monkeypatch.setattr(running.memory, "working_set", lambda: (12, 100))
+    monkeypatch.setattr(memory, "working_set", lambda: (12, 100))
     watch.end()
     watch._run()
     assert settle(store, None) == (0, 1)

@@ -454,7 +454,7 @@ def test_notice_lifts_the_throttle_of_an_upload_under_way(tmp_path: Path, store:
 def test_with_notice_nothing_is_pruned_before_the_upload(
     tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "BATCH", 5)
+    monkeypatch.setattr(keeping, "BATCH", 5)
     made = machine(tmp_path, store, keep=1)
     marked(made, "first", **{f"f{index}": "x" for index in range(40)})
     made.keep()

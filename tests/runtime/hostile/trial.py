@@ -117,7 +117,7 @@ class Case:
         try:
             with (
                 mock.patch.multiple(supervisor, Running=Program, Attempt=Attempt, say=said.append),
-                mock.patch.object(directory_owner, "find", return_value={}),
+                mock.patch.object(directory_owner, "find_orphans", return_value={}),
                 mock.patch.object(supervisor.children, "block_signals"),
             ):
                 code = supervisor.run(options, {"TMPDIR": str(self.place / "tmp")})
