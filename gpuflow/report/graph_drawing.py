@@ -10,7 +10,6 @@ from gpuflow.core.printable import line
 from gpuflow.demands import Demand
 from gpuflow.demands.model import leaves_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, order
-from gpuflow.quantity import Quantity
 from gpuflow.spec import expression
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
@@ -239,7 +238,7 @@ def demand_facts(demand: Demand, name: str) -> list[str]:
         words = [] if hidden else ["no pods"]
     else:
         words = [f"{step.pods} pods"] if step.pods > 1 else []
-        for resource, amount in sorted(step.requests.items(), key=_devices_first):
+        for resource, amount in sorted(step.requests.items(), key=lambda item: ("/" not in item[0], item[0])):
             words.append(f"{resource} {amount}")
         if step.tries > 1:
             words.append(f"up to {step.tries} attempts")
@@ -323,10 +322,6 @@ def _copies(loop: Loop) -> str:
     else:
         words = f"{loop.copies} copies"
     return line(words if loop.parallel is None else f"{words}, {loop.parallel} at once")
-
-
-def _devices_first(item: tuple[str, Quantity]) -> tuple[bool, str]:
-    return "/" not in item[0], item[0]
 
 
 def demand_mermaid(demand: Demand) -> str:

@@ -11,7 +11,6 @@ from gpuflow.checker.dra.cel.values import parse_semver
 from gpuflow.checker.dra.eligibility import (
     DeviceTaint,
     DeviceToleration,
-    NodeSelector,
     read_node_selector,
     read_taints,
     read_tolerations,
@@ -312,23 +311,3 @@ def _read_counters(body: Body, where: str) -> dict[str, Quantity]:
         name: _quantity(read_map(value, where), "value", f"{where}.counters[{name}]") or Quantity.zero
         for name, value in found.items()
     }
-
-
-__all__ = [
-    "ALL",
-    "EXACT_COUNT",
-    "Attribute",
-    "Capacity",
-    "Claim",
-    "Constraint",
-    "Counters",
-    "Device",
-    "DeviceClass",
-    "DeviceId",
-    "NodeSelector",
-    "Policy",
-    "Request",
-    "Slice",
-    "read_claim",
-    "read_device_class",
-]

@@ -512,10 +512,6 @@ def _cautious(verdict: AssignmentStatus) -> AssignmentStatus:
     return "wait" if verdict in ("fit", "preempt") else verdict
 
 
-def _flavors(found: Found) -> dict[str, str]:
-    return {name: choice.flavor for name, choice in sorted(found.choices.items())}
-
-
 def _usage(found: Found) -> dict[str, str]:
     return {
         name: amount_text(name, found.demand.amounts.get(name, 0), is_quota=False) for name in sorted(found.choices)

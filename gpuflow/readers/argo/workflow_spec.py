@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from gpuflow.core.errors import Where
-from gpuflow.kubernetes.strategic_merge import BadPatch, merged
-from gpuflow.readers.argo.variables import Open, Scope, Value, listing, mapping, maps_in, plain, text_of
+from gpuflow.kubernetes.strategic_merge import merged
+from gpuflow.readers.argo.variables import Open, Scope, Value, mapping, maps_in, plain, text_of
 from gpuflow.readers.documents import Document
 from gpuflow.readers.interface import Library
 
@@ -272,21 +272,3 @@ def names_of(templates: Iterable[str]) -> str:
     """A few names, for a hint."""
     found = sorted(templates)
     return ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-
-
-__all__ = [
-    "BadPatch",
-    "Home",
-    "Spec",
-    "Template",
-    "arguments_of",
-    "from_config_map",
-    "global_scope",
-    "home_of",
-    "inputs_of",
-    "kind_of_reference",
-    "listing",
-    "names_of",
-    "spec_of",
-    "type_of",
-]
