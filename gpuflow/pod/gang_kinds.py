@@ -58,7 +58,6 @@ class Parts(NamedTuple):
 
 
 def parts_of(pod: Mapping[str, Any]) -> Parts:
-    """The parts of a rank's pod."""
     labels = dict(pod["metadata"].get("labels", {}))
     # Kueue takes an object in as a whole by the label of the object; on its pods it would take each pod for itself.
     queued = {key: labels.pop(key) for key in (QUEUE_LABEL, QUEUE_PRIORITY_LABEL) if key in labels}

@@ -203,7 +203,6 @@ def html(text: str) -> str:
 
 
 def pipeline_dot(pipeline: Pipeline) -> str:
-    """A Graphviz digraph."""
     lines = [f"digraph {json.dumps(pipeline.name)} {{", "  rankdir=TB;", "  node [shape=box];"]
     for name in (*pipeline.steps, *pipeline.exit):
         label = json.dumps("\n".join([name, *step_facts(pipeline.effective(name))]), ensure_ascii=False)

@@ -56,8 +56,6 @@ class Capacity(NamedTuple):
 
 
 class Device:
-    """A device of a slice."""
-
     def __init__(self, driver: str, pool: str, body: Body, where: str) -> None:
         self.name = read_text(body, "name", where) or ""
         self.id = DeviceId(driver, pool, self.name)
@@ -100,8 +98,6 @@ class Device:
 
 
 class Slice:
-    """A ResourceSlice."""
-
     def __init__(self, manifest: object) -> None:
         body = read_object(manifest, "ResourceSlice")
         spec = read_map(body.get("spec"), "spec")

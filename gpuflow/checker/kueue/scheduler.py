@@ -84,7 +84,6 @@ class Assignment:
     reasons: tuple[FlavorReason, ...] = ()
     """What stands against the flavors, as `message` lists it; for `never`, on an empty cluster, as `because` does."""
     blocked: Inadmissible | None = None
-    """For `blocked`, why."""
 
     def names(self, resource: str) -> bool:
         """Whether a resource is among the reasons."""

@@ -384,7 +384,6 @@ class Importer:
 
 
 def pipeline_of(document: Document, library: Library, site: Site, listing: Listing) -> Draft:
-    """The pipeline of a PipelineSpec."""
     importer = Importer(document, library, site, listing)
     draft = Draft()
     info = mapping(importer.spec.get("pipelineInfo"))

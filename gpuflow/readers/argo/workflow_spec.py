@@ -78,7 +78,6 @@ class Home:
 
 
 def type_of(tree: Mapping[str, Any]) -> str | None:
-    """What a template is."""
     found = [word for word in TYPES if tree.get(word) is not None]
     return found[0] if len(found) == 1 else None
 
@@ -137,7 +136,6 @@ class Spec:
 
 
 def spec_of(home: Home) -> Spec:
-    """The workflow of a document."""
     own = {key: each for key, each in home.tree.items() if key != "templates"}
     if home.behind is None:
         return Spec(home, own)

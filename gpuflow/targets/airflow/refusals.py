@@ -44,7 +44,6 @@ BY_LAUNCHER = frozenset(("retry.final_exit_codes", "retry.interruptions", "retry
 
 
 def gangs_of(request: Request) -> list[PlannedStep]:
-    """The steps that are gangs."""
     return [each for each in request.plan.containers if each.step.gang is not None]
 
 
