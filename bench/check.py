@@ -25,7 +25,7 @@ from measuring import arguments
 from gpuflow.checker.run import check
 from gpuflow.cluster import read_cluster
 from gpuflow.demands import Demand, demand_of
-from gpuflow.kubernetes.admission import admit
+from gpuflow.kubernetes.admission.decision import admit
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 

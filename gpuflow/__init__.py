@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuflow.checker.kueue import assign_flavors
     from gpuflow.checker.nodes import fit_nodes
     from gpuflow.core.errors import Finding, GpuflowError
-    from gpuflow.kubernetes.admission import admit
+    from gpuflow.kubernetes.admission.decision import admit
     from gpuflow.site import Site
     from gpuflow.spec.builder import gpu, mig
     from gpuflow.spec.loading import load, loads
@@ -38,7 +38,7 @@ _HOMES = {
     "Pipeline": "gpuflow.spec.pipeline",
     "Site": "gpuflow.site",
     "Step": "gpuflow.spec.pipeline",
-    "admit": "gpuflow.kubernetes.admission",
+    "admit": "gpuflow.kubernetes.admission.decision",
     "assign_flavors": "gpuflow.checker.kueue",
     "check": "gpuflow.api",
     "compile": "gpuflow.api",
