@@ -22,10 +22,10 @@ from typing import Any
 import yaml
 from measuring import arguments
 
-from gpuflow.checker import admit
 from gpuflow.checker.run import check
 from gpuflow.cluster import read_cluster
 from gpuflow.demands import Demand, demand_of
+from gpuflow.kubernetes.admission.decision import admit
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 

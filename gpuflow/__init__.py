@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     from gpuflow import airflow, argo, catalog, kubeflow, quantity, run
     from gpuflow.api import check, compile, demand, gpus
-    from gpuflow.checker import admit, assign_flavors, fit_nodes
+    from gpuflow.checker.kueue import assign_flavors
+    from gpuflow.checker.nodes import fit_nodes
     from gpuflow.core.errors import Finding, GpuflowError
+    from gpuflow.kubernetes.admission.decision import admit
     from gpuflow.site import Site
     from gpuflow.spec.builder import gpu, mig
     from gpuflow.spec.loading import load, loads
@@ -36,12 +38,12 @@ _HOMES = {
     "Pipeline": "gpuflow.spec.pipeline",
     "Site": "gpuflow.site",
     "Step": "gpuflow.spec.pipeline",
-    "admit": "gpuflow.checker",
-    "assign_flavors": "gpuflow.checker",
+    "admit": "gpuflow.kubernetes.admission.decision",
+    "assign_flavors": "gpuflow.checker.kueue",
     "check": "gpuflow.api",
     "compile": "gpuflow.api",
     "demand": "gpuflow.api",
-    "fit_nodes": "gpuflow.checker",
+    "fit_nodes": "gpuflow.checker.nodes",
     "gpu": "gpuflow.spec.builder",
     "gpus": "gpuflow.api",
     "join": "gpuflow.spec.text",

@@ -36,7 +36,6 @@ class PlannedStep:
     step: Step
     """With the defaults of its pipeline filled in."""
     pipeline: Pipeline
-    """The pipeline it stands in."""
     section: Section
     parent: PlannedStep | None
     """The step whose sub-pipeline it stands in."""
@@ -72,7 +71,6 @@ class Plan:
 
     @cached_property
     def by_name(self) -> Mapping[str, PlannedStep]:
-        """The steps by their full names."""
         return {each.name: each for each in self.steps}
 
     @cached_property

@@ -58,8 +58,6 @@ SCALARS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "strin
 
 @dataclasses.dataclass(frozen=True)
 class Returned:
-    """What a function returns."""
-
     hint: Mapping[str, Any] | None
     """As the program in the container checks it; None for nothing."""
     multiple: bool = False

@@ -7,8 +7,6 @@ from typing import Any
 from gpuflow.core.version import __version__
 
 NAME = "gpuflow"
-OPERATORS = ("operator", "gang_operator", "tasks", "approvals")
-TRIGGERS = ("trigger", "gang_trigger")
 
 
 def get_provider_info() -> dict[str, Any]:

@@ -376,7 +376,6 @@ def resolved(tree: Any, context: Context, escape: Callable[[str], str], *, expan
 
 
 def references(tree: Any) -> Iterator[Any]:
-    """Every reference in a pod."""
     if isinstance(tree, dict):
         for part in tree.values():
             yield from references(part)

@@ -167,7 +167,6 @@ def weakest(confidences: Iterable[Confidence]) -> Confidence:
 
 
 def data_file(name: str) -> Path:
-    """A data file of this package."""
     return Path(__file__).with_name(name)
 
 

@@ -99,8 +99,6 @@ def _in_order(offers: Iterable[Offer]) -> tuple[Offer, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One instance type."""
-
     cloud: str
     name: str
     model: str
@@ -122,7 +120,6 @@ class Instance:
 
 @cache
 def instances() -> tuple[Instance, ...]:
-    """Every instance type of the catalog."""
     import csv
 
     with data_file("instances.csv").open(encoding="utf-8", newline="") as file:

@@ -56,7 +56,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def load(name: str) -> Command:
-    """The module of a command."""
     module: Command = importlib.import_module(COMMANDS[name].module)
     return module
 

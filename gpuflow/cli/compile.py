@@ -60,7 +60,6 @@ def _owners() -> dict[str, dict[str, Flag]]:
 
 
 def add_fit(parser: argparse.ArgumentParser) -> None:
-    """--fit."""
     parser.add_argument(
         "--fit",
         metavar="CLUSTER",

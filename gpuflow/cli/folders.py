@@ -165,11 +165,7 @@ def _is_below(file: Path, folder: str | None) -> bool:
 def _is_compiled_from(file: str, pipelines: Sequence[str]) -> bool:
     """Whether the head of a compiled file names one of these pipelines; its path there may begin further down."""
     head = _HEAD.match(read_at_most(Path(file), 4_000).decode("utf-8", "replace"))
-    return head is not None and any(f"/{name}".endswith(f"/{head[1]}") for name in map(_posix, pipelines))
-
-
-def _posix(name: str) -> str:
-    return Path(name).as_posix()
+    return head is not None and any(f"/{Path(name).as_posix()}".endswith(f"/{head[1]}") for name in pipelines)
 
 
 def _what(file: Path) -> tuple[str, list[Document], list[Finding]]:

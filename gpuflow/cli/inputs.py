@@ -65,7 +65,6 @@ def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, for
 
 
 def add_namespace(parser: argparse.ArgumentParser) -> None:
-    """--namespace."""
     parser.add_argument(
         "--namespace",
         metavar="NS",
@@ -75,7 +74,6 @@ def add_namespace(parser: argparse.ArgumentParser) -> None:
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """--engine."""
     parser.add_argument(
         "--engine",
         choices=(NO_ENGINE, *engine_names()),
@@ -190,7 +188,6 @@ def python_is_allowed(args: argparse.Namespace) -> bool:
 
 
 def read_site(args: argparse.Namespace) -> Site:
-    """The site that --site names."""
     return Site.load(args.site)
 
 

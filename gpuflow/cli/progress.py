@@ -25,7 +25,7 @@ def progress(what: str, stream: TextIO | None = None) -> Iterator[None]:
     Only where a person watches: nothing is written to a pipe, to a file or in CI.
     """
     out = stream or sys.stderr
-    if not _is_watched(out):
+    if not out.isatty() or os.environ.get("TERM") == "dumb" or os.environ.get("CI"):
         yield
         return
     ended = Event()
@@ -36,10 +36,6 @@ def progress(what: str, stream: TextIO | None = None) -> Iterator[None]:
     finally:
         ended.set()
         watcher.join()
-
-
-def _is_watched(out: TextIO) -> bool:
-    return out.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
 
 
 def _show(what: str, out: TextIO, ended: Event) -> None:

@@ -103,7 +103,7 @@ def read_sources(args: argparse.Namespace, site: Site, engine: str | None = None
     documents = [document for each in given.files for document in each.documents]
     active, passive = foreign_in([*documents, *given.beside], args.namespace or site.namespace)
     library = active[0].library if active else Library((*documents, *given.beside))
-    known = _known_parameters(active)
+    known = {name for each in active for name in parameters_of(each.document, each.library)}
     by_document = {id(each.document): each for each in active}
     parts: list[Pipeline | Foreign] = []
     findings: list[Finding] = []
@@ -156,10 +156,6 @@ def _own(contents: Contents, args: argparse.Namespace) -> Pipeline:
     if contents.raw is not None:
         return loads(contents.raw, contents.file)
     return load(contents.file, allow_python=python_is_allowed(args))
-
-
-def _known_parameters(active: list[Foreign]) -> set[str]:
-    return {name for each in active for name in parameters_of(each.document, each.library)}
 
 
 def _refuse_unknown(given: list[str], known: Collection[str], pipelines: list[Pipeline], active: list[Foreign]) -> None:

@@ -154,7 +154,6 @@ class Reader:
             raise environment_failure("GF411", message, ADDRESS) from None
 
     def get(self, path: str, query: Mapping[str, object]) -> Answer:
-        """One question to the API server."""
         address = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": "application/json", **self._credentials()}
         timeout = self._urllib3.Timeout(connect=min(CONNECT, self._timeout), read=self._timeout)

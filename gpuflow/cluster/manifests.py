@@ -117,7 +117,6 @@ def must_be_rendered(what: str, where: Where, command: str) -> GpuflowError:
 
 
 def read_bytes(file: Path, *, piped: bool = False, folder: Path | None = None) -> bytes:
-    """What a file of manifests holds."""
     yaml_tree.require_plain_name(str(file))
     try:
         with files.opened(file, named=piped, folder=folder) as stream:

@@ -62,13 +62,9 @@ def within(path: Path, root: Path | None = None, folder: Path | None = None) -> 
         raise Outside(f"{path} leads out of {'its repository' if root == repository_above(path) else root}")
     if any(part.lower() == ".git" for part in real.relative_to(os.path.realpath(root)).parts):
         raise Outside(f"{path} leads into the repository's own .git, which holds tokens and programs")
-    if any(real.is_relative_to(folder) for folder in KERNEL if not _is_memory(real)):
+    if any(real.is_relative_to(folder) for folder in KERNEL if real.parts[:3] != ("/", "dev", "shm")):
         raise Outside(f"{path} leads to {real}, which is not a document")
     return real
-
-
-def _is_memory(path: Path) -> bool:
-    return path.parts[:3] == ("/", "dev", "shm")
 
 
 def bounds_of(path: Path, folder: Path | None = None) -> Path:

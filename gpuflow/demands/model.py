@@ -143,7 +143,6 @@ class ClaimDemand:
 
     @property
     def storage_class(self) -> str | None:
-        """The storage class that it names."""
         named: str | None = self.manifest["spec"].get("storageClassName")
         return named
 
@@ -324,7 +323,6 @@ class Demand:
             )
 
     def where(self, step: str) -> Where:
-        """Where a step is written."""
         found = self.by_name.get(step)
         if self.places is not None:
             return self.places(step if found is None else found.part_of or step)
@@ -332,7 +330,6 @@ class Demand:
 
     @cached_property
     def by_name(self) -> Mapping[str, StepDemand]:
-        """The steps by name."""
         return {step.name: step for step in self.steps}
 
     @cached_property
@@ -473,7 +470,6 @@ def _copies(step: StepDemand) -> int | Unknown:
 
 
 def leaves_of(node: Tree) -> Iterator[Leaf]:
-    """The leaves of a graph."""
     match node:
         case Leaf():
             yield node

@@ -46,11 +46,12 @@ from gpuflow.pod.build import leader_pod
 from gpuflow.pod.engine_containers import driver_pod, engine_of, settings_of, with_engine
 from gpuflow.pod.gang import as_queued
 from gpuflow.pod.gang_kinds import SPELLINGS
-from gpuflow.pod.later_attempts import Before, attempts, changes_of, falls_back
+from gpuflow.pod.later_attempts import attempts, changes_of, falls_back
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.pod.supervision import Restarts, pods_again, seen_by
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.quantity import Quantity
+from gpuflow.runtime.gangs.later_attempts import Before
 from gpuflow.site.model import Engine, Site
 from gpuflow.spec.engine_options import PipelineEngines, StepEngines
 from gpuflow.spec.engine_options.base import EngineOptions

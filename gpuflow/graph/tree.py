@@ -21,7 +21,7 @@ Series-parallel pipelines vanish into one node this way. What does not is the *c
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -51,11 +51,6 @@ class Shape:
     merges: tuple[Merge, ...]
     core: tuple[int, ...]
     edges: tuple[tuple[int, ...], ...]
-
-
-def reduced_shape(successors: Sequence[Iterable[int]]) -> Shape:
-    """The shape of the acyclic graph in which node `i` precedes the nodes `successors[i]`."""
-    return _reduced_shape(tuple(map(tuple, successors)))
 
 
 @lru_cache(maxsize=16)
@@ -212,7 +207,7 @@ class Dag:
     def shape(self) -> Shape:
         """The reduced structure over the nodes in their order; it serves every key."""
         index = {name: number for number, name in enumerate(self.nodes)}
-        return reduced_shape([[index[target] for target in self.edges.get(name, ())] for name in self.nodes])
+        return _reduced_shape(tuple(tuple(index[target] for target in self.edges.get(name, ())) for name in self.nodes))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 
 def maps(value: Any) -> list[Mapping[str, Any]]:
-    """The maps of a list."""
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
@@ -43,7 +42,6 @@ def whole_number(value: Any) -> int | None:
 
 
 def texts(value: Any) -> list[Any]:
-    """The items of a list."""
     return value if isinstance(value, list) else []
 
 

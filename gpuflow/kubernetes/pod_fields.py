@@ -173,8 +173,6 @@ SCALARS = ("text", "int", "bool", "quantity", "port", "any")
 
 
 class Field(NamedTuple):
-    """One field of a type."""
-
     name: str
     type: str
     """A scalar, or the name of another type; of a list or a map, what is in it."""

@@ -13,24 +13,6 @@ from typing import Any, NamedTuple
 
 from gpuflow.quantity import Quantity
 
-__all__ = [
-    "BadField",
-    "ResourceList",
-    "aggregate",
-    "combine_limits",
-    "combine_requests",
-    "has_pod_level",
-    "is_hugepages",
-    "is_pod_level",
-    "pod_limits",
-    "pod_requests",
-    "read_map",
-    "read_maps",
-    "read_quantity",
-    "read_resource_list",
-    "read_texts",
-]
-
 ResourceList = Mapping[str, Quantity]
 
 

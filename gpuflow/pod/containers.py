@@ -57,7 +57,6 @@ def _env_value(value: Any, spelling: Spelling) -> dict[str, Any]:
 
 
 def environment_from(sources: tuple[EnvFrom, ...]) -> list[dict[str, Any]]:
-    """`envFrom` of a container."""
     result = []
     for source in sources:
         kind, name = ("secretRef", source.secret) if source.secret else ("configMapRef", source.config_map)
@@ -101,7 +100,6 @@ def pod_security(security: Security, site: Site) -> dict[str, Any]:
 
 
 def probes_of(probes: Probes | None, spelling: Spelling) -> dict[str, Any]:
-    """The three probes of a container."""
     if probes is None:
         return {}
     named = {"livenessProbe": probes.liveness, "readinessProbe": probes.readiness, "startupProbe": probes.startup}
@@ -126,7 +124,6 @@ def _probe(probe: Probe, spelling: Spelling) -> dict[str, Any]:
 
 
 def lifecycle_of(lifecycle: Lifecycle | None, spelling: Spelling) -> dict[str, Any]:
-    """The hooks of a container."""
     if lifecycle is None:
         return {}
     named = {"postStart": lifecycle.post_start, "preStop": lifecycle.pre_stop}

@@ -58,7 +58,6 @@ class Parts(NamedTuple):
 
 
 def parts_of(pod: Mapping[str, Any]) -> Parts:
-    """The parts of a rank's pod."""
     labels = dict(pod["metadata"].get("labels", {}))
     # Kueue takes an object in as a whole by the label of the object; on its pods it would take each pod for itself.
     queued = {key: labels.pop(key) for key in (QUEUE_LABEL, QUEUE_PRIORITY_LABEL) if key in labels}
@@ -278,11 +277,6 @@ WITHOUT_QUEUE_PRIORITY = (
 )
 
 
-def volcano_leader_host(first: str) -> str:
-    """The host of rank 0, in the Service of the Job. The kubelet fills in the name of the gang."""
-    return f"$(GPUFLOW_GANG)-{first}-0.$(GPUFLOW_GANG)"
-
-
 def vcjob_of(pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """One attempt as a Job of Volcano, of the pod of each worker. Beside a leader, rank 0, there are two tasks."""
     parts = parts_of(pod)
@@ -472,7 +466,7 @@ SPELLINGS: dict[str, SpelledKind] = {
         VOLCANO,
         vcjob_of,
         VOLCANO_RANK,
-        lambda first: {"value": volcano_leader_host(first)},
+        lambda first: {"value": f"$(GPUFLOW_GANG)-{first}-0.$(GPUFLOW_GANG)"},
         "Volcano 1.14",
         "which waits in a queue of Volcano's and not of Kueue's. A preemption there is an interruption, and Volcano "
         "gives a gang up of which a quota refuses a pod",

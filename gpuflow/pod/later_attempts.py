@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from gpuflow.spec.policies import Retry
     from gpuflow.spec.step import Step
 
-__all__ = [
-    "Before",
-    "Changes",
-    "MoreMemory",
-    "attempts",
-    "changes_of",
-    "falls_back",
-    "memory_by_attempt",
-    "more_memory_of",
-    "off_spot",
-    "on_demand_fields",
-]
-
 Pod = Mapping[str, Any]
 SCHEDULING = ("nodeSelector", "affinity", "tolerations")
 """What decides between spot and on-demand."""

@@ -324,7 +324,8 @@ def scheduling(step: Step, site: Site, devices: Devices, selector: dict[str, str
                 )
             node_selector.update(site.spot.labels)
         elif step.spot.mode == "prefer" and site.spot.labels:
-            preferred.append({"weight": 100, "preference": {"matchExpressions": _equal(site.spot.labels)}})
+            labels = [{"key": key, "operator": "In", "values": [value]} for key, value in site.spot.labels.items()]
+            preferred.append({"weight": 100, "preference": {"matchExpressions": labels}})
         elif step.spot.mode == "never":
             extra += [{"key": key, "operator": "NotIn", "values": [value]} for key, value in site.spot.labels.items()]
     if hatch is not None:
@@ -378,10 +379,6 @@ def _without(key: str, values: tuple[str, ...]) -> Expression:
         if values
         else {"key": key, "operator": "DoesNotExist"}
     )
-
-
-def _equal(labels: dict[str, str]) -> list[Expression]:
-    return [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
 
 
 def _affinity(

@@ -80,7 +80,6 @@ class Document:
 
     @property
     def namespace_where(self) -> Where:
-        """Where it names its namespace."""
         if self.group == AIRFLOW:
             tasks = (each.get("line") for each in self.tree.get("tasks") or () if each.get("namespace"))
             line, column = next(tasks, None) or self.tree.get("line") or (1, 1)

@@ -69,7 +69,8 @@ def junit(reports: Sequence[Report], failing: set[str]) -> str:
     """JUnit XML: a suite per pipeline, a case per scope and one for the verdict."""
     suites = []
     for report in reports:
-        cases = [_case("verdict", report.verdict, failing, _all_words(report))]
+        words = "\n".join(f"{finding.code} {_words(finding)}" for finding in report.findings)
+        cases = [_case("verdict", report.verdict, failing, words)]
         for scope in report.scopes:
             title = f"{scope.kind} {scope.name} {scope.resource}"
             text = f"used {scope.used}, peak {scope.peak}, hard {scope.hard}"
@@ -88,10 +89,6 @@ def _case(name: str, verdict: str, failing: set[str], text: str) -> str:
         return f"{head}/>\n"
     failure = f"<failure message={xml_attribute(verdict)}>{xml_text(text)}</failure>"
     return f"{head}>\n      {failure}\n    </testcase>\n"
-
-
-def _all_words(report: Report) -> str:
-    return "\n".join(f"{finding.code} {_words(finding)}" for finding in report.findings)
 
 
 def github(reports: Sequence[Report], failing: set[str]) -> str:

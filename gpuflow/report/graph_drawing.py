@@ -10,7 +10,6 @@ from gpuflow.core.printable import line
 from gpuflow.demands import Demand
 from gpuflow.demands.model import leaves_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, order
-from gpuflow.quantity import Quantity
 from gpuflow.spec import expression
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
@@ -204,7 +203,6 @@ def html(text: str) -> str:
 
 
 def pipeline_dot(pipeline: Pipeline) -> str:
-    """A Graphviz digraph."""
     lines = [f"digraph {json.dumps(pipeline.name)} {{", "  rankdir=TB;", "  node [shape=box];"]
     for name in (*pipeline.steps, *pipeline.exit):
         label = json.dumps("\n".join([name, *step_facts(pipeline.effective(name))]), ensure_ascii=False)
@@ -239,7 +237,7 @@ def demand_facts(demand: Demand, name: str) -> list[str]:
         words = [] if hidden else ["no pods"]
     else:
         words = [f"{step.pods} pods"] if step.pods > 1 else []
-        for resource, amount in sorted(step.requests.items(), key=_devices_first):
+        for resource, amount in sorted(step.requests.items(), key=lambda item: ("/" not in item[0], item[0])):
             words.append(f"{resource} {amount}")
         if step.tries > 1:
             words.append(f"up to {step.tries} attempts")
@@ -323,10 +321,6 @@ def _copies(loop: Loop) -> str:
     else:
         words = f"{loop.copies} copies"
     return line(words if loop.parallel is None else f"{words}, {loop.parallel} at once")
-
-
-def _devices_first(item: tuple[str, Quantity]) -> tuple[bool, str]:
-    return "/" not in item[0], item[0]
 
 
 def demand_mermaid(demand: Demand) -> str:

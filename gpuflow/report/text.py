@@ -27,7 +27,6 @@ def plain(text: str, *styles: str) -> str:
 
 
 def render(report: Report, paint: Paint = plain) -> str:
-    """The whole report."""
     verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOR[report.verdict])
     noun = "namespaces" if BESIDE in report.namespace else "namespace"
     lines = [f"{line(report.pipeline)} in {noun} {report.namespace}: {verdict}", ""]

@@ -19,7 +19,6 @@ TARGETS = {
 
 
 def load_target(name: str) -> Target:
-    """The target of that name."""
     if name not in TARGETS:
         raise fail("GF302", f'"{name}" is not a target', hint=did_you_mean(name, TARGETS))
     target: Target = load_engine(name)

@@ -165,7 +165,6 @@ class Target(ABC):
 
     @property
     def name(self) -> str:
-        """The engine's name."""
         return self.facts.name
 
     def capabilities_at(self, site: Site) -> Capabilities:

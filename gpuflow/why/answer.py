@@ -49,7 +49,6 @@ class Answer:
     """Of a workflow or a job: its pods."""
 
     def document(self) -> dict[str, Any]:
-        """The JSON shape."""
         return {
             "object": self.subject,
             "namespace": self.namespace,

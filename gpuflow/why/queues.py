@@ -19,7 +19,6 @@ GATE = "kueue.x-k8s.io/admission"
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
 """Kueue takes this one away when it has chosen the nodes of an admitted workload."""
 GROUP = "kueue.x-k8s.io/pod-group-name"
-MOST_HOLDERS = 5
 
 
 def workload_causes(workload: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Cause]:

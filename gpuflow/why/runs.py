@@ -15,8 +15,6 @@ from gpuflow.why.objects import JOB, WORKFLOW, conditions, maps, part, pods_of, 
 from gpuflow.why.pods import why_missing, why_pod
 from gpuflow.why.queues import workload_causes, workload_of
 
-ENDED = ("Succeeded", "Failed", "Error", "Skipped", "Omitted")
-
 
 def why_workflow(workflow: Mapping[str, Any], ready: PreparedCluster, site: Site) -> Answer:
     """Why the steps of an Argo workflow wait."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuflow.kubernetes.admission import admit
+from gpuflow.kubernetes.admission.decision import admit
 from tests.checker.admission_cases import Resources, container, limit_range, pod, quota
 
 HIGH = {"metadata": {"name": "high"}, "value": 1000, "preemptionPolicy": "Never"}

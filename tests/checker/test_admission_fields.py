@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.kubernetes.admission import admit
+from gpuflow.kubernetes.admission.decision import admit
 from tests.checker.pod_answers import answers, label
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from gpuflow.kubernetes.admission import admit, broken_claim_bounds, read_limit_range
+from gpuflow.kubernetes.admission.decision import admit
 from gpuflow.kubernetes.admission.field_errors import sentences
+from gpuflow.kubernetes.admission.limit_range import broken_claim_bounds, read_limit_range
 from tests.checker.admission_cases import Resources, container, limit_range, pod
 
 GPU = "nvidia.com/gpu"

@@ -2,7 +2,9 @@
 
 import pytest
 
-from gpuflow.kubernetes.admission import admit, is_tracked_for_pods, read_quota
+from gpuflow.kubernetes.admission.decision import admit
+from gpuflow.kubernetes.admission.quota import read_quota
+from gpuflow.kubernetes.admission.usage import is_tracked_for_pods
 from tests.checker.admission_cases import Resources, container, limit_range, pod, quota
 
 GPU = "nvidia.com/gpu"

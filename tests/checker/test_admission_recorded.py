@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.kubernetes.admission import Admission, admit
+from gpuflow.kubernetes.admission.decision import Admission, admit
 
 RECORDED = (
     Path(__file__).resolve().parents[2] / ".." / "shared" / "corpora" / "oracles" / "recorded" / "admission.jsonl.gz"

@@ -1,6 +1,6 @@
 """What objects other than new pods cost against a quota."""
 
-from gpuflow.kubernetes.admission import usage_of_claim, usage_of_object, usage_of_pod, usage_of_resource_claim
+from gpuflow.kubernetes.admission.usage import usage_of_claim, usage_of_object, usage_of_pod, usage_of_resource_claim
 from gpuflow.quantity import Quantity
 from tests.checker.admission_cases import Resources, container, pod
 

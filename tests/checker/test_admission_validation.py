@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuflow.kubernetes.admission import admit
+from gpuflow.kubernetes.admission.decision import admit
 from tests.checker.admission_cases import Resources, container, pod
 
 GPU = "nvidia.com/gpu"

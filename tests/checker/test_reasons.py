@@ -11,7 +11,7 @@ import pytest
 
 from gpuflow.checker.kueue import assign_flavors
 from gpuflow.checker.kueue.reasons import AboveCapacity, Inadmissible, NoUnusedQuota, Uncovered
-from gpuflow.kubernetes.admission import admit
+from gpuflow.kubernetes.admission.decision import admit
 from gpuflow.kubernetes.admission.field_errors import LimitRequired, RequestAboveLimit
 from gpuflow.kubernetes.admission.limit_range import BoundViolation
 from gpuflow.kubernetes.admission.quota import Exceeded, Unspecified, UsageUnknown

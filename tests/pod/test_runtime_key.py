@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuflow import GpuflowError, Pipeline, Site
-from gpuflow.kubernetes.admission import admit
+from gpuflow.kubernetes.admission.decision import admit
 from gpuflow.pod import pod_for
 from tests.pod.test_pod import RESTRICTED, site
 

@@ -14,7 +14,7 @@ from gpuflow.spec.step_fields import Settings
 from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.capabilities import Cannot, IncompleteTable, Weaker, capabilities
 from gpuflow.targets.constructs import VOCABULARY
-from gpuflow.targets.fields import NEEDS_NONE, PART_OF, SPEC, models_in, unanswered
+from tests.targets.spec_fields import NEEDS_NONE, PART_OF, SPEC, models_in, unanswered
 
 WORDS = ("a", "b", "c")
 

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuflow.checker import fit_nodes
+from gpuflow.checker.nodes import fit_nodes
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.cli.main import main
 from gpuflow.cluster.manifests import cluster_of

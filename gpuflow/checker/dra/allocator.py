@@ -2,8 +2,7 @@
 
 The first solution in a fixed order is taken: claim by claim, request by request, device by device, with a step back
 where it does not work out. The scheduler gives up after ten seconds; here a search that takes too many steps is not
-judged. Attributes may have to be the same, or differ, over the devices of a claim. `allocate_devices` answers for
-claims and nodes from manifests.
+judged. Attributes may have to be the same, or differ, over the devices of a claim.
 
 Mirrors Allocator.Allocate, matchAttributeConstraint and distinctAttributeConstraint in
 k8s.io/dynamic-resource-allocation/structured/internal/incubating, Kubernetes v1.36.3.
@@ -14,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gpuflow.checker.dra.cel import CelError, Unsupported, compiled
 from gpuflow.checker.dra.eligibility import taint_prevents_allocation
@@ -29,8 +28,6 @@ from gpuflow.checker.dra.objects import (
     DeviceId,
     Request,
     Slice,
-    read_claim,
-    read_device_class,
 )
 from gpuflow.checker.dra.pools import (
     AllocatedState,
@@ -41,12 +38,9 @@ from gpuflow.checker.dra.pools import (
     SliceIndex,
     consumed_capacity,
     has_room,
-    read_allocated,
 )
 from gpuflow.core.work_budget import TOO_LARGE, TooLarge, take
-from gpuflow.kubernetes.admission.pod import read_text
-from gpuflow.kubernetes.labels import Labels, read_labels
-from gpuflow.kubernetes.resources import read_map
+from gpuflow.kubernetes.labels import Labels
 from gpuflow.quantity import Quantity
 
 
@@ -424,50 +418,3 @@ class _Search:
             back()
 
         return undo
-
-
-Body = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDevices:
-    """What one node gives to claims.
-
-    Status: `allocated`; `none`; `invalid` when a pool of the node is; `error` when a claim or class is wrong, which
-    ends the attempt on all nodes; `unknown` when that is not judged. The last two with their reason.
-    """
-
-    status: str
-    devices: tuple[tuple[str, ...], ...] = ()
-    reason: str | None = None
-
-
-def allocate_devices(
-    claims: Iterable[Body],
-    nodes: Iterable[Body],
-    *,
-    slices: Iterable[Body],
-    classes: Iterable[Body],
-    others: Iterable[Body] = (),
-) -> dict[str, NodeDevices]:
-    """What each node gives to the claims of one pod, beside those that hold devices already (`others`)."""
-    known = {each.name: each for each in map(read_device_class, classes)}
-    allocator = Allocator(map(Slice, slices), known, read_allocated(others))
-    wanted = [read_claim(_name_of(each), each.get("spec")) for each in claims]
-    answers: dict[str, NodeDevices] = {}
-    for node in nodes:
-        labels = read_labels(read_map(node.get("metadata"), "metadata").get("labels"), "metadata.labels")
-        try:
-            given = allocator.allocate(_name_of(node), labels, wanted)
-        except AllocationError as error:
-            answers[_name_of(node)] = NodeDevices("error", reason=str(error))
-        except Undecided as reason:
-            answers[_name_of(node)] = NodeDevices("unknown", reason=str(reason))
-        else:
-            devices = tuple(tuple(map(str, picked)) for picked in given.claims)
-            answers[_name_of(node)] = NodeDevices(given.status, devices)
-    return answers
-
-
-def _name_of(body: Body) -> str:
-    return read_text(read_map(body.get("metadata"), "metadata"), "name", "metadata") or ""

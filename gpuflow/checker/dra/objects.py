@@ -11,7 +11,6 @@ from gpuflow.checker.dra.cel.values import parse_semver
 from gpuflow.checker.dra.eligibility import (
     DeviceTaint,
     DeviceToleration,
-    NodeSelector,
     read_node_selector,
     read_taints,
     read_tolerations,
@@ -57,8 +56,6 @@ class Capacity(NamedTuple):
 
 
 class Device:
-    """A device of a slice."""
-
     def __init__(self, driver: str, pool: str, body: Body, where: str) -> None:
         self.name = read_text(body, "name", where) or ""
         self.id = DeviceId(driver, pool, self.name)
@@ -101,8 +98,6 @@ class Device:
 
 
 class Slice:
-    """A ResourceSlice."""
-
     def __init__(self, manifest: object) -> None:
         body = read_object(manifest, "ResourceSlice")
         spec = read_map(body.get("spec"), "spec")
@@ -312,23 +307,3 @@ def _read_counters(body: Body, where: str) -> dict[str, Quantity]:
         name: _quantity(read_map(value, where), "value", f"{where}.counters[{name}]") or Quantity.zero
         for name, value in found.items()
     }
-
-
-__all__ = [
-    "ALL",
-    "EXACT_COUNT",
-    "Attribute",
-    "Capacity",
-    "Claim",
-    "Constraint",
-    "Counters",
-    "Device",
-    "DeviceClass",
-    "DeviceId",
-    "NodeSelector",
-    "Policy",
-    "Request",
-    "Slice",
-    "read_claim",
-    "read_device_class",
-]

@@ -72,8 +72,6 @@ class PodSetResources(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The flavor chosen for one resource."""
-
     flavor: str
     mode: PreemptionMode
     stopped_at: int

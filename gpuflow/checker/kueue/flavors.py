@@ -93,7 +93,7 @@ class FlavorTaint(NamedTuple):
 
     def __str__(self) -> str:
         """As Go prints the structure: Kueue hands it to `%s` as it is."""
-        added = "<nil>" if self.added is None else _go_time(self.added)
+        added = "<nil>" if self.added is None else f"{self.added:%Y-%m-%d %H:%M:%S} +0000 UTC"
         return f"{{{self.key} {self.value} {self.effect} {added}}}"
 
 
@@ -204,7 +204,3 @@ def _decimal(text: str) -> int | None:
         return None
     number = int(text)
     return number if -MAX_INT64 - 1 <= number <= MAX_INT64 else None
-
-
-def _go_time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} +0000 UTC"

@@ -84,7 +84,6 @@ class Assignment:
     reasons: tuple[FlavorReason, ...] = ()
     """What stands against the flavors, as `message` lists it; for `never`, on an empty cluster, as `because` does."""
     blocked: Inadmissible | None = None
-    """For `blocked`, why."""
 
     def names(self, resource: str) -> bool:
         """Whether a resource is among the reasons."""
@@ -510,10 +509,6 @@ def _verdict(cycle: Cycle, is_possible: bool) -> AssignmentStatus:
 
 def _cautious(verdict: AssignmentStatus) -> AssignmentStatus:
     return "wait" if verdict in ("fit", "preempt") else verdict
-
-
-def _flavors(found: Found) -> dict[str, str]:
-    return {name: choice.flavor for name, choice in sorted(found.choices.items())}
 
 
 def _usage(found: Found) -> dict[str, str]:

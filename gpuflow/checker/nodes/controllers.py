@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gpuflow.checker.nodes.amounts import Amounts
 from gpuflow.checker.nodes.filters import placement_refusal
 from gpuflow.checker.nodes.node_info import Node, NodeInfo, NodeList, UnboundPod, read_unbound_pod
 from gpuflow.kubernetes.resources import read_map, read_maps
@@ -73,7 +72,7 @@ def missing_daemons(node_list: NodeList, daemon_sets: Sequence[Mapping[str, Any]
 
 
 def _lacking(host: NodeInfo, daemons: Sequence[UnboundPod]) -> list[int]:
-    there = [_without_zeros(pod.requests) for pod in host.pods if pod.is_fixture]
+    there = [{name: amount for name, amount in pod.requests.items() if amount} for pod in host.pods if pod.is_fixture]
     lacking = []
     for number, pod in enumerate(daemons):
         if pod.requests in there:
@@ -81,10 +80,6 @@ def _lacking(host: NodeInfo, daemons: Sequence[UnboundPod]) -> list[int]:
         elif placement_refusal(pod, host.node) is None:
             lacking.append(number)
     return lacking[: max(len(lacking) - len(there), 0)]
-
-
-def _without_zeros(amounts: Amounts) -> Amounts:
-    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def _less(node: Node, daemons: Iterable[UnboundPod]) -> Node:

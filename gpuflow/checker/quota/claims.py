@@ -15,10 +15,10 @@ from gpuflow.core.errors import Finding, Where, did_you_mean
 from gpuflow.demands import Bound, Demand, StepDemand, peaks_of
 from gpuflow.demands.model import summed
 from gpuflow.demands.peaks import Usage
-from gpuflow.kubernetes.admission import Quota, usage_of_claim
 from gpuflow.kubernetes.admission.field_errors import join_clauses, sentences
 from gpuflow.kubernetes.admission.limit_range import broken_claim_bounds, read_limit_range
-from gpuflow.kubernetes.admission.usage import claims_of_pod
+from gpuflow.kubernetes.admission.quota import Quota
+from gpuflow.kubernetes.admission.usage import claims_of_pod, usage_of_claim
 from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
 

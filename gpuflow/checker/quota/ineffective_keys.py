@@ -9,8 +9,8 @@ from typing import Final
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import nearest_word
 from gpuflow.core.errors import Finding, did_you_mean
-from gpuflow.kubernetes.admission import Quota, is_tracked_for_pods
-from gpuflow.kubernetes.admission.usage import COMPUTE, OLD_NAMES, POD_KEYS
+from gpuflow.kubernetes.admission.quota import Quota
+from gpuflow.kubernetes.admission.usage import COMPUTE, OLD_NAMES, POD_KEYS, is_tracked_for_pods
 from gpuflow.kubernetes.resources import read_map
 
 STANDARD: Final = frozenset(

@@ -10,7 +10,8 @@ from gpuflow.cluster import Cluster, Manifest
 from gpuflow.core.caching import content_of
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.demands import Demand, StepDemand
-from gpuflow.kubernetes.admission import Admission, Quota, admit, read_quota
+from gpuflow.kubernetes.admission.decision import Admission, admit
+from gpuflow.kubernetes.admission.quota import Quota, read_quota
 from gpuflow.quantity import Quantity
 
 

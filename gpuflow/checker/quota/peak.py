@@ -35,8 +35,8 @@ from gpuflow.demands import ALIASES, Bound, Demand, peaks_of
 from gpuflow.demands.model import summed
 from gpuflow.demands.peaks import Usage, tree_of
 from gpuflow.graph import safe_parallel
-from gpuflow.kubernetes.admission import Admission, Quota
-from gpuflow.kubernetes.admission.quota import Exceeded, UsageUnknown
+from gpuflow.kubernetes.admission.decision import Admission
+from gpuflow.kubernetes.admission.quota import Exceeded, Quota, UsageUnknown
 from gpuflow.kubernetes.resources import read_maps
 from gpuflow.quantity import Quantity
 

@@ -15,7 +15,7 @@ from gpuflow.core.errors import Finding, Where
 from gpuflow.demands import Bound, Demand, StepDemand, peaks_of
 from gpuflow.demands.model import LAUNCHER, KeptPods
 from gpuflow.engines import NO_ENGINE, RunObject, facts_of
-from gpuflow.kubernetes.admission import Quota
+from gpuflow.kubernetes.admission.quota import Quota
 from gpuflow.kubernetes.labels import LEADER, MADE_BY, QUEUE_LABEL, QUEUED_BY, WORKERS
 from gpuflow.quantity import Quantity
 from gpuflow.runtime.gangs.kinds import WORDS, GangKind, queued_as

@@ -26,7 +26,8 @@ from gpuflow.cluster import Manifest
 from gpuflow.core.errors import Finding, Where, shortened
 from gpuflow.demands import Demand
 from gpuflow.engines import facts_of, starved_containers
-from gpuflow.kubernetes.admission import Admission, LimitRange, read_limit_range
+from gpuflow.kubernetes.admission.decision import Admission
+from gpuflow.kubernetes.admission.limit_range import LimitRange, read_limit_range
 from gpuflow.kubernetes.admission.pod import quality_of_service, read_pod
 from gpuflow.quantity import Quantity
 

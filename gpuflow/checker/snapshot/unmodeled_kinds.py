@@ -68,7 +68,7 @@ def unmodeled_kinds(
         f"{item.title} {item.name}" if item.group == ADMISSION else item.title
         for item in cluster.objects
         if not _is_passed(item, passed)
-        and not _lets_pass(item)
+        and _annotations(item).get(PASSES) != "true"
         and not (item.group == ADMISSION and policies.leave_pods_alone(item))
     )
     stand_ins = (f"{item.kind} {item.name}" for item in cluster.of("DeviceClass") if _gives(item, resources))
@@ -91,10 +91,6 @@ def _shows_daemons(cluster: Cluster) -> bool:
     # What they take of nodes that a node group may add is worked out from the DaemonSets themselves.
     there = [item for item in cluster.of("Node") if GROUP_MAX not in _annotations(item)]
     return bool(cluster.of("Pod")) or "Pod" in cluster.listed or not there
-
-
-def _lets_pass(item: Manifest) -> bool:
-    return _annotations(item).get(PASSES) == "true"
 
 
 def _annotations(item: Manifest) -> Mapping[str, Any]:

@@ -11,7 +11,6 @@ from gpuflow.importing.draft import Draft, identifier
 from gpuflow.importing.unsupported import Listing, Place
 from gpuflow.importing.values import Parts, maps, texts
 
-BRACE = "GPUFLOW_BRACE"
 RUNNER = "gpuflow-run"
 OUTPUTS = "/gpuflow/outputs"
 ATTEMPT = "=asInt(retries) + 1"

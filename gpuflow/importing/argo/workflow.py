@@ -34,7 +34,6 @@ CRON = (
 
 
 def pipeline_of(document: Document, library: Library, site: Site, listing: Listing) -> Draft:
-    """The pipeline of an Argo object."""
     place = Place(document)
     outer = mapping(document.tree.get("spec"))
     scheduled = document.kind == "CronWorkflow"

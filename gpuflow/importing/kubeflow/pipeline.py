@@ -368,7 +368,7 @@ class Importer:
                 self.listing.cannot(f"artifact {artifact}", _ARTIFACT, where, _HINT)
         outputs: dict[str, Any] = {}
         for key, each in mapping(mapping(component.get("outputDefinitions")).get("parameters")).items():
-            kind = _type(each)
+            kind = TYPES.get(str(mapping(each).get("parameterType")), "string")
             outputs[identifier(str(key), outputs)] = {"type": kind, "path": f"{OUTPUTS}/{key}"}
         words = step.words
         if outputs:
@@ -384,7 +384,6 @@ class Importer:
 
 
 def pipeline_of(document: Document, library: Library, site: Site, listing: Listing) -> Draft:
-    """The pipeline of a PipelineSpec."""
     importer = Importer(document, library, site, listing)
     draft = Draft()
     info = mapping(importer.spec.get("pipelineInfo"))
@@ -421,10 +420,6 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Listi
         scope.inputs[str(name)] = ({"param": title},)
     importer.fill(draft, root, scope, ())
     return draft
-
-
-def _type(declared: Any) -> str:
-    return TYPES.get(str(mapping(declared).get("parameterType")), "string")
 
 
 def _structured(text: str) -> list[Any] | None:

@@ -17,8 +17,6 @@ MAX_COMPARED_IN_MILLI = MAX_INT64 // 1000
 
 
 class Bounds(NamedTuple):
-    """One item of a LimitRange."""
-
     kind: str
     minimum: ResourceList
     maximum: ResourceList

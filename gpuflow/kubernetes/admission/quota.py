@@ -164,7 +164,7 @@ class QuotaDecision(NamedTuple):
 
 def evaluate(pod: Pod, quotas: Sequence[Quota]) -> QuotaDecision:
     """Ask all quotas. Missing requests and unknown usage are looked for in all of them before any total is."""
-    matching = [quota for quota in quotas if quota.tracked and (not quota.scopes or _in_scopes(pod, quota.scopes))]
+    matching = [quota for quota in quotas if quota.tracked and all(_in_scope(pod, scope) for scope in quota.scopes)]
     refusals: list[QuotaRefusal] = [reason for quota in matching if (reason := _unready(pod, quota))]
     if refusals or not matching:
         return QuotaDecision(tuple(refusals))
@@ -227,10 +227,6 @@ def _unspecified(pod: Pod, quota: Quota) -> dict[str, set[str]]:
             if names:
                 missing[key] = names
     return missing
-
-
-def _in_scopes(pod: Pod, scopes: tuple[QuotaScope, ...]) -> bool:
-    return all(_in_scope(pod, scope) for scope in scopes)
 
 
 def _in_scope(pod: Pod, scope: QuotaScope) -> bool:

@@ -108,7 +108,7 @@ def _host_alias_faults(aliases: Any) -> Iterator[FieldError]:
         field = f"spec.hostAliases[{index}]"
         yield from _address(read_text(alias, "ip", field) or "", f"{field}.ip")
         for number, name in enumerate(read_texts(alias, "hostnames", field)):
-            yield from _subdomain(name, f"{field}.hostnames[{number}]")
+            yield from (invalid(f"{field}.hostnames[{number}]", name, fault) for fault in dns_subdomain_faults(name))
 
 
 def _spread_faults(constraints: list[Body], field: str, labels: Body) -> Iterator[FieldError]:
@@ -161,11 +161,6 @@ def _address(text: str, field: str) -> Iterator[FieldError]:
         plain = ".".join(str(int(part)) for part in text.split(".")) if re.fullmatch(r"\d+(\.\d+){3}", text) else None
         leading = plain is not None and not any(_address(plain, field))
         yield invalid(field, text, "must not have leading 0s" if leading else IP)
-
-
-def _subdomain(name: str, field: str) -> Iterator[FieldError]:
-    for fault in dns_subdomain_faults(name):
-        yield invalid(field, name, fault)
 
 
 def read_texts(holder: Body, key: str, where: str) -> list[str]:

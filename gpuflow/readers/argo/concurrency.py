@@ -34,8 +34,6 @@ _FORMAT = re.compile(r"[^%]*%(0?)(\d{0,2})([dxXo])[^%]*")
 
 @dataclass(frozen=True)
 class Items:
-    """The items of a loop."""
-
     field: str
     count: int | Open
     listed: tuple[Any, ...] | None = None

@@ -32,8 +32,6 @@ MOST_CASES: Final = 64
 
 @dataclass(frozen=True)
 class Waits:
-    """What one task waits for."""
-
     names: tuple[str, ...]
     logic: str | None = None
     """None: until all of them are done, and none was left out."""

@@ -174,8 +174,6 @@ LATER: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 class Walk:
-    """One workflow."""
-
     def __init__(
         self, spec: Spec, library: Library, scope: Scope, pods: PodMaker, options: Options, readers: Readers
     ) -> None:
@@ -400,7 +398,6 @@ class Walk:
         return template
 
     def template(self, template: Template, arguments: Mapping[str, Value], at: At, name: str, place: Place) -> Child:
-        """What a template runs."""
         mark = id(template.tree)
         if mark in at.stack:
             because = f"template {template.name} calls itself: how often is decided in the run"

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from gpuflow.core.errors import Where
-from gpuflow.kubernetes.strategic_merge import BadPatch, merged
-from gpuflow.readers.argo.variables import Open, Scope, Value, listing, mapping, maps_in, plain, text_of
+from gpuflow.kubernetes.strategic_merge import merged
+from gpuflow.readers.argo.variables import Open, Scope, Value, mapping, maps_in, plain, text_of
 from gpuflow.readers.documents import Document
 from gpuflow.readers.interface import Library
 
@@ -78,7 +78,6 @@ class Home:
 
 
 def type_of(tree: Mapping[str, Any]) -> str | None:
-    """What a template is."""
     found = [word for word in TYPES if tree.get(word) is not None]
     return found[0] if len(found) == 1 else None
 
@@ -137,7 +136,6 @@ class Spec:
 
 
 def spec_of(home: Home) -> Spec:
-    """The workflow of a document."""
     own = {key: each for key, each in home.tree.items() if key != "templates"}
     if home.behind is None:
         return Spec(home, own)
@@ -272,21 +270,3 @@ def names_of(templates: Iterable[str]) -> str:
     """A few names, for a hint."""
     found = sorted(templates)
     return ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-
-
-__all__ = [
-    "BadPatch",
-    "Home",
-    "Spec",
-    "Template",
-    "arguments_of",
-    "from_config_map",
-    "global_scope",
-    "home_of",
-    "inputs_of",
-    "kind_of_reference",
-    "listing",
-    "names_of",
-    "spec_of",
-    "type_of",
-]

@@ -67,7 +67,6 @@ class Message:
         return self.value.get(snake(name)) if value is None and self.value else value
 
     def message(self, name: str) -> Message:
-        """A field that is a message."""
         value = self.get(name)
         if value is None:
             return Message(self.document, (*self.path, name), {}, self.shown_from)

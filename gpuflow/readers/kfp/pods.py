@@ -136,7 +136,7 @@ def _resources(task: Task, spec: Message, made: Made) -> dict[str, dict[str, str
                 made.hidden.append(Hidden(f"{name}: {value.because}", where, resource, hint=value.hint))
                 continue
             if isinstance(value, Open):
-                written = _largest(task, name, value, where)
+                written = max((quantity(task.name, name, str(each), where) for each in value.among), key=Quantity)
                 made.only_at_most = f"{task.name}: {name}: {value.because}, and the largest is counted"
             else:
                 written = str(value.value)
@@ -150,10 +150,6 @@ def _resources(task: Task, spec: Message, made: Made) -> dict[str, dict[str, str
         for resource, count in _accelerator(task, accelerator, made):
             found.setdefault("limits", {})[resource] = count
     return found
-
-
-def _largest(task: Task, name: str, value: Open, where: Where) -> str:
-    return max((quantity(task.name, name, str(each), where) for each in value.among), key=Quantity)
 
 
 def quantity(task: str, field: str, text: str, where: Where) -> str:

@@ -35,7 +35,6 @@ def gang_manifest(container: Message) -> dict[str, Any] | None:
 
 
 def gang_words(container: Message) -> list[str]:
-    """The command of a container."""
     return [*container.texts("command"), *container.texts("args")]
 
 

@@ -159,7 +159,6 @@ def _no_constant(name: str) -> Any:
 
 
 def task_inputs(task: Message, component: Message, scope: Scope) -> dict[str, Value]:
-    """The input parameters of a task."""
     definitions = component.message("inputDefinitions").message("parameters")
     found: dict[str, Value] = {}
     for name, spec in task.message("inputs").message("parameters").entries():

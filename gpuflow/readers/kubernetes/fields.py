@@ -36,7 +36,6 @@ class Part:
 
     @property
     def key_where(self) -> Where:
-        """Where its key stands."""
         return self.document.where(*self.path, key=True)
 
     def fault(self, text: str, hint: str | None = None) -> GpuflowError:

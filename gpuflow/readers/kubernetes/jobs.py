@@ -18,7 +18,6 @@ from gpuflow.runtime.gangs.kinds import JOBSET_BY_VOLCANO
 
 
 def pod(thing: Object) -> Demand | Passive:
-    """One pod."""
     run = Run()
     run.together(thing.name, [("main", 1, pod_of(thing.root))], thing.root.where)
     return run.demand(thing)
@@ -34,8 +33,6 @@ MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 
 
 class JobPods(NamedTuple):
-    """The pods of one Job."""
-
     pod: Pod
     at_once: int
     """How many live at the same time."""
@@ -76,7 +73,6 @@ def _policy(spec: Part) -> None:
 
 
 def job(thing: Object) -> Demand | Passive:
-    """A Job."""
     return _demand(thing, thing.spec, thing.root.at("metadata"))
 
 

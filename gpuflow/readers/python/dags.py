@@ -21,7 +21,6 @@ DEFAULT_POOL = "default_pool"
 MOST_RUNS = 16
 """Airflow's `max_active_runs_per_dag`, unless it was changed."""
 BY_ITEM = "item"
-RARE_RULES = ("one_failed", "all_failed", "all_skipped")
 
 
 @dataclass(frozen=True)

@@ -127,8 +127,6 @@ def _before(task: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> 
 
 @dataclass(frozen=True)
 class Node:
-    """A task in the graph."""
-
     tree: Tree
     """With all its copies."""
     body: Tree

@@ -62,7 +62,6 @@ class Dag:
 
 
 def dag_of(request: Request) -> Dag:
-    """A pipeline as a DAG."""
     pipeline = request.pipeline
     settings = _settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone) | _docs(request)
     dag = Dag(with_engine_options(settings | callbacks(request), pipeline))

@@ -305,9 +305,6 @@ def _resources(value: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, ..
         yield (*most, "from", *_amounts(value.get("requests") or {}))
 
 
-_UNITS = {"memory": "", "ephemeral-storage": "disk"}
-
-
 def _amounts(amounts: Mapping[str, Any]) -> tuple[str, ...]:
     words = []
     for resource, amount in amounts.items():

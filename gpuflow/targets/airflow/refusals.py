@@ -44,13 +44,7 @@ BY_LAUNCHER = frozenset(("retry.final_exit_codes", "retry.interruptions", "retry
 
 
 def gangs_of(request: Request) -> list[PlannedStep]:
-    """The steps that are gangs."""
     return [each for each in request.plan.containers if each.step.gang is not None]
-
-
-def kept_by_launcher(request: Request, use: Use) -> bool:
-    """Whether the launcher of a gang keeps what the stock operator cannot."""
-    return use.construct in BY_LAUNCHER and use.step in {each.name for each in gangs_of(request)}
 
 
 def gang_findings(request: Request) -> Iterator[Finding]:
@@ -291,7 +285,7 @@ def _standalone(request: Request) -> Iterator[Loss]:
     table = {**CAPABILITIES, **STANDALONE_CANNOT}
 
     def counts(use: Use) -> bool:
-        return not kept_by_launcher(request, use)
+        return use.construct not in BY_LAUNCHER or use.step not in {each.name for each in gangs_of(request)}
 
     for loss in construct_losses(request.pipeline, table, "airflow --standalone", optional=False, counts=counts):
         if loss.construct in STANDALONE_CANNOT:

@@ -91,16 +91,12 @@ def _arguments(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
         named["do_xcom_push"] = True
     usual: dict[str, Any] = {
         "deferrable": True,
-        "schedule_timeout_seconds": QUEUE_SECONDS if wait is None else _seconds(wait),
+        "schedule_timeout_seconds": QUEUE_SECONDS if wait is None else int(timedelta(**wait.named).total_seconds()),
         "startup_timeout_seconds": 600,
         "on_finish_action": "delete_succeeded_pod",
         "log_events_on_failure": True,
     }
     return named | {key: value for key, value in usual.items() if key not in named and key not in defaults}
-
-
-def _seconds(span: Call) -> int:
-    return int(timedelta(**span.named).total_seconds())
 
 
 def _items(node: Any) -> list[dict[str, Any]]:

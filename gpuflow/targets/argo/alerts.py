@@ -119,7 +119,7 @@ def _post(sender: str, alert: Alert) -> dict[str, Any]:
         "timeout": PENDING,
         "http": {
             "method": "POST",
-            "url": _url(alert),
+            "url": wording.SLACK_API if alert.webhook is None else str(alert.webhook.url),
             "headers": list(_headers(alert)),
             "timeoutSeconds": wording.TIMEOUT,
             **({"successCondition": _TAKEN_BY_SLACK} if alert.slack is not None else {}),
@@ -159,10 +159,6 @@ def _lacks(alert: Alert) -> tuple[str, str] | None:
             "give it a url in plain text, and what is secret as a header: {Authorization: {secret: SECRET, key: KEY}}",
         )
     return None
-
-
-def _url(alert: Alert) -> str:
-    return wording.SLACK_API if alert.webhook is None else str(alert.webhook.url)
 
 
 def _headers(alert: Alert) -> Iterator[dict[str, Any]]:

@@ -74,7 +74,6 @@ NEWEST = (4, 0)
 
 
 def version(site: Site) -> Version:
-    """The site's Argo."""
     return version_at(site, "argo") or NEWEST
 
 

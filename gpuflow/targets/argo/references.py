@@ -124,7 +124,6 @@ def steps_of(cron: clock.Cron) -> int | None:
 
 
 def _names(cron: clock.Cron, moment: str) -> str:
-    """Whether the cron names a moment."""
     by_date = _among(moment, "02", cron.days, 31)
     weekdays = ", ".join(f"'{WEEKDAYS[number]}'" for number in sorted(cron.weekdays))
     by_weekday = "" if len(cron.weekdays) == 7 else f"{moment}.Format('Mon') in [{weekdays}]"

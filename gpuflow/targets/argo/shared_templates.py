@@ -265,7 +265,7 @@ def _shared_template(group: Sequence[Shape], names: Names) -> tuple[Template, li
     differing = _differing(group)
     columns = _columns(group, differing)
     fixed = {slot: text for slot, text in first.slots.items() if slot not in set(differing)}
-    kept = _mentions(first.skeleton + json.dumps(list(fixed.values())))
+    kept = {dotted or quoted for dotted, quoted in _MENTION.findall(first.skeleton + json.dumps(list(fixed.values())))}
     parameters, taken = [], Names(kept)
     for slots in columns.values():
         leading = next(iter(slots))
@@ -290,11 +290,6 @@ def _shared_template(group: Sequence[Shape], names: Names) -> tuple[Template, li
 
 def _tag(name: str, prefix: str = "") -> str:
     return f"{prefix}{{{{inputs.parameters.{name}}}}}"
-
-
-def _mentions(text: str) -> set[str]:
-    """The inputs that a template's text uses."""
-    return {dotted or quoted for dotted, quoted in _MENTION.findall(text)}
 
 
 def _parameter_name(slot: Slot, prefix: str, fixed: Mapping[Slot, str]) -> str:

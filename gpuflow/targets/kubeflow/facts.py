@@ -62,7 +62,6 @@ WITH_CONTAINERS = (2, 18)
 
 
 def version(site: Site) -> Version:
-    """The site's KFP."""
     return version_at(site, FACTS.name) or OLDEST
 
 

@@ -70,7 +70,6 @@ _LONG = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 
 
 def plain(message: Any) -> dict[str, Any]:
-    """The message in its JSON form."""
     fields = []
     for field, value in message.ListFields():
         name, convert = _named(field)

@@ -121,12 +121,10 @@ def channel_name(channel: Channel) -> str:
 
 
 def claim_task(name: str) -> str:
-    """The task that makes a claim."""
     return f"createpvc-{name}"
 
 
 def release_task(name: str) -> str:
-    """The task that deletes a claim."""
     return f"deletepvc-{name}"
 
 

@@ -72,7 +72,6 @@ class MountedClaim:
     one_node: bool | None = False
     """Whether one node at a time can have it attached; `None`: not known."""
     grants: tuple[str, ...] = ()
-    """What is taken for granted."""
 
     @property
     def is_own(self) -> bool:

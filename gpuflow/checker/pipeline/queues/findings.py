@@ -389,7 +389,6 @@ def _lines(queue_verdicts: QueueVerdicts, safe: dict[str, int | None]) -> Iterat
 
 
 def _verdict(each: QueueVerdict, resource: str) -> Verdict:
-    """The verdict of one line."""
     found = each.request.found
     if each.request.is_hopeless:
         return "never" if found.names(resource) else "always"
