@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-NEEDS_TORCH = ("pytorch", "elastic", "huggingface", "lightning", "staging", "generators", "sharded", "dcp", "together")
+NEEDS_TORCH = ("pytorch", "elastic", "huggingface", "lightning", "torch_state", "dcp")
 FRONT_DOOR = ("load", "compile", "demand", "check", "gpus", "admit", "fit_nodes", "assign_flavors", "gpu", "mig")
 
 

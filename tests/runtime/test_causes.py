@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime.base import records, termination_message
+from gpuflow.runtime.base import container, records, termination_message
 from gpuflow.runtime.base.outcomes import DISK_LIMIT, INTERRUPTED, NEVER_STARTED, OUT_OF_MEMORY, RETRYABLE, TIMED_OUT
 from gpuflow.runtime.base.records import Judgment, Usage
 from gpuflow.runtime.base.signing import Keys
@@ -511,7 +511,7 @@ def test_after_the_command_has_ended_its_memory_is_no_reason(store: Folder, monk
     ledger = begin(store)
     watch = running.MemoryWatch(ledger)
     assert watch.look(97, 100, 0.0)
-    monkeypatch.setattr(memory, "working_set", lambda: (12, 100))
+    monkeypatch.setattr(container, "working_set", lambda: (12, 100))
     watch.end()
     watch._run()
     assert settle(store, None) == (0, 1)
