@@ -8,12 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
-from kfp import dsl
-from kfp.dsl.pipeline_task import TaskState
-from kfp.kubernetes.common import get_existing_kubernetes_config_as_message
 
 from gpuflow.core.errors import Finding, GpuflowError, fail
 from gpuflow.plan import plan_of
@@ -34,6 +31,9 @@ from gpuflow.targets.kubeflow.references import NODE_NAME, RUN_FACTS, Channel, K
 from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.kubeflow.retries import restarts_at, retry_notes, retry_policy
 from gpuflow.targets.single_step import keywords_of, refuse_flow, refuse_nothing
+
+if TYPE_CHECKING:
+    from kfp import dsl
 
 SETTINGS = "pipeline_cache_settings"
 """The input whose value changes with what KFP's cache does not look at."""
@@ -158,6 +158,9 @@ def settings_of(made: StepMessages, *, caching: bool = True) -> TaskSettings:
 
 def applied(task: dsl.PipelineTask, settings: TaskSettings) -> dsl.PipelineTask:
     """The task, told everything. One that kfp's local runner has run already has no use for it."""
+    from kfp.dsl.pipeline_task import TaskState
+    from kfp.kubernetes.common import get_existing_kubernetes_config_as_message
+
     if task.state is TaskState.FINAL:
         return task
     for variable in settings.container.env:
