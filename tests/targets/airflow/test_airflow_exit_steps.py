@@ -98,7 +98,7 @@ def test_a_worker_killed_after_create_leaves_its_pod_to_the_next_try(
 ) -> None:
     target, name = {
         "pushed": (GpuPodOperator, "_push"),
-        "saved": (books, "save"),
+        "saved": (books, "save_ledger"),
         "deferred": (GpuPodOperator, "_wait"),
     }[owner]
     die_once(monkeypatch, target, name, after=False)

@@ -44,7 +44,6 @@ def test_text_beside_a_value_within_jinjas_reach_is_noticed(monkeypatch: pytest.
 def test_a_comment_without_its_door_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     case = in_file_name("airflow", "x\u200b")
     assert found(case) == []
-    monkeypatch.setattr(
-        "gpuflow.targets.airflow.dag_file.comment", lambda lines: "".join(f"# {line}\n" for line in lines)
-    )
+    module = sys.modules["gpuflow.targets.airflow.dag_file"]
+    monkeypatch.setattr(module, "comment", lambda lines: "".join(f"# {line}\n" for line in lines))
     assert found(case)

@@ -70,7 +70,7 @@ def test_an_interruption_is_counted_once_wherever_the_worker_dies(
     server: StandIn, maker: Any, monkeypatch: pytest.MonkeyPatch, policy: str, after: bool
 ) -> None:
     counted = lambda context, ledger: ledger.interruptions > 0  # noqa: E731  # short enough
-    die_once(monkeypatch, books, "save", after=after, when=counted)
+    die_once(monkeypatch, books, "save_ledger", after=after, when=counted)
     server.tell(PREEMPTED_AND_LEFT, [running(), None], GOOD)
     stage = Stage()
     with pytest.raises(Killed):
@@ -109,7 +109,7 @@ def test_a_task_that_is_stopped_right_after_its_pod_was_made_deletes_it(
     server: StandIn, maker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = maker()()
-    die_once(monkeypatch, books, "save", after=False)
+    die_once(monkeypatch, books, "save_ledger", after=False)
     with pytest.raises(Killed):
         task.execute(Stage().context(task))
     task.on_kill()
