@@ -406,16 +406,23 @@ def test_the_last_upload_may_take_as_long_as_it_moves(tmp_path: Path, store: Hoo
 def test_what_was_not_kept_at_the_end_is_said(tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "_STUCK", 60.0)  # a thread that gets no core is late, and stands still nowhere
     made = machine(tmp_path, store, storage_timeout=0.3)
+    is_waited_for = []
+
+    def say(sentence: str) -> None:
+        is_waited_for.append(keeper(made).busy)
+        made.said.append(sentence)
 
     def down(key: str) -> None:
         raise StorageError("503")
 
     store.before = down
+    keeper(made).say = say
     made.save("one", b"1")
     keeper(made).start()
     keeper(made).finish()
-    eventually(lambda: not keeper(made).busy, 60)
+    eventually(lambda: not keeper(made).busy)
     assert any(sentence.startswith("one was not kept: could not keep one") for sentence in made.said), made.said
+    assert all(is_waited_for)
 
 
 def test_an_upload_that_stands_still_in_the_driver_does_not_hold_up_the_end(

@@ -371,7 +371,9 @@ class Keeper:
         """Whether there is no time left, since so many seconds."""
         if self._deadline is not None:
             return time.monotonic() >= self._deadline + since
-        return self._finishing and (self._in_vain or time.monotonic() >= self._limit.until + since)
+        # A thread that has given up says why, and ends by itself.
+        in_vain = self._in_vain and not since
+        return self._finishing and (in_vain or time.monotonic() >= self._limit.until + since)
 
     def _keep(self, entry: Entry, store: Store) -> None:
         """One try to bring the newest checkpoint to the store."""
