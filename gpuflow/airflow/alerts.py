@@ -72,8 +72,6 @@ def record_cause(operator: Any, context: Context) -> Iterator[None]:
 
 
 def _is_asked_for(context: Context) -> bool:
-    # gone
-
     callbacks = getattr(context.get("dag"), "on_failure_callback", None) or ()
     return any(isinstance(each, Alert) for each in (callbacks if isinstance(callbacks, list | tuple) else [callbacks]))
 

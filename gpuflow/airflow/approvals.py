@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.exceptions import HITLRejectException, HITLTimeoutError
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 
-from gpuflow.airflow import limits as times
+from gpuflow.airflow import limits
 from gpuflow.airflow.limits import skip_unless_due
 from gpuflow.airflow.references import Context, Value
 
@@ -35,7 +35,7 @@ class Approve(ApprovalOperator):  # type: ignore[misc]  # Airflow is not install
         message: str,
         when: Value | bool | None = None,
         item: Mapping[str, Any] | None = None,
-        deadlines: Sequence[times.deadline] = (),
+        deadlines: Sequence[limits.deadline] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(subject=message, fail_on_reject=True, **kwargs)
@@ -48,7 +48,7 @@ class Approve(ApprovalOperator):  # type: ignore[misc]  # Airflow is not install
 
     def execute(self, context: Context) -> Any:
         skip_unless_due(self, context)
-        ends = times.first_deadline(self.deadlines, context)
+        ends = limits.first_deadline(self.deadlines, context)
         if ends is not None:
             left = timedelta(seconds=ends[0] - time.time())
             if left <= timedelta(0):

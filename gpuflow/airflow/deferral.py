@@ -17,8 +17,7 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 
-from gpuflow.airflow import alerts
-from gpuflow.airflow import attempts as books
+from gpuflow.airflow import alerts, attempts
 from gpuflow.airflow import limits as times
 from gpuflow.airflow.references import Context
 from gpuflow.airflow.step_pods import RenderedPod
@@ -42,7 +41,7 @@ class WaitingPod(RenderedPod):
     def _wait(
         self,
         context: Context,
-        ledger: books.Ledger,
+        ledger: attempts.Ledger,
         name: str,
         wait_for: str,
         last_log: str = "",
@@ -116,7 +115,7 @@ class WaitingPod(RenderedPod):
         """When a limit that began with this try is over. Airflow keeps the start over deferrals."""
         return None if limit is None else context["ti"].start_date.timestamp() + limit.total_seconds()
 
-    def _queue_deadline(self, ledger: books.Ledger) -> float | None:
+    def _queue_deadline(self, ledger: attempts.Ledger) -> float | None:
         """When the pod must have been given a node."""
         return None if self.queue_timeout is None else ledger.queued_at + self.queue_timeout.total_seconds()
 

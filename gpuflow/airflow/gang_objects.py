@@ -11,7 +11,7 @@ from typing import Any
 from kubernetes.client import CustomObjectsApi
 from kubernetes.client.exceptions import ApiException
 
-from gpuflow.airflow import attempts as books
+from gpuflow.airflow import attempts
 from gpuflow.airflow.deferral import WaitingPod
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, short_run_id
@@ -83,7 +83,7 @@ class StepGangs(WaitingPod):
 
         return SPELLINGS[self._kind.word].build(pod, self.workers, leader)
 
-    def _manifest(self, context: Context, ledger: books.Ledger) -> dict[str, Any]:
+    def _manifest(self, context: Context, ledger: attempts.Ledger) -> dict[str, Any]:
         """The object of the next attempt: its number, the counts before it, and whose it is."""
         filled, changes = self._filled(context, ledger), self._changes()
         pod, first = copy.deepcopy(self._adjusted(filled, ledger)), None
@@ -185,7 +185,7 @@ class StepGangs(WaitingPod):
         )
 
     def _clean_up(
-        self, pod: dict[str, Any] | None, ledger: books.Ledger, *, succeeded: bool = False, delete: bool = False
+        self, pod: dict[str, Any] | None, ledger: attempts.Ledger, *, succeeded: bool = False, delete: bool = False
     ) -> None:
         """Delete or keep the JobSet by policy. A kept one is marked, so that no later try takes it for its own."""
         if pod is None or pod["metadata"].get("deletionTimestamp"):

@@ -11,8 +11,7 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
-from gpuflow.airflow import attempts as books
-from gpuflow.airflow import pod_status
+from gpuflow.airflow import attempts, pod_status
 from gpuflow.airflow.attempts import End
 from gpuflow.airflow.gang_objects import StepGangs
 from gpuflow.airflow.operator import GpuPodOperator
@@ -86,7 +85,7 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
                 raise
             self._refuse(f"Airflow may not list {self.what}s there (HTTP 403)", self._meant(answer).words, "GF503")
 
-    def _go_on(self, context: Context, ledger: books.Ledger, pods: list[dict[str, Any]]) -> Any:
+    def _go_on(self, context: Context, ledger: attempts.Ledger, pods: list[dict[str, Any]]) -> Any:
         for each in pods:
             kept = (each["metadata"].get("labels") or {}).get(CHECKED) == "True"
             if not kept and not each["metadata"].get("deletionTimestamp"):
@@ -117,7 +116,7 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
 
     def _decide(self, context: Context, event: Mapping[str, Any]) -> Any:
         jobsets = self._pods_of_task(context)
-        ledger = books.load_ledger(context, jobsets, event.get("ledger"))
+        ledger = attempts.load_ledger(context, jobsets, event.get("ledger"))
         what, name = event["what"], event["name"]
         if what in ("room", "time"):
             return self._go_on(context, ledger, jobsets)
@@ -129,7 +128,7 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
         return self._judged(context, ledger, event, there)
 
     def _judged(
-        self, context: Context, ledger: books.Ledger, event: Mapping[str, Any], there: dict[str, Any] | None
+        self, context: Context, ledger: attempts.Ledger, event: Mapping[str, Any], there: dict[str, Any] | None
     ) -> Any:
         """What follows from the verdict of the trigger, and from what rank 0 has left."""
         self._deciding = True

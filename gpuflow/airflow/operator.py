@@ -16,7 +16,6 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
 
 from gpuflow.airflow import alerts, attempts, pod_status
-from gpuflow.airflow import attempts as books
 from gpuflow.airflow import limits as times
 from gpuflow.airflow import links as kept_files
 from gpuflow.airflow.attempts import Budgets, End
@@ -162,9 +161,9 @@ class GpuPodOperator(WaitingPod):
         with alerts.record_cause(self, context):
             skip_unless_due(self, context)
             pods = self._pods_of_task(context)
-            return self._go_on(context, books.load_ledger(context, pods), pods)
+            return self._go_on(context, attempts.load_ledger(context, pods), pods)
 
-    def _go_on(self, context: Context, ledger: books.Ledger, pods: list[dict[str, Any]]) -> Any:
+    def _go_on(self, context: Context, ledger: attempts.Ledger, pods: list[dict[str, Any]]) -> Any:
         """Take up the pod that is there, or make the next one, unless the task was over before a worker died."""
         left = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(CHECKED) != "True"]
         if (word := ledger.last_word(context)) is not None:
@@ -179,7 +178,7 @@ class GpuPodOperator(WaitingPod):
         return self._wait(context, ledger, pod["metadata"]["name"], "end")
 
     def _repeat(
-        self, context: Context, word: Mapping[str, Any], left: list[dict[str, Any]], ledger: books.Ledger
+        self, context: Context, word: Mapping[str, Any], left: list[dict[str, Any]], ledger: attempts.Ledger
     ) -> Any:
         """Say once more how the task ended: an earlier worker died, or was not heard, when it said so."""
         for pod in left:
@@ -198,7 +197,7 @@ class GpuPodOperator(WaitingPod):
 
     def _decide(self, context: Context, event: Mapping[str, Any]) -> Any:
         pods = self._pods_of_task(context)
-        ledger = books.load_ledger(context, pods, event.get("ledger"))
+        ledger = attempts.load_ledger(context, pods, event.get("ledger"))
         what, name = event["what"], event["name"]
         if what in ("room", "time"):
             return self._go_on(context, ledger, pods)
@@ -211,7 +210,7 @@ class GpuPodOperator(WaitingPod):
             return self._wait(context, ledger, name, "end", event.get("last_log", ""), event.get("other_logs"))
         return self._settle(context, ledger, seen, event.get("pod"))
 
-    def _start(self, context: Context, ledger: books.Ledger) -> Any:
+    def _start(self, context: Context, ledger: attempts.Ledger) -> Any:
         """Make the next pod, or wait until there is room for it."""
         self._deciding = False
         self._check_deadlines(context)
@@ -239,17 +238,17 @@ class GpuPodOperator(WaitingPod):
         finally:
             self._asking = False
         ledger = ledger.plus(pods=1)
-        books.save_ledger(context, ledger)
+        attempts.save_ledger(context, ledger)
         if self._withdrawn(context, name):
             ledger = ledger.withdrawing()
-            books.save_ledger(context, ledger)
+            attempts.save_ledger(context, ledger)
             return self._wait(context, ledger, name, "room", manifest=self._manifest(context, ledger))
         self._push(context, name, self._namespace(manifest))
         self.log.info("created %s %s%s", self.what, name, self.budgets.spent(ledger))
         return self._wait(context, ledger, name, "end")
 
     def _settle(
-        self, context: Context, ledger: books.Ledger, pod: dict[str, Any] | None, last: dict[str, Any] | None = None
+        self, context: Context, ledger: attempts.Ledger, pod: dict[str, Any] | None, last: dict[str, Any] | None = None
     ) -> Any:
         """Judge a pod that has ended or is gone, and do what follows."""
         from gpuflow.runtime.supervise import evidence
@@ -291,7 +290,7 @@ class GpuPodOperator(WaitingPod):
     def _follow_up(
         self,
         context: Context,
-        ledger: books.Ledger,
+        ledger: attempts.Ledger,
         end: End,
         there: dict[str, Any] | None,
         last: dict[str, Any] | None = None,
@@ -302,7 +301,7 @@ class GpuPodOperator(WaitingPod):
             raise AirflowException(f"the task was told to stop; {end.what} was {end.outcome}")
         if end.outcome == outcomes.SUCCEEDED:
             ledger = ledger.succeeding(context, end.values, self.kept)
-            books.save_ledger(context, ledger)
+            attempts.save_ledger(context, ledger)
             self._clean_up(there, ledger, succeeded=True)
             return self._handed_over(context, dict(end.values))
         was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
@@ -322,7 +321,7 @@ class GpuPodOperator(WaitingPod):
         no_more = no_more or self.budgets.used_up(ledger, interrupted=interrupted)
         if no_more:
             ledger = ledger.failing(context, f"{sentence}; {no_more}")
-        books.save_ledger(context, ledger)
+        attempts.save_ledger(context, ledger)
         self._log_events(there or last)
         self._clean_up(there, ledger)
         if no_more:
@@ -353,7 +352,7 @@ class GpuPodOperator(WaitingPod):
         """Whether Airflow has no try left. Where a worker died, the step may still have an attempt."""
         return bool(context["ti"].try_number > context["ti"].max_tries)
 
-    def _again(self, context: Context, ledger: books.Ledger, counted: str) -> Any:
+    def _again(self, context: Context, ledger: attempts.Ledger, counted: str) -> Any:
         """After an interruption: another pod in the same try."""
         delay = self._delay(ledger.interruptions)
         self.log.info("%s: creating another %s%s", counted, self.what, f" in {delay:.0f} s" if delay else "")
@@ -362,7 +361,7 @@ class GpuPodOperator(WaitingPod):
         return self._wait(context, ledger, "-", "time", not_before=time.time() + delay)
 
     def _give_up(
-        self, context: Context, ledger: books.Ledger, event: Mapping[str, Any], pod: dict[str, Any] | None
+        self, context: Context, ledger: attempts.Ledger, event: Mapping[str, Any], pod: dict[str, Any] | None
     ) -> NoReturn:
         """It will not start or end in time: never admitted, waited too long, no container, or out of time."""
         from gpuflow.runtime.supervise import evidence
@@ -379,7 +378,7 @@ class GpuPodOperator(WaitingPod):
         sentence, no_more = self._why_not(what, event.get("words", "")), None
         if what == "late" or (counts and (no_more := self.budgets.used_up(ledger, interrupted=False))):
             ledger = ledger.failing(context, f"{sentence}; {no_more}" if no_more else sentence)
-        books.save_ledger(context, ledger)
+        attempts.save_ledger(context, ledger)
         self._log_events(pod or event.get("pod"))
         self._clean_up(pod, ledger, delete=True)
         if what == "timeout":

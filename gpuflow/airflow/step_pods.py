@@ -22,9 +22,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
 
-from gpuflow.airflow import attempts, pod_status
-from gpuflow.airflow import attempts as books
-from gpuflow.airflow import links as kept_files
+from gpuflow.airflow import attempts, links, pod_status
 from gpuflow.airflow.limits import ACTIVE, at_most, is_beyond, is_full
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import ATTEMPT, Context, short_run_id, typed
@@ -60,7 +58,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
     on_demand: Mapping[str, Any]
     sidecar_resources: Mapping[str, Any] | None
 
-    def _manifest(self, context: Context, ledger: books.Ledger) -> dict[str, Any]:
+    def _manifest(self, context: Context, ledger: attempts.Ledger) -> dict[str, Any]:
         """The pod to create: the step's own, and the additions that the guide lists."""
         adjusted = self._adjusted(self._filled(context, ledger), ledger)
         self.pod_template_dict = adjusted
@@ -75,18 +73,18 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             body.spec.containers[-1].resources = self.sidecar_resources
         return _without_blanks(self.client.api_client.sanitize_for_serialization(body), adjusted)
 
-    def _filled(self, context: Context, ledger: books.Ledger) -> Mapping[str, Any]:
+    def _filled(self, context: Context, ledger: attempts.Ledger) -> Mapping[str, Any]:
         """The step's pod with the values of this run, and where it asks for that, with the number of this pod."""
         return self._with_values(self.template, context, ledger)
 
     def _with_values(
-        self, template: Pod | Mapping[str, Any], context: Context, ledger: books.Ledger
+        self, template: Pod | Mapping[str, Any], context: Context, ledger: attempts.Ledger
     ) -> Mapping[str, Any]:
         template = getattr(template, "again", None) or template
         return template.resolve({**context, ATTEMPT: ledger.pods + 1}) if isinstance(template, Pod) else template
 
     def _adjusted(
-        self, manifest: Mapping[str, Any], ledger: books.Ledger, changes: Changes | None = None
+        self, manifest: Mapping[str, Any], ledger: attempts.Ledger, changes: Changes | None = None
     ) -> dict[str, Any]:
         """The step's pod after spot losses, after running out of memory, and after failing on a node. `changes`: where
         a pod's are not those of the step.
@@ -109,7 +107,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         more = MoreMemory(float(policy["factor"]), Quantity(policy["max"])) if policy else None
         return Changes(more, self.fallback_after, self.on_demand, self.other_node)
 
-    def _pod_name(self, context: Context, ledger: books.Ledger) -> str:
+    def _pod_name(self, context: Context, ledger: attempts.Ledger) -> str:
         """The same name when the same pod is asked for twice, so that a lost answer never makes two pods."""
         ti = context["ti"]
         identity = f"{short_run_id(context)}/{ti.task_id}/{ti.map_index}/{ti.max_tries}/{ledger.pods}"
@@ -178,7 +176,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
     def _the_only(self, pods: list[dict[str, Any]]) -> dict[str, Any]:
         """The pod to go on with: of several, which nothing here makes, the newest. The command runs in one of them."""
         *older, newest = sorted(
-            pods, key=lambda pod: (books.pod_number(pod), pod["metadata"].get("creationTimestamp", ""))
+            pods, key=lambda pod: (attempts.pod_number(pod), pod["metadata"].get("creationTimestamp", ""))
         )
         for pod in older:
             if not pod_status.has_ended(pod):
@@ -208,7 +206,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             try:
                 if not beside:
                     found = self.extract_xcom(pod=remote)
-                    self.kept = kept_files.reported_artifacts(found, self.artifacts)
+                    self.kept = links.reported_artifacts(found, self.artifacts)
                     return self._typed_outputs(found)
                 self.log.warning("the outputs of pod %s cannot be read: %s", name, beside)
             except Exception as trouble:
@@ -278,7 +276,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             self.log.warning("the events of pod %s could not be read: %s", name, trouble)
 
     def _clean_up(
-        self, pod: dict[str, Any] | None, ledger: books.Ledger, *, succeeded: bool = False, delete: bool = False
+        self, pod: dict[str, Any] | None, ledger: attempts.Ledger, *, succeeded: bool = False, delete: bool = False
     ) -> None:
         """Delete or keep the pod by policy. A kept one is marked, so that no later try takes it for its own."""
         if pod is None:

@@ -143,8 +143,6 @@ class Foreign:
         `engine`: another than its own; `none` counts the steps' own pods only, which is said. `namespace`: what the
         caller's option says.
         """
-        # gone  # it looks things up in the library
-
         named = self.namespace(namespace)
         takes = parameters_of(self.document, self.library)
         values = {name: text for name, text in params.items() if name in takes}

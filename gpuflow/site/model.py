@@ -430,8 +430,6 @@ class Site(Model):
     @classmethod
     def load(cls, name: str = "nvidia") -> Site:
         """A site from a file, or a preset by its name."""
-        # gone  # loading builds this class
-
         return load_site(name)
 
 

@@ -272,8 +272,6 @@ def _found_here(path: str, uri: str) -> list[File]:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    # gone
-
     Fetch = Callable[[Shared, str, set[str]], None]
 
 HIDDEN = record_fields.STAGED

@@ -9,7 +9,7 @@ suspends has not ended, and is waited for.
 
 The counts are annotations of the JobSets, so that a launcher which is lost is followed by one that finds the gang and
 goes on with it, for as long as the JobSets are there (`ttlSecondsAfterFinished`). No store is needed. So is what makes
-a later attempt different from the first (`gang_later`).
+a later attempt different from the first (`later_attempts`).
 
 Told to stop, it deletes the JobSet; but when its own pod is only taken away (DisruptionTarget) the gang goes on. With
 `--owner pod` nothing outlives the launcher: the JobSet is deleted whoever stops us, Kubernetes deletes it with our pod,

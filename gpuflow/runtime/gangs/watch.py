@@ -65,7 +65,7 @@ class Watch:
         self.pods: dict[str, dict[str, Any]] = {}
         """Each pod of this start of the gang as it was last seen, by its uid."""
         self.gone: set[str] = set()
-        """See `gang_verdict.judge`."""
+        """See `attempt_verdict.judge`."""
         self.there: set[str] = set()
         self.has_run = False
         """Whether all of its pods have run at some time."""

@@ -370,8 +370,6 @@ def end_orphans(options: Options, directory: Directory | None, ledger: Ledger, h
     """End what earlier attempts of this run left alive on this machine, and what works on in its directory."""
     place = None
     if directory is not None:
-        # gone
-
         place = Place(directory.path, owner(directory).get("id"), orphan(directory))
     family = table.family(options, ledger.base)
     ids = {history.last_id} if history.last_id else set()

@@ -208,8 +208,6 @@ class Running:
         """What the next attempt can go by, where this one is killed with its container."""
         if isinstance(self.ledger.store, Memory):
             return None  # nobody reads this book after us
-        # gone
-
         return watch_memory(self.ledger)
 
     def _follow(self, child: children.Child, kills: int) -> Ending:

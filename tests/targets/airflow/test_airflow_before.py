@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from gpuflow.airflow import GpuGangOperator
-from gpuflow.airflow import attempts as books
+from gpuflow.airflow import GpuGangOperator, attempts
 from gpuflow.airflow.gang_trigger import GpuGangTrigger
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.step_pods import CHECKED
@@ -87,7 +86,7 @@ def operator(kind: GangKind) -> Any:
 
 
 def manifest(task: Any, pods: int = 0) -> dict[str, Any]:
-    made: dict[str, Any] = task._manifest(Stage(store=None).context(task), books.Ledger(epoch=0, pods=pods))
+    made: dict[str, Any] = task._manifest(Stage(store=None).context(task), attempts.Ledger(epoch=0, pods=pods))
     return made
 
 
@@ -126,12 +125,12 @@ def test_what_a_lost_worker_left_is_made_anew_or_given_to_the_gang(kind: GangKin
     del table.of(kind.before.plural)["metadata"]["ownerReferences"]
     task._wait = lambda *arguments: arguments[2:]
     context = Stage(store=None).context(task)
-    assert task._go_on(context, books.Ledger(epoch=0), [made]) == (made["metadata"]["name"], "end")
+    assert task._go_on(context, attempts.Ledger(epoch=0), [made]) == (made["metadata"]["name"], "end")
     assert owners(table.of(kind.before.plural)) == [made["metadata"]["uid"]]
     asked = len(table.asked)
     kept = {**made, "metadata": {**made["metadata"], "labels": {CHECKED: "True"}}}
     task._start = lambda *arguments: "the next"
-    assert task._go_on(context, books.Ledger(epoch=0), [kept]) == "the next" and len(table.asked) == asked
+    assert task._go_on(context, attempts.Ledger(epoch=0), [kept]) == "the next" and len(table.asked) == asked
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)

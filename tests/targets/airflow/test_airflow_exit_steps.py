@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from gpuflow.airflow import GpuPodOperator
-from gpuflow.airflow import attempts as books
+from gpuflow.airflow import GpuPodOperator, attempts
 from gpuflow.airflow.limits import at_most
 
 from .playing import Stage, TaskState, fired
@@ -82,7 +81,7 @@ def test_a_pod_that_is_there_already_is_taken_up(server: StandIn, exit_step: Any
     make = exit_step()
     task = make()
     server.tell([running(), running(), ended(0)])
-    server.answer("POST", PODS, task._manifest(stage.context(task), books.Ledger(task.retries)))
+    server.answer("POST", PODS, task._manifest(stage.context(task), attempts.Ledger(task.retries)))
     listed = GpuPodOperator._pods_of_task
     stale = iter([True])
     with pytest.MonkeyPatch.context() as patch:  # one stale list: the pod is not in it yet
@@ -98,7 +97,7 @@ def test_a_worker_killed_after_create_leaves_its_pod_to_the_next_try(
 ) -> None:
     target, name = {
         "pushed": (GpuPodOperator, "_push"),
-        "saved": (books, "save_ledger"),
+        "saved": (attempts, "save_ledger"),
         "deferred": (GpuPodOperator, "_wait"),
     }[owner]
     die_once(monkeypatch, target, name, after=False)
@@ -223,8 +222,8 @@ def test_a_second_try_watches_the_pod_that_still_runs(server: StandIn, exit_step
 def test_of_two_pods_that_carry_the_tasks_labels_one_is_left(server: StandIn, exit_step: Any, stage: Stage) -> None:
     task = exit_step()()
     context = stage.context(task)
-    first = task._manifest(context, books.Ledger(task.retries))
-    second = task._manifest(context, books.Ledger(task.retries, pods=1))
+    first = task._manifest(context, attempts.Ledger(task.retries))
+    second = task._manifest(context, attempts.Ledger(task.retries, pods=1))
     server.tell([], [*[running()] * 3, ended(0)])
     for manifest in (first, second):
         server.answer("POST", PODS, manifest)
@@ -306,7 +305,7 @@ def test_a_pod_over_the_runs_limit_is_taken_back_gently_and_the_next_waits_until
     played = stage.play(exit_step(limits=[at_most(2)]))
     assert (played.state, len(server.made), max(beside)) == ("success", 2, 0)
     assert stage.store is not None
-    assert stage.store.kept[books.KEY]["interruptions"] == 0
+    assert stage.store.kept[attempts.KEY]["interruptions"] == 0
 
 
 def _once() -> Any:

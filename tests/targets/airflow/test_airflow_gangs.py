@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from gpuflow import Step
-from gpuflow.airflow import GpuGangOperator, GpuPodOperator, Pod, gpu_step, to_dag
-from gpuflow.airflow import attempts as books
+from gpuflow.airflow import GpuGangOperator, GpuPodOperator, Pod, attempts, gpu_step, to_dag
 from gpuflow.airflow.gang_objects import refusal_of
 from gpuflow.airflow.gang_trigger import GpuGangTrigger
 from gpuflow.airflow.refusals import way_out
@@ -59,7 +58,7 @@ def compiled(text: str, before: str = "", site: Site = SITE, **options: Any) -> 
     return artifact.text
 
 
-def jobset_of(task: Any, ledger: books.Ledger) -> dict[str, Any]:
+def jobset_of(task: Any, ledger: attempts.Ledger) -> dict[str, Any]:
     """What the task would create in a run."""
     made: dict[str, Any] = task._manifest(Stage().context(task), ledger)
     return made
@@ -68,7 +67,7 @@ def jobset_of(task: Any, ledger: books.Ledger) -> dict[str, Any]:
 def test_a_gang_is_one_task_that_makes_one_jobset_for_each_attempt() -> None:
     task = to_dag(pipeline_of(GANG)).task_dict["train"]
     assert isinstance(task, GpuGangOperator) and task.workers == 4
-    made = jobset_of(task, books.Ledger(epoch=0, pods=2, judged=2, failures=1, interruptions=1))
+    made = jobset_of(task, attempts.Ledger(epoch=0, pods=2, judged=2, failures=1, interruptions=1))
     metadata, (job,) = made["metadata"], made["spec"]["replicatedJobs"]
     assert metadata["name"].startswith("train-") and metadata["name"].endswith("-3")
     assert metadata["labels"]["kueue.x-k8s.io/queue-name"] == "research" and made["spec"]["suspend"] is True
@@ -94,7 +93,7 @@ def test_the_copies_of_a_mapped_gang_are_gangs_of_their_own() -> None:
         task = mapped.unmap({"item": item})
         context = Stage().context(task)
         context["ti"].map_index = index
-        made: dict[str, Any] = task._manifest(context, books.Ledger(epoch=0))
+        made: dict[str, Any] = task._manifest(context, attempts.Ledger(epoch=0))
         names.add(made["metadata"]["name"])
         assert made["metadata"]["labels"]["map_index"] == str(index)
     assert len(names) == 2
@@ -102,9 +101,9 @@ def test_the_copies_of_a_mapped_gang_are_gangs_of_their_own() -> None:
 
 def test_a_cleared_task_begins_anew_with_a_name_of_its_own() -> None:
     task = to_dag(pipeline_of(GANG)).task_dict["train"]
-    over = jobset_of(task, books.Ledger(epoch=3, pods=1, judged=0))
+    over = jobset_of(task, attempts.Ledger(epoch=3, pods=1, judged=0))
     context = Stage(store=None, max_tries=9).context(task)
-    ledger = books.load_ledger(context, [over])
+    ledger = attempts.load_ledger(context, [over])
     again = jobset_of(task, ledger)
     assert (ledger.failures, ledger.interruptions) == (0, 0)
     assert again["metadata"]["annotations"]["gpuflow.dev/attempt"] == "3"
@@ -151,7 +150,7 @@ def test_an_attempt_is_known_to_the_operator_and_not_to_a_launcher() -> None:
     text = "gang: 2\nenv: {N: {run: attempt}}"
     task = to_dag(pipeline_of(text)).task_dict["train"]
     task.template = task.template.resolve(Stage().context(task))
-    made = jobset_of(task, books.Ledger(epoch=0, pods=4, judged=4))
+    made = jobset_of(task, attempts.Ledger(epoch=0, pods=4, judged=4))
     env = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]["env"]
     assert {"name": "N", "value": "5"} in env
     with pytest.raises(GpuflowError, match="are not Airflow's tries"):
@@ -185,9 +184,9 @@ def test_the_jobset_of_a_later_attempt_has_more_memory_other_nodes_and_no_spot()
 
     def ranks(**counts: Any) -> dict[str, Any]:
         context = Stage(store=None).context(task)
-        made = jobset_of(task, books.Ledger(epoch=context["ti"].max_tries, pods=4, judged=4, **counts))
-        kept = books.load_ledger(context, [made])
-        assert kept.before() == books.Ledger(epoch=0, **counts).before(), "the next worker knows it too"
+        made = jobset_of(task, attempts.Ledger(epoch=context["ti"].max_tries, pods=4, judged=4, **counts))
+        kept = attempts.load_ledger(context, [made])
+        assert kept.before() == attempts.Ledger(epoch=0, **counts).before(), "the next worker knows it too"
         found: dict[str, Any] = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
         return found
 
@@ -222,7 +221,7 @@ def test_a_leader_is_a_pod_of_its_own_in_the_same_task() -> None:
         ({"interruptions": 2}, Before(interruptions=2)),
         ({"failures": 1, "failed_nodes": ("node-a",)}, Before(failed_nodes=("node-a",))),
     ):
-        made = jobset_of(task, books.Ledger(epoch=0, pods=4, judged=4, **counts))
+        made = jobset_of(task, attempts.Ledger(epoch=0, pods=4, judged=4, **counts))
         leader, workers = (job["template"]["spec"]["template"] for job in made["spec"]["replicatedJobs"])
         assert leader["metadata"]["labels"]["task_id"] == "train"
         assert leader["spec"]["containers"][0]["command"][-2:] == ["lead", "x"]
@@ -265,7 +264,7 @@ def test_a_leader_with_values_of_other_tasks_waits_for_them() -> None:
 def test_the_leader_of_a_mapped_gang_has_its_item() -> None:
     text = "gang: {workers: 1, leader: {command: [lead, {item: s}]}}\nfor_each: {s: [1, 2]}"
     task = to_dag(pipeline_of(text)).task_dict["train"].unmap({"item": {"s": 2}})
-    jobs = jobset_of(task, books.Ledger(epoch=0))["spec"]["replicatedJobs"]
+    jobs = jobset_of(task, attempts.Ledger(epoch=0))["spec"]["replicatedJobs"]
     leader, worker = (job["template"]["spec"]["template"]["spec"]["containers"][0]["command"] for job in jobs)
     assert leader[-2:] == ["lead", "2"] and "--item=s=2" in leader and "--item=s=2" in worker
 
@@ -445,12 +444,12 @@ def test_a_gang_of_any_kind_is_made_and_followed_as_one(word: str, tmp_path: Pat
         assert f"{field}='{value}'" in text.replace('"', "'") or (field, value) == ("kind", "jobset")
     dag = to_dag(pipeline_of(given), site=site_of(word))
     task = dag.get_task("train")
-    made = jobset_of(task, books.Ledger(epoch=0))
+    made = jobset_of(task, attempts.Ledger(epoch=0))
     assert kind_of(made) is kind and task.what == kind.name
     assert made["metadata"]["annotations"]["gpuflow.dev/attempt"] == "1"
     assert all(each["metadata"]["labels"]["task_id"] == "train" for each in kind.templates(made))
     assert len(secrets_of(kind, made)) == 64 and secrets_of(kind, made) != secrets_of(
-        kind, jobset_of(task, books.Ledger(epoch=0))
+        kind, jobset_of(task, attempts.Ledger(epoch=0))
     )
     sets = kind.pod_sets(made)
     assert task._shape() == [sum(each.size for each in sets), sets[0].name, 30.0, kind.name]

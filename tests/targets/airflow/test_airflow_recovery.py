@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from gpuflow.airflow import GpuPodOperator
-from gpuflow.airflow import attempts as books
+from gpuflow.airflow import GpuPodOperator, attempts
 
 from .playing import Stage
 from .stand_in import BAD, GOOD, StandIn, ended, running, told_to_stop
@@ -70,7 +69,7 @@ def test_an_interruption_is_counted_once_wherever_the_worker_dies(
     server: StandIn, maker: Any, monkeypatch: pytest.MonkeyPatch, policy: str, after: bool
 ) -> None:
     counted = lambda context, ledger: ledger.interruptions > 0  # noqa: E731  # short enough
-    die_once(monkeypatch, books, "save_ledger", after=after, when=counted)
+    die_once(monkeypatch, attempts, "save_ledger", after=after, when=counted)
     server.tell(PREEMPTED_AND_LEFT, [running(), None], GOOD)
     stage = Stage()
     with pytest.raises(Killed):
@@ -78,7 +77,7 @@ def test_an_interruption_is_counted_once_wherever_the_worker_dies(
     played = stage.play(maker(interruptions=2, on_finish_action=policy), tries_before=1)
     assert (played.state, len(server.made)) == ("success", 3)
     assert stage.store is not None
-    assert stage.store.kept[books.KEY]["interruptions"] == 2
+    assert stage.store.kept[attempts.KEY]["interruptions"] == 2
 
 
 @pytest.mark.parametrize("status", [403, 422, 429, 500])
@@ -109,7 +108,7 @@ def test_a_task_that_is_stopped_right_after_its_pod_was_made_deletes_it(
     server: StandIn, maker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = maker()()
-    die_once(monkeypatch, books, "save_ledger", after=False)
+    die_once(monkeypatch, attempts, "save_ledger", after=False)
     with pytest.raises(Killed):
         task.execute(Stage().context(task))
     task.on_kill()
@@ -196,7 +195,7 @@ def test_ids_without_latin_letters_give_names_and_labels_that_kubernetes_takes(s
     task = maker(task_id="訓練")()
     context = Stage().context(task)
     context["ti"].dag_id = "日本語"
-    manifest = task._manifest(context, books.Ledger(2))
+    manifest = task._manifest(context, attempts.Ledger(2))
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", manifest["metadata"]["name"])
     for value in manifest["metadata"]["labels"].values():
         assert re.fullmatch(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", value), value
@@ -205,7 +204,7 @@ def test_ids_without_latin_letters_give_names_and_labels_that_kubernetes_takes(s
 @pytest.mark.parametrize("count", ["-5", "²", "1e3", " 7", ""])
 def test_counts_on_a_pod_that_somebody_spoiled_are_no_counts(count: str) -> None:
     spoiled = {"metadata": {"annotations": {"gpuflow.dev/epoch": "2", "gpuflow.dev/failures": count}}}
-    assert books.load_ledger({"ti": SimpleNamespace(max_tries=2)}, [spoiled]) == books.Ledger(2)
+    assert attempts.load_ledger({"ti": SimpleNamespace(max_tries=2)}, [spoiled]) == attempts.Ledger(2)
 
 
 def test_default_arguments_of_a_dag_do_not_cut_a_steps_budget_short(maker: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout
 from airflow.sdk import DAG
 
-from gpuflow.airflow import attempts as books
+from gpuflow.airflow import attempts
 
 from .playing import Stage, TaskState
 from .stand_in import BAD, GOOD, PREEMPTED, StandIn, Story, ended, running, stuck, told_to_stop
@@ -168,7 +168,7 @@ def test_what_a_program_leaves_as_its_last_words_changes_nothing(server: StandIn
     policy = {"more_memory": {"factor": 2, "max": "8Gi"}, "supervised": True}
     stage.play(maker(failures=1, interruptions=1, **policy))
     assert stage.store is not None
-    kept = stage.store.kept[books.KEY]
+    kept = stage.store.kept[attempts.KEY]
     assert (kept["failures"], kept["interruptions"], kept["out_of_memory"]) == (1, 0, 0)
     assert server.made[1]["spec"]["containers"][0]["resources"]["limits"]["memory"] == "4Gi"
     assert words not in json.dumps(server.made[1])
@@ -185,7 +185,7 @@ def test_a_pod_that_ran_out_of_time_is_not_an_interruption_on_its_way_out(server
     # The first try is over before it has begun, and the second finds its pod, which has not left yet.
     assert (played.state, len(server.made)) == ("success", 2)
     assert stage.store is not None
-    assert (stage.store.kept[books.KEY]["failures"], stage.store.kept[books.KEY]["interruptions"]) == (1, 0)
+    assert (stage.store.kept[attempts.KEY]["failures"], stage.store.kept[attempts.KEY]["interruptions"]) == (1, 0)
     assert account(server.made[1])[1]["reason"] == "DeadlineExceeded"
 
 
@@ -202,7 +202,7 @@ def test_airflows_own_alarm_in_a_waiting_worker_is_a_failure(
     with pytest.raises(AirflowException, match="execution_timeout"):
         task.execute(stage.context(task))
     assert stage.store is not None
-    assert (stage.store.kept[books.KEY]["failures"], server.pods) == (1, {})
+    assert (stage.store.kept[attempts.KEY]["failures"], server.pods) == (1, {})
     assert asyncio.run is alarm
 
 
@@ -317,8 +317,8 @@ def test_a_cleared_task_may_start_again_after_its_supervisor_said_never(server: 
 
 @pytest.mark.parametrize("spoiled", ["", "{", "[1]", "7"])
 def test_an_account_on_a_pod_that_somebody_spoiled_is_none(spoiled: str) -> None:
-    counts = books.Ledger(2, failures=1, pods=1, judged=1, last={"attempt": 1}).annotations()
-    pod = {"metadata": {"annotations": {**counts, books.LAST_ANNOTATION: spoiled}}}
-    found = books._from_annotations(pod)
+    counts = attempts.Ledger(2, failures=1, pods=1, judged=1, last={"attempt": 1}).annotations()
+    pod = {"metadata": {"annotations": {**counts, attempts.LAST_ANNOTATION: spoiled}}}
+    found = attempts._from_annotations(pod)
     assert found is not None
     assert (found.failures, found.last) == (1, None)

@@ -1,7 +1,7 @@
 """The keepers of a gang whose checkpoints have a part from each rank (`--sharded`): rank 0's, and every other rank's.
 
 Rank 0 chooses what is kept and writes the manifest; a member finds what its program has finished, says so, and stores
-its own files when it is asked to. `gang_parts` has the order of things.
+its own files when it is asked to. `hub` has the order of things.
 """
 
 from __future__ import annotations
