@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuflow.core.emit import emit
 from gpuflow.runtime import bundle
 from tests.runtime import harness
 from tests.runtime.harness import ROOT
@@ -59,7 +60,9 @@ def index() -> dict[str, tuple[str, int, int]]:
 
 def test_a_part_is_readable_and_holds_each_module_once_below_its_name() -> None:
     parts = {name: text.encode() for name, text in bundle.files().items()}
-    assert parts[bundle.EVERYDAY].startswith(b"# gpuflow\n# gpuflow.runtime\nfrom __future__")
+    printed = emit(bundle.config_map())
+    for part in (bundle.EVERYDAY, bundle.SECOND):
+        assert f"\n  {part}: |\n    # gpuflow" in printed
     for name, (part, start, size) in index().items():
         assert parts[part][:start].endswith(f"# {name}\n".encode())
         if name != "gpuflow":
