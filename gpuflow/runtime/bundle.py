@@ -19,6 +19,7 @@ import functools
 import hashlib
 import importlib.resources
 import json
+import re
 
 from gpuflow.runtime import CONTRACT
 from gpuflow.runtime.base import options as table
@@ -300,16 +301,13 @@ def without_comments(source: str) -> str:
     """
     lines = [line.encode() for line in source.split("\n")]
     inside: dict[int, list[tuple[int, int]]] = {}
-    """The texts on each line, from column to column: what looks like a comment there is none."""
+    """The texts on each line, from column to column (-1: begun before): what looks like a comment there is none."""
     docstrings = []
-    begun: set[int] = set()
-    """Lines that begin inside a text: their spaces belong to it."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.Constant, ast.JoinedStr)):
             last = node.end_lineno or node.lineno
-            begun.update(range(node.lineno + 1, last + 1))
             for row in range(node.lineno, last + 1):
-                begin = node.col_offset if row == node.lineno else 0
+                begin = node.col_offset if row == node.lineno else -1
                 inside.setdefault(row, []).append((begin, (node.end_col_offset or 0) if row == last else 1 << 30))
         body = getattr(node, "body", None)
         texts = [part for part in body if _is_docstring(part)] if isinstance(body, list) else []
@@ -326,13 +324,10 @@ def without_comments(source: str) -> str:
             inside.pop(row, None)
         if alone:
             lines[text.lineno - 1] = b" " * text.col_offset + b"pass"
-    kept = [(row, line) for row, line in enumerate(lines, 1) if line.strip() or row in inside]
-    return b"\n".join(line if row in begun else _less_indented(line) for row, line in kept).decode() + "\n"
-
-
-def _less_indented(line: bytes) -> bytes:
-    bare = line.lstrip(b" ")
-    return b" " * ((len(line) - len(bare)) // 4) + bare
+    for row, line in enumerate(lines, 1):
+        if min(inside.get(row, [(0, 0)]))[0] >= 0:
+            lines[row - 1] = re.sub(rb"^( *)\1\1\1", rb"\1", line)
+    return b"\n".join(line for row, line in enumerate(lines, 1) if line.strip() or row in inside).decode() + "\n"
 
 
 def _is_docstring(node: Any) -> bool:
