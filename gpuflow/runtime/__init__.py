@@ -10,8 +10,8 @@
             if ckpt.interrupted:
                 break
 
-Standard library only, Python 3.8 or newer, and nothing of the rest of gpuflow: the same files are packed into the one
-file that is mounted into images which do not have gpuflow (`gpuflow.runtime.bundle`). Names load when first used.
+Standard library only, Python 3.8 or newer, and nothing of the rest of gpuflow: the same files are in the
+ConfigMap that is mounted into images which do not have gpuflow (`gpuflow.runtime.bundle`). Names load when first used.
 """
 
 from __future__ import annotations

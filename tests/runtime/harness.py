@@ -9,11 +9,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from gpuflow.runtime import bundle
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def words(*options: object) -> list[str]:
     return [sys.executable, "-m", "gpuflow.runtime.supervise.main", *map(str, options)]
+
+
+OWN_DISK = 'ROOT, PLACE = "/", "/tmp"\n'
+"""The line of the mounted program that says where compiled code is kept."""
+
+
+def mount(folder: Path, root: str = "", place: str = "") -> Path:
+    """The ConfigMap's files as a container sees them; the program among them. Compiled code stays in the folder."""
+    (folder / "tmp").mkdir(parents=True)
+    for name, text in bundle.files().items():
+        own = f"ROOT, PLACE = {root or str(folder)!r}, {place or str(folder / 'tmp')!r}\n"
+        (folder / name).write_text(text.replace(OWN_DISK, own), encoding="utf-8")
+    return folder / bundle.FILE
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import bundle
 from gpuflow.runtime.base import container
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.outcomes import OUT_OF_MEMORY, SUCCEEDED
@@ -130,9 +129,8 @@ def test_the_words_of_a_command_come_through_a_shell_as_they_would_by_ssh(tmp_pa
     assert gang.printed(1) == gang.printed(0) == "['-mca', 'ess', 'env', '-mca', 'slots', '2']\n"
 
 
-def test_the_one_file_for_images_without_gpuflow_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = tmp_path / "gpuflow-run"
-    packed.write_text(bundle.single_file())
+def test_the_mount_for_images_without_gpuflow_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = harness.mount(tmp_path / "mount")
     monkeypatch.setattr(harness, "words", lambda *options: [sys.executable, "-I", str(packed), *map(str, options)])
     gang = gang_of(tmp_path, MPIRUN, "echo $GPUFLOW_RANK #", size=2)
     assert gang.all_end_with(0)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime import bundle
-from tests.runtime.harness import environment, eventually, python, run, shell, start, words
+from tests.runtime.harness import environment, eventually, mount, python, run, shell, start, words
 from tests.runtime.stage import Stage
 
 FOLDER = "import os; from gpuflow.runtime.base.attempt_folder import AttemptFolder\n" + (
@@ -279,8 +279,7 @@ def test_a_notice_while_the_supervisor_still_loads_is_heard(process_1: bool, pac
     (tmp_path / "sitecustomize.py").write_text(EARLY)
     command = words()
     if packed:
-        (tmp_path / "gpuflow-run").write_text(bundle.single_file())
-        command = [sys.executable, str(tmp_path / "gpuflow-run")]
+        command = [sys.executable, str(mount(tmp_path / "mount"))]
     environ = environment()
     environ["PYTHONPATH"] = str(tmp_path) if packed else f"{tmp_path}{os.pathsep}{environ['PYTHONPATH']}"
     before = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"] if process_1 else []
@@ -298,7 +297,7 @@ def test_a_notice_while_the_supervisor_still_loads_is_heard(process_1: bool, pac
 
 
 def test_the_packed_file_holds_signals_before_its_first_other_word() -> None:
-    lines = [line for line in bundle.single_file().splitlines() if line and not line.startswith("#")]
+    lines = [line for line in bundle.files()[bundle.FILE].splitlines() if line and not line.startswith("#")]
     assert "pthread_sigmask" in "".join(lines[:4])
 
 

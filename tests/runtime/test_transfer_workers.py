@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import bundle
 from gpuflow.runtime.base import container, records
 from gpuflow.runtime.base.files import Shared
 from gpuflow.runtime.base.records import File
@@ -25,6 +24,7 @@ from gpuflow.runtime.stores.fsspec_store import Remote
 from gpuflow.runtime.stores.local_files import Changed, Item
 from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.stores.s3_client import Renewed, Signer
+from tests.runtime.harness import mount
 from tests.runtime.scripted_server import between, scripted
 
 COUNT = 260
@@ -245,9 +245,8 @@ def test_a_worker_that_cannot_start_costs_nothing(monkeypatch: pytest.MonkeyPatc
         assert sorted(moved) == list(range(30))
 
 
-def test_a_worker_from_the_one_file_works_and_ends_with_its_input(tmp_path: Path) -> None:
-    program = tmp_path / "gpuflow-run"
-    program.write_text(bundle.single_file(), encoding="utf-8")
+def test_a_worker_from_the_mount_works_and_ends_with_its_input(tmp_path: Path) -> None:
+    program = mount(tmp_path / "mount")
     kind = ["PUT", "/b/", "127.0.0.1:1", {}, False]
     direct = {
         "kinds": dict.fromkeys(("put", "part", "get", "list"), kind),

@@ -13,7 +13,7 @@ comes:
     helper     everything else beside or below these: data-loader workers, `tee`
     anyone     nobody handles the signal: every process of the command
 
-`own_command` is the list of words that starts gpuflow-run as another process, from its package or its one file.
+`own_command` is the list of words that starts gpuflow-run as another process, from its package or from the mount.
 """
 
 from __future__ import annotations

@@ -323,21 +323,18 @@ def _moment(stamp: str) -> tuple[str, str]:
     return whole, part.ljust(9, "0")
 
 
-_STOPS = (signal.SIGTERM, signal.SIGINT)
-
-
 class Stopped(BaseException):
     """We were told to stop. Raised wherever the main thread stands, so that nothing is waited for."""
 
 
 def stop_on_signal() -> None:
     """From now on a stop signal raises `Stopped`, once; also one that came while we were loading."""
-    for number in _STOPS:
+    for number in signals.STOPS:
         signal.signal(number, _raise_stopped)
     signals.release()
 
 
 def _raise_stopped(*_: object) -> None:
-    for number in _STOPS:
+    for number in signals.STOPS:
         signal.signal(number, signal.SIG_IGN)
     raise Stopped
