@@ -58,11 +58,16 @@ def main(given: Sequence[str] | None = None) -> int:
         stages = filled(proof.commands(asked.name), values, rest)
     except ValueError as error:
         parser.error(f"{asked.name}: {error}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOPPED))  # so that what was started ends too
+    signal.signal(signal.SIGTERM, stop)
     try:
-        return set_up(proof.environments()) or run(stages, int(values.get("workers", "1")), proof.to_the_end)
+        return set_up(proof.environments()) or run(stages, int(values.get("workers", "1")) or 1, proof.to_the_end)
     except KeyboardInterrupt:
         return 130
+
+
+def stop(*_: object) -> None:
+    """SIGTERM as an exception, so that what was started ends too."""
+    sys.exit(STOPPED)
 
 
 def row(name: str, proof: Proof) -> str:

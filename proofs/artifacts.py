@@ -211,7 +211,7 @@ def summary(kind: str, rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m proofs artifacts", description=__doc__)
     parser.add_argument("--count", type=int, default=300, help="at each kind of store")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--stores", nargs="+", choices=STORES, default=list(STORES))

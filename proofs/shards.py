@@ -211,7 +211,7 @@ def undisturbed(killing: Killing) -> str:
 
 
 def main(words: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m proofs.shards", description=__doc__)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", default="1")
     parser.add_argument("--training", choices=("toy", "fsdp"), default="toy")

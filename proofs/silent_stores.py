@@ -388,7 +388,7 @@ def main() -> int:
     """Run the cases that are not yet in the file, and say what all of them came to."""
     if sys.argv[1:2] == ["--as"]:
         return ENTRIES[sys.argv[2]](sys.argv[3:])
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(prog="python -m proofs silent-stores")
     parser.add_argument("--only", default="", help="a pattern of cases")
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--progress", type=Path, default=ROOT / "build" / "silent-stores.jsonl")

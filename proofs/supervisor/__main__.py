@@ -117,7 +117,11 @@ def find(names: list[str], each: dict[str, int]) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m proofs supervisor",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--depth", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

@@ -26,7 +26,7 @@ EVERY_SECONDS = 10
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m proofs trust", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m proofs.trust", description=__doc__)
     parser.add_argument("--environment", choices=ENVIRONMENTS)
     parser.add_argument("--count", type=int, default=20_000, help="cases of all targets together")
     parser.add_argument("--seed", type=int, default=1)

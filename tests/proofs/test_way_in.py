@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -108,17 +110,43 @@ def exits(status: int, said: str = "") -> Command:
     return Command("core", shlex.join(["-c", f"print({said!r}, flush=True); raise SystemExit({status})"]))
 
 
-@pytest.mark.parametrize(("to_the_end", "said"), [(False, ["one", "two"]), (True, ["one", "two", "three"])])
-def test_the_first_failure_is_the_exit_status(
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    to_the_end: bool,
-    said: list[str],
-) -> None:
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with an environment in which commands can run."""
     (tmp_path / ".venvs" / "core" / "bin").mkdir(parents=True)
     (tmp_path / ".venvs" / "core" / "bin" / "python").symlink_to(sys.executable)
-    monkeypatch.setattr("proofs.__main__.ROOT", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("to_the_end", "said"), [(False, ["one", "two"]), (True, ["one", "two", "three"])])
+def test_the_first_failure_is_the_exit_status(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, home: Path, to_the_end: bool, said: list[str]
+) -> None:
+    monkeypatch.setattr("proofs.__main__.ROOT", home)
     stages = [Stage((exits(0, "one"),)), Stage((exits(0, "two"), exits(7), exits(0))), Stage((exits(3, "three"),))]
     assert run(stages, 2, to_the_end) == 7
     assert [line for line in capfd.readouterr().out.splitlines() if line] == said
+
+
+PROOF = """
+import signal, sys
+from pathlib import Path
+from proofs import __main__ as proofs
+from proofs.table import Command, Stage
+proofs.ROOT = Path(sys.argv[1])
+signal.signal(signal.SIGTERM, proofs.stop)
+proofs.run([Stage((Command("core", "waits.py"),) * int(sys.argv[2]))], 2, False)
+"""
+WAITS = "import time\npipe = open('pipe', 'wb', buffering=0)\npipe.write(b'x')\ntime.sleep(600)\n"
+
+
+@pytest.mark.parametrize(("commands", "at_once"), [(1, 1), (5, 2)])
+def test_what_was_started_ends_with_the_proof(home: Path, commands: int, at_once: int) -> None:
+    os.mkfifo(home / "pipe")
+    (home / "waits.py").write_text(WAITS)
+    words = [sys.executable, "-c", PROOF, str(home), str(commands)]
+    with subprocess.Popen(words, cwd=ROOT) as proof, open(home / "pipe", "rb", buffering=0) as pipe:
+        started = b"".join(pipe.read(1) for _ in range(at_once))
+        proof.send_signal(signal.SIGTERM)
+        rest = pipe.read()  # ends when nobody holds the other side any more
+    assert (started, rest, proof.returncode) == (b"x" * at_once, b"", 143)
