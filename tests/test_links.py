@@ -12,8 +12,8 @@ from tests.conftest import ROOT
 
 FENCED = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(<?([^)>\s]+)>?(?: \"[^\"]*\")?\)")
-PATH = re.compile(r"`((?:gpuflow|tests|docs|locks|bench|tools)/[\w./-]*)`")
-FOLDERS = ("docs", "argo_templates", "kfp_components", "dags")
+PATH = re.compile(r"`((?:gpuflow|tests|proofs|docs|locks|bench|tools)/[\w./-]*)`")
+FOLDERS = ("docs", "proofs", "argo_templates", "kfp_components", "dags")
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in (*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md")))
@@ -55,7 +55,9 @@ def test_every_link_of_a_page_leads_somewhere(page: str) -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize(("page", "least"), [("docs/follow-a-release.md", 20), ("CONTRIBUTING.md", 5)])
+@pytest.mark.parametrize(
+    ("page", "least"), [("docs/follow-a-release.md", 20), ("CONTRIBUTING.md", 5), ("proofs/README.md", 3)]
+)
 def test_a_page_that_shows_the_way_names_files_that_are_there(page: str, least: int) -> None:
     named = PATH.findall(prose(ROOT / page))
     assert len(named) > least

@@ -1,4 +1,4 @@
-"""Some of the checks that are made to take long (`make prove-bounds`), two of each family: each ends with an answer."""
+"""Some of the checks that are made to take long (`python -m proofs bounds`), two of each family: each has an answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.checker import adversarial
+from proofs import bounds as adversarial
 
 
 @pytest.fixture(autouse=True)

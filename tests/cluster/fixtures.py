@@ -49,7 +49,7 @@ def obstacle() -> str:
 
 @pytest.fixture(scope="session")
 def proof_ground(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
-    """The session's cluster: KUBECONFIG's, else one that `make cluster-up` left running, else a new one."""
+    """The session's cluster: KUBECONFIG's, else one that `python -m tests.cluster up` left running, else a new one."""
     node = any(item.get_closest_marker("cluster") for item in request.session.items)
     if given := os.environ.get("KUBECONFIG"):
         yield GivenCluster(Path(given.split(os.pathsep)[0]))

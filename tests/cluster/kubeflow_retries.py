@@ -1,7 +1,7 @@
 """Retries on a real Kubeflow: what becomes of a step that fails or is taken away, by the settings of the installation.
 
 `python -m tests.cluster.kubeflow_retries --name NAME [--only PATTERN]` plays the cases and prints the table of
-docs/design/retries-proof.md. Each case is a run of one step. Its program plays one act after the other: what it does
+proofs/retries.md. Each case is a run of one step. Its program plays one act after the other: what it does
 at its first start, at its second and so on, counted over all pods in a folder that they share.
 """
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from gpuflow.runtime.bundle import config_map_name
+from proofs.artifacts_engines.ground import BUCKET, ROOT, SECRET, Ground
 
-from ..artifact_proof.ground import BUCKET, ROOT, SECRET, Ground
 from . import argo as addon
 from . import object_store
 from .cluster import Cluster

@@ -1,4 +1,4 @@
-"""Gangs under many faults on a real cluster: `make prove-gang-faults COUNT=30 SEED=1`, so many on each engine."""
+"""Gangs under many faults on a real cluster, so many on each engine: `python -m proofs gang-faults --count 30`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from ..artifact_proof.ground import Ground
+from proofs.artifacts_engines.ground import Ground
+
 from . import kubeflow as addon
 from .cluster import Cluster
 from .kfp import PYTHON, ROOT, Kfp, is_step

@@ -2,7 +2,7 @@
 
 One or two runs for each case, so that a race between Argo and the kubelet (a deleted pod may be seen as deleted, or by
 its exit code) is no difference: where that decides, either end is taken. `python -m tests.cluster.kubeflow_retries`
-plays the whole table of docs/design/retries-proof.md.
+plays the whole table of proofs/retries.md.
 """
 
 from __future__ import annotations

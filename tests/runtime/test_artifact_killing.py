@@ -1,4 +1,4 @@
-"""The artifacts' kill test in short: `make prove-artifacts KILLS=300` is the long one."""
+"""The artifacts' kill test in short: `python -m proofs artifacts --count 300` is the long one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.artifact_killing import Round
+from proofs.artifacts import Round
 from tests.runtime.artifact_tree import flaw, write
 
 KILLS = int(os.environ.get("KILLS", "8"))

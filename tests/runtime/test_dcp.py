@@ -1,6 +1,6 @@
 """A training that is sharded over real processes (FSDP, gloo, on the CPU): saved in parts, resumed bit for bit.
 
-`make prove-gangs` kills it more often: SHARD_KILLS and SHARD_SEED.
+`python -m proofs gangs` kills it more often: SHARD_KILLS and SHARD_SEED.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from proofs.shards import Killing, undisturbed
 from tests.runtime.harness import ROOT, environment
-from tests.runtime.shard_killing import Killing, undisturbed
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed here (locks/frameworks.txt)")
 KILLS = int(os.environ.get("SHARD_KILLS", "2"))

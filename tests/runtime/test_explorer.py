@@ -1,4 +1,4 @@
-"""The explorer in short: `make prove-supervisor` is the long one."""
+"""The explorer in short: `python -m proofs supervisor` is the long one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from tests.runtime.explorer import __main__ as explorer
-from tests.runtime.explorer import mutations
-from tests.runtime.explorer.choices import Bounds
-from tests.runtime.explorer.scenarios import ALL, BY_NAME
-from tests.runtime.explorer.search import explore
+from proofs.supervisor import __main__ as explorer
+from proofs.supervisor import mutations
+from proofs.supervisor.choices import Bounds
+from proofs.supervisor.scenarios import ALL, BY_NAME
+from proofs.supervisor.search import explore
 
 ROOT = explorer.ROOT
 MOST = 80

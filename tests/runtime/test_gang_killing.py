@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from proofs.supervisor_kills import end_session
 from tests.runtime.gangs import Gang, free_port
-from tests.runtime.killing import end_session
 
 TOY = Path(__file__).parent / "gang_toy.py"
 SIZE = 3

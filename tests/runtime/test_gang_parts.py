@@ -20,9 +20,9 @@ from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.local_files import Refused
 from gpuflow.runtime.stores.store import Memory, StorageError
 from gpuflow.runtime.supervise.main import main
+from proofs.shards import Killing, undisturbed
 from tests.runtime.gangs import Gang, free_port
 from tests.runtime.harness import eventually
-from tests.runtime.shard_killing import Killing, undisturbed
 from tests.runtime.shard_toy_digest import undisturbed as toy_digest
 
 TOY = Path(__file__).parent / "shard_toy.py"

@@ -1,4 +1,4 @@
-"""The kill test in short: `make prove-supervisor-kills KILLS=2000` is the long one."""
+"""The kill test in short: `python -m proofs supervisor-kills --count 2000` is the long one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.killing import SHAPES, torture
+from proofs.supervisor_kills import SHAPES, torture
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))

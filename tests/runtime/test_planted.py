@@ -20,8 +20,8 @@ from gpuflow.runtime.checkpoints import transfer
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.local_files import Refused
+from proofs.links import attempt
 from tests.runtime.harness import run, shell
-from tests.runtime.planted import attempt
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def untouched(outside: Path) -> bool:
 
 @pytest.mark.parametrize("number", range(40))
 def test_what_is_planted_leads_nowhere(number: int) -> None:
-    """The same by hundreds: make prove-links."""
+    """The same by hundreds: python -m proofs links."""
     case, how, faults = attempt(number, 34)
     assert not faults, f"{case}: {how}: {case.said}"
 

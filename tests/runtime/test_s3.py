@@ -13,9 +13,9 @@ from gpuflow.runtime.stores.fsspec_store import Remote
 from gpuflow.runtime.stores.http_connections import Connection
 from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.stores.store import Store
+from proofs.supervisor_kills import torture
 from tests.runtime.chaos import chaos
 from tests.runtime.harness import run, shell
-from tests.runtime.killing import torture
 from tests.runtime.racing import one_of_many_creates
 
 pytestmark = pytest.mark.s3

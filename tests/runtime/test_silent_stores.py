@@ -15,7 +15,7 @@ from gpuflow.runtime.stores import storage_timeout
 from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.storage_timeout import Limit, persist
 from gpuflow.runtime.stores.store import StorageError
-from tests.runtime import silent_stores
+from proofs import silent_stores
 from tests.runtime.scripted_server import Peer, scripted
 
 

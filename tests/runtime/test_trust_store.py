@@ -1,6 +1,6 @@
 """A store in the hands of somebody else: nothing is written outside, nothing is believed that does not fit.
 
-Each of these is an attack that worked once, or the class behind it. `tests/runtime/hostile` tries thousands.
+Each of these is an attack that worked once, or the class behind it. `proofs/trust_store` tries thousands.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.local_files import NoRoom
 from gpuflow.runtime.stores.storage_timeout import Limit
 from gpuflow.runtime.stores.store import StorageError
+from proofs.trust_store.sound import build
+from proofs.trust_store.trial import Case
 from tests.runtime.harness import run, shell
-from tests.runtime.hostile.sound import build
-from tests.runtime.hostile.trial import Case
 
 BASE = "default/r/default"
 SAVE = 'cd "$GPUFLOW_CHECKPOINT_DIR"; echo "w $GPUFLOW_ATTEMPT" >.t; mv .t "ck-$GPUFLOW_ATTEMPT"; exit 5'
@@ -411,7 +411,7 @@ def test_a_link_that_might_lead_out_is_saved_as_the_file_it_stands_for(tmp_path:
     assert items["k"].link is None
 
 
-# -- thousands: a part of `make prove-trust-store`
+# -- thousands: a part of `python -m proofs trust-store`
 
 
 @pytest.fixture

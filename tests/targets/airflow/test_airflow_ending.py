@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from .ending import played
+from proofs.airflow_ending import played
+
 from .random_pipelines import SCENES, Graph, Node, graph_of, wrong
 
 WRITTEN = ("compiled", "to_dag", "standalone")

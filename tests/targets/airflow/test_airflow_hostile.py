@@ -1,4 +1,4 @@
-"""Hostile text in every field, compiled to DAG files, with gpuflow and without. `make prove-trust` runs thousands."""
+"""Hostile text in every field, compiled to DAG files with gpuflow and without. `python -m proofs trust` runs more."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from gpuflow.targets.airflow import python_source
-from tests.hostile import running
-from tests.hostile.smoke import assert_nothing_is_injected, found, in_file_name, in_place, injections
+from proofs.trust import running
+from proofs.trust.smoke import assert_nothing_is_injected, found, in_file_name, in_place, injections
 
 
 @pytest.fixture(autouse=True)

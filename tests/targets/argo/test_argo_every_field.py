@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuflow.core.errors import GpuflowError
-from tests.hostile.compiling import MODES, Case
-from tests.hostile.documents import FILE, Place, places
-from tests.hostile.judging import judge, own_words
+from proofs.trust.compiling import MODES, Case
+from proofs.trust.documents import FILE, Place, places
+from proofs.trust.judging import judge, own_words
 
 MODE = next(mode for mode in MODES if mode.name == "argo Workflow")
 TEXT = "{{workflow.name}}$(DB_PASSWORD)"

@@ -1,4 +1,4 @@
-"""Hostile text in every field, compiled for Argo. `make prove-trust` runs thousands of cases."""
+"""Hostile text in every field, compiled for Argo. `python -m proofs trust` runs thousands of cases."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from gpuflow.targets.argo import loops, references
-from tests.hostile import running
-from tests.hostile.argo_itself import ArgoItself
-from tests.hostile.compiling import MODES, Case
-from tests.hostile.documents import places
-from tests.hostile.judging import Injected
-from tests.hostile.smoke import assert_nothing_is_injected, found, in_file_name, in_place, injections
+from proofs.trust import running
+from proofs.trust.argo_itself import ArgoItself
+from proofs.trust.compiling import MODES, Case
+from proofs.trust.documents import places
+from proofs.trust.judging import Injected
+from proofs.trust.smoke import assert_nothing_is_injected, found, in_file_name, in_place, injections
 
 
 def test_hostile_text_stays_text() -> None:

@@ -1,12 +1,12 @@
-"""Hostile text in every field, compiled to KFP's IR. `make prove-trust` runs thousands of cases."""
+"""Hostile text in every field, compiled to KFP's IR. `python -m proofs trust` runs thousands of cases."""
 
 from __future__ import annotations
 
 import pytest
 
 from gpuflow.targets.kubeflow import build, pods, references, refusals
-from tests.hostile import running
-from tests.hostile.smoke import assert_nothing_is_injected, found, in_place, injections
+from proofs.trust import running
+from proofs.trust.smoke import assert_nothing_is_injected, found, in_place, injections
 
 
 @pytest.fixture(autouse=True)
