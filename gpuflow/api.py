@@ -206,7 +206,7 @@ def _foreign_demand(
     passive: list[Passive] = []
     for each in found:
         each.namespace(namespace, "namespace=")
-        demand = each.asked(site, engine, params)
+        demand = each.demand_on_site(site, engine, params)
         if isinstance(demand, Passive):
             passive.append(demand)
         else:

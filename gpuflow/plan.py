@@ -74,7 +74,7 @@ class Plan:
         return {each.name: each for each in self.steps}
 
     @cached_property
-    def inside(self) -> Mapping[str, tuple[PlannedStep, ...]]:
+    def steps_by_parent(self) -> Mapping[str, tuple[PlannedStep, ...]]:
         """The steps of each sub-pipeline, by the name of the step that it is; under "" those of the pipeline itself."""
         found: dict[str, list[PlannedStep]] = {}
         for each in self.steps:
@@ -84,7 +84,7 @@ class Plan:
     @property
     def pipelines(self) -> Iterator[tuple[Pipeline, tuple[PlannedStep, ...]]]:
         """Each pipeline with its own steps, from the outside in."""
-        return ((steps[0].pipeline, steps) for steps in self.inside.values())
+        return ((steps[0].pipeline, steps) for steps in self.steps_by_parent.values())
 
     @property
     def containers(self) -> Iterator[PlannedStep]:

@@ -118,7 +118,7 @@ class Ledger:
         """With the last pod taken back before its turn: its end costs nothing, and the next goes on with its wait."""
         return replace(self.plus(queued_for=1), judged=self.pods)
 
-    def failing(self, context: Mapping[str, Any], words: str) -> Ledger:
+    def with_failure(self, context: Mapping[str, Any], words: str) -> Ledger:
         """With the task's end: it failed for good."""
         return replace(self, over={"run": run_start(context), "failed": words[:LONGEST_MESSAGE]})
 
@@ -137,7 +137,7 @@ class Ledger:
         """With the wait for the next pod begun, if it has not."""
         return self if self.queued_for > self.pods else replace(self, queued_for=self.pods + 1, queued_at=int(now))
 
-    def without(self, node: str | None) -> Ledger:
+    def without_node(self, node: str | None) -> Ledger:
         """With a node that is not to be used again."""
         return self if node is None else replace(self, failed_nodes=tuple(sorted({*self.failed_nodes, node})))
 
@@ -228,7 +228,7 @@ class Budgets:
     """Failures and interruptions together, instead of each apart. Then each of them costs an Airflow try."""
 
     @classmethod
-    def of(cls, failures: int | None, interruptions: int | None, retries: int | None) -> Self:
+    def from_arguments(cls, failures: int | None, interruptions: int | None, retries: int | None) -> Self:
         """The budgets that these arguments of an operator ask for.
 
         `retries` alone means what it means in Airflow: so many more tries, whatever ended the one before. With
@@ -252,7 +252,7 @@ class Budgets:
             return _used_up(self.failures, _RETRIES)
         return None
 
-    def counted(self, ledger: Ledger, *, interrupted: bool) -> str:
+    def progress_text(self, ledger: Ledger, *, interrupted: bool) -> str:
         """How far it is, for the message of a try that is followed by another."""
         if self.any is not None:
             return f"retry {ledger.ends} of {self.any} follows"
@@ -260,7 +260,7 @@ class Budgets:
             return f"interruption {ledger.interruptions} of {self.interruptions}"
         return f"failure {ledger.failures} of {self.failures} that are retried"
 
-    def spent(self, ledger: Ledger) -> str:
+    def usage_text(self, ledger: Ledger) -> str:
         """What is used so far, as the end of a sentence."""
         if self.any is not None:
             return f": retry {ledger.ends} of {self.any}" if ledger.ends else ""

@@ -52,7 +52,7 @@ class WaitingPod(RenderedPod):
     ) -> Any:
         """Leave the worker until there is something to decide. Not deferrable: wait here, in the same way."""
         if wait_for == "end":
-            self._own(name)
+            self._set_owned_pod(name)
             self._see(name)
         extras = self._connection_extras()
         if self.config_file or not extras:
@@ -63,7 +63,7 @@ class WaitingPod(RenderedPod):
             pod_namespace=self._namespace(manifest),
             wait_for=wait_for,
             manifest=manifest,
-            limits=[limit.question(context) for limit in self.limits],
+            limits=[limit.query(context) for limit in self.limits],
             not_before=not_before,
             queue_deadline=self._queue_deadline(ledger),
             deadline=self._last_moment(context),
@@ -101,7 +101,7 @@ class WaitingPod(RenderedPod):
         """The pod that links lead to."""
         self._seen = name
 
-    def _own(self, name: str) -> None:
+    def _set_owned_pod(self, name: str) -> None:
         """What `on_kill` of the stock operator deletes, from before the pod is made until its end is decided."""
         self.pod = SimpleNamespace(metadata=SimpleNamespace(name=name, namespace=self._namespace()))
 

@@ -160,10 +160,10 @@ class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed
     returned: Returned = attr.field(factory=lambda: Returned(None))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _TaskDecorator.__call__(self._ready(), *args, **kwargs)
+        return _TaskDecorator.__call__(self._with_operator_arguments(), *args, **kwargs)
 
     def _expand(self, expand_input: Any, *, strict: bool) -> Any:
-        return _TaskDecorator._expand(self._ready(mapped=True), expand_input, strict=strict)
+        return _TaskDecorator._expand(self._with_operator_arguments(mapped=True), expand_input, strict=strict)
 
     def override(self, **kwargs: Any) -> Any:
         """The same function with other arguments of the decorator."""
@@ -176,7 +176,7 @@ class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed
             return EVOLVE(self, returned=result).override(**kwargs)
         return super().override(**kwargs)
 
-    def _ready(self, *, mapped: bool = False) -> Any:
+    def _with_operator_arguments(self, *, mapped: bool = False) -> Any:
         """The decorator with the arguments of the operator, made from the step for the place where it stands."""
         given = dict(self.kwargs)
         inside = {name: given.pop(name) for name in ("op_args", "op_kwargs") if name in given}

@@ -62,7 +62,7 @@ class StepGangs(WaitingPod):
         return self._kind.name
 
     @property
-    def _where(self) -> tuple[str, str, str, str]:
+    def _object_place(self) -> tuple[str, str, str, str]:
         """Where its objects are, as the client takes it."""
         return self._kind.group, self._kind.version, self._namespace(), self._kind.plural
 
@@ -75,9 +75,9 @@ class StepGangs(WaitingPod):
         ti = context["ti"]
         item = str(ti.map_index) if ti.map_index is not None and ti.map_index >= 0 else None
         names = Names(ti.dag_id, short_run_id(context), ti.task_id, item, container=self._kind.container)
-        return Gang(self._built(pod, leader), names, None)
+        return Gang(self._build_object(pod, leader), names, None)
 
-    def _built(self, pod: Mapping[str, Any], leader: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _build_object(self, pod: Mapping[str, Any], leader: Mapping[str, Any] | None) -> dict[str, Any]:
         """The object of an attempt, without its name and number."""
         from gpuflow.pod.gang_kinds import SPELLINGS
 
@@ -85,7 +85,7 @@ class StepGangs(WaitingPod):
 
     def _manifest(self, context: Context, ledger: attempts.Ledger) -> dict[str, Any]:
         """The object of the next attempt: its number, the counts before it, and whose it is."""
-        filled, changes = self._filled(context, ledger), self._changes()
+        filled, changes = self._pod_of_run(context, ledger), self._changes()
         pod, first = copy.deepcopy(self._adjusted(filled, ledger)), None
         words = changes.at_run_time().words(filled["spec"], ledger.before())
         if self.leader is not None:
@@ -114,38 +114,40 @@ class StepGangs(WaitingPod):
         """Every JobSet this task instance has made and that is still there."""
         labels = self._get_ti_pod_labels(context, include_try_number=False)
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-        found = self._asked(lambda: self._objects.list_namespaced_custom_object(*self._where, label_selector=selector))
+        found = self._call_api(
+            lambda: self._objects.list_namespaced_custom_object(*self._object_place, label_selector=selector)
+        )
         return list(found["items"]) if found is not None else []
 
     def _create(self, manifest: dict[str, Any]) -> None:
-        first, body = self._kind.apart(manifest)
+        first, body = self._kind.split(manifest)
         if self._kind.before is None or first is None:
-            self._objects.create_namespaced_custom_object(*self._where, body)
+            self._objects.create_namespaced_custom_object(*self._object_place, body)
             return
-        where, name = self._place(self._kind.before), first["metadata"]["name"]
+        where, name = self._prerequisite_place(self._kind.before), first["metadata"]["name"]
         try:
             self._objects.create_namespaced_custom_object(*where, first)
         except ApiException as answer:
             if refusal_of(answer.status, answer.body).then != EXISTS:
                 raise
             # A worker that was lost may have left it; a gang that is there already keeps its own.
-            if self._asked(lambda: self._objects.get_namespaced_custom_object(*self._where, name)) is None:
+            if self._call_api(lambda: self._objects.get_namespaced_custom_object(*self._object_place, name)) is None:
                 self._objects.delete_namespaced_custom_object(*where, name)
                 self._make_again(where, first)
-        self._give(self._made_or_cleared(body, where, name))
+        self._set_owner(self._made_or_cleared(body, where, name))
 
-    def _place(self, first: First) -> tuple[str, str, str, str]:
+    def _prerequisite_place(self, first: First) -> tuple[str, str, str, str]:
         """Where what must be there before an attempt is, as the client takes it."""
         return first.group, first.version, self._namespace(), first.plural
 
-    def _give(self, made: Mapping[str, Any]) -> None:
+    def _set_owner(self, made: Mapping[str, Any]) -> None:
         """Let what had to be there before an attempt go with it from now on."""
         if self._kind.before is None or not made:
             return
-        where, name = self._place(self._kind.before), made["metadata"]["name"]
+        where, name = self._prerequisite_place(self._kind.before), made["metadata"]["name"]
         owned = {"metadata": {"ownerReferences": [owner_reference(self._kind, made)]}}
         try:
-            self._asked(lambda: self._objects.patch_namespaced_custom_object(*where, name, owned))
+            self._call_api(lambda: self._objects.patch_namespaced_custom_object(*where, name, owned))
         except ApiException as refusal:
             what = f"{self._kind.before.plural} {name}"
             self.log.warning("%s stays when its %s is deleted: %s", what, self.what, refusal)
@@ -162,15 +164,17 @@ class StepGangs(WaitingPod):
     def _made_or_cleared(self, body: dict[str, Any], where: tuple[str, ...], name: str) -> Any:
         """The object; where it is refused, what was made before it goes again: nothing else would take it away."""
         try:
-            return self._objects.create_namespaced_custom_object(*self._where, body)
+            return self._objects.create_namespaced_custom_object(*self._object_place, body)
         except ApiException as answer:
             if refusal_of(answer.status, answer.body).then != EXISTS:
                 with contextlib.suppress(ApiException):
-                    self._asked(lambda: self._objects.delete_namespaced_custom_object(*where, name))
+                    self._call_api(lambda: self._objects.delete_namespaced_custom_object(*where, name))
             else:
                 with contextlib.suppress(ApiException):
-                    there = self._asked(lambda: self._objects.get_namespaced_custom_object(*self._where, name))
-                    self._give(there or {})
+                    there = self._call_api(
+                        lambda: self._objects.get_namespaced_custom_object(*self._object_place, name)
+                    )
+                    self._set_owner(there or {})
             raise
 
     def _meant(self, answer: ApiException) -> Refusal:
@@ -178,9 +182,9 @@ class StepGangs(WaitingPod):
 
     def _delete(self, name: str) -> Any:
         """Its pods go first, each with its grace; then it is gone."""
-        return self._asked(
+        return self._call_api(
             lambda: self._objects.delete_namespaced_custom_object(
-                *self._where, name, propagation_policy=self._kind.deletion
+                *self._object_place, name, propagation_policy=self._kind.deletion
             )
         )
 
@@ -197,7 +201,7 @@ class StepGangs(WaitingPod):
             if gone:
                 self._delete(name)
                 return
-            self._asked(lambda: self._objects.patch_namespaced_custom_object(*self._where, name, body))
+            self._call_api(lambda: self._objects.patch_namespaced_custom_object(*self._object_place, name, body))
         except Exception as trouble:
             self.log.warning("%s %s could not be cleaned up: %s", self.what, name, trouble)
 

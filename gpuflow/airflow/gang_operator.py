@@ -85,12 +85,12 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
                 raise
             self._refuse(f"Airflow may not list {self.what}s there (HTTP 403)", self._meant(answer).words, "GF503")
 
-    def _go_on(self, context: Context, ledger: attempts.Ledger, pods: list[dict[str, Any]]) -> Any:
+    def _resume_or_create(self, context: Context, ledger: attempts.Ledger, pods: list[dict[str, Any]]) -> Any:
         for each in pods:
             kept = (each["metadata"].get("labels") or {}).get(CHECKED) == "True"
             if not kept and not each["metadata"].get("deletionTimestamp"):
-                self._give(each)  # a worker that was lost may not have come to it
-        return super()._go_on(context, ledger, pods)
+                self._set_owner(each)  # a worker that was lost may not have come to it
+        return super()._resume_or_create(context, ledger, pods)
 
     def _trigger(self, **arguments: Any) -> Any:
         from gpuflow.airflow.gang_trigger import GpuGangTrigger
@@ -112,22 +112,22 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
 
     def jobset(self) -> dict[str, Any]:
         """The JobSet of an attempt, or what else it is, as far as it is known before the run, for who reads the DAG."""
-        return self._built(_manifest(self.template), None if self.leader is None else _manifest(self.leader))
+        return self._build_object(_manifest(self.template), None if self.leader is None else _manifest(self.leader))
 
     def _decide(self, context: Context, event: Mapping[str, Any]) -> Any:
         jobsets = self._pods_of_task(context)
         ledger = attempts.load_ledger(context, jobsets, event.get("ledger"))
         what, name = event["what"], event["name"]
         if what in ("room", "time"):
-            return self._go_on(context, ledger, jobsets)
+            return self._resume_or_create(context, ledger, jobsets)
         rank_0 = event.get("rank_0")
         self._seen = None if rank_0 is None else rank_0["metadata"]["name"]
         there = next((each for each in jobsets if each["metadata"]["name"] == name), None)
         if what in ("never", "late", "stuck", "timeout"):
             return self._give_up(context, ledger, event, there)
-        return self._judged(context, ledger, event, there)
+        return self._handle_verdict(context, ledger, event, there)
 
-    def _judged(
+    def _handle_verdict(
         self, context: Context, ledger: attempts.Ledger, event: Mapping[str, Any], there: dict[str, Any] | None
     ) -> Any:
         """What follows from the verdict of the trigger, and from what rank 0 has left."""

@@ -141,7 +141,7 @@ class GpuGangTrigger(GpuPodTrigger):
 
     async def _try_to_create(self, api: Any) -> None:
         kind = kind_of(self.manifest or {}) or self._kind
-        first, body = kind.apart(self.manifest or {})
+        first, body = kind.split(self.manifest or {})
         place = folder(self.pod_namespace, kind)
         if kind.before is not None and first is not None:
             try:
@@ -176,7 +176,7 @@ class GpuGangTrigger(GpuPodTrigger):
                         await self._copy_rank_0(api, watch)
                         next_logs = time.time() + self.logging_seconds
             except (Unreachable, *LOST_CONNECTION) as trouble:
-                await self._say(f"the API server does not answer: {trouble}")
+                await self._report(f"the API server does not answer: {trouble}")
                 verdict = None
                 blind_since = None
             except Refused as refusal:
@@ -185,19 +185,19 @@ class GpuGangTrigger(GpuPodTrigger):
                 if time.monotonic() - blind_since > PATIENCE:
                     because = f"Airflow may not follow its {self.what} (HTTP {refusal.status})"
                     return {"what": "never", "words": str(refusal), "because": because, "code": "GF503"}
-                await self._say(f"{refusal}; asking again")
+                await self._report(f"{refusal}; asking again")
                 verdict = None
             else:
                 blind_since = None
             for words in heard:
-                await self._say(words)
+                await self._report(words)
             heard.clear()
             if over is not None:
-                return {**over, **self._seen(watch)}
+                return {**over, **self._evidence(watch)}
             if verdict is not None:
                 await self._close(watch, verdict, following.must_go)
                 ended = {"what": "ended", "verdict": verdict._asdict(), "must_go": following.must_go}
-                return {**ended, **self._seen(watch)}
+                return {**ended, **self._evidence(watch)}
             await asyncio.sleep(self.poll_interval)
 
     def _given_up(self, watch: Watch, following: Following, verdict: Verdict | None) -> dict[str, Any] | None:
@@ -235,7 +235,7 @@ class GpuGangTrigger(GpuPodTrigger):
         draining = Draining(watch, heard.append, watch.shape.grace + self.gang["settle"])
         while not draining.is_over():
             for words in heard:
-                await self._say(words)
+                await self._report(words)
             heard.clear()
             await asyncio.sleep(self.poll_interval)
             try:
@@ -243,9 +243,9 @@ class GpuGangTrigger(GpuPodTrigger):
                     await run_queries(watch.look(), connection)
                     await self._copy_rank_0(api, watch)
             except (Unreachable, Refused, *LOST_CONNECTION) as trouble:
-                await self._say(str(trouble))
+                await self._report(str(trouble))
         for words in heard:
-            await self._say(words)
+            await self._report(words)
 
     async def _note(self, verdict: Verdict) -> None:
         try:
@@ -254,9 +254,9 @@ class GpuGangTrigger(GpuPodTrigger):
         except (Unreachable, Refused) as trouble:
             self.log.warning("the verdict on %s %s is not written down: %s", self.what, self.pod_name, trouble)
 
-    def _seen(self, watch: Watch) -> dict[str, Any]:
+    def _evidence(self, watch: Watch) -> dict[str, Any]:
         pod = watch.rank_0()
-        return {"rank_0": None if pod is None else pod_status.evidence_of(pod), **self._copied}
+        return {"rank_0": None if pod is None else pod_status.evidence_of(pod), **self._log_position}
 
 
 class _GangHook(AsyncKubernetesHook):  # type: ignore[misc]  # Airflow is not installed where types are checked

@@ -60,7 +60,7 @@ class deadline:
             raise TypeError("write deadline(run=timedelta(…)), or deadline(group=…, limit=timedelta(…), since=…)")
         self.group, self.limit, self.since = group, whole, run_began() if since is None else since
 
-    def moment(self, context: Context) -> float:
+    def end_time(self, context: Context) -> float:
         """When it is over."""
         return float(self.since.value(context)) + self.limit.total_seconds()
 
@@ -81,7 +81,7 @@ class deadline:
 
 def first_deadline(deadlines: Sequence[deadline], context: Context) -> tuple[float, deadline] | None:
     """The time limit that is over first, and when."""
-    return min(((one.moment(context), one) for one in deadlines), key=lambda found: found[0], default=None)
+    return min(((one.end_time(context), one) for one in deadlines), key=lambda found: found[0], default=None)
 
 
 ACTIVE = "status.phase!=Succeeded,status.phase!=Failed"
@@ -116,7 +116,7 @@ class at_most:
     def item_label(self) -> str:
         return f"{self.label}-item"
 
-    def question(self, context: Context) -> dict[str, Any]:
+    def query(self, context: Context) -> dict[str, Any]:
         """What a trigger needs to count."""
         labels = self.labels(context)
         return {

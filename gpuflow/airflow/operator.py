@@ -107,7 +107,7 @@ class GpuPodOperator(WaitingPod):
         **kwargs: Any,
     ) -> None:
         refuse_arguments(kwargs, type(self).__name__)
-        budgets = Budgets.of(failures, interruptions, retries)
+        budgets = Budgets.from_arguments(failures, interruptions, retries)
         super().__init__(
             base_container_name="main",
             do_xcom_push=bool(outputs),
@@ -161,9 +161,9 @@ class GpuPodOperator(WaitingPod):
         with alerts.record_cause(self, context):
             skip_unless_due(self, context)
             pods = self._pods_of_task(context)
-            return self._go_on(context, attempts.load_ledger(context, pods), pods)
+            return self._resume_or_create(context, attempts.load_ledger(context, pods), pods)
 
-    def _go_on(self, context: Context, ledger: attempts.Ledger, pods: list[dict[str, Any]]) -> Any:
+    def _resume_or_create(self, context: Context, ledger: attempts.Ledger, pods: list[dict[str, Any]]) -> Any:
         """Take up the pod that is there, or make the next one, unless the task was over before a worker died."""
         left = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(CHECKED) != "True"]
         if (word := ledger.last_word(context)) is not None:
@@ -174,7 +174,7 @@ class GpuPodOperator(WaitingPod):
         self._see(pod["metadata"]["name"])
         self.log.info("continuing with %s %s: %s", self.what, pod["metadata"]["name"], self._described(pod))
         if pod_status.has_ended(pod):
-            return self._settle(context, ledger, pod)
+            return self._handle_end(context, ledger, pod)
         return self._wait(context, ledger, pod["metadata"]["name"], "end")
 
     def _repeat(
@@ -200,7 +200,7 @@ class GpuPodOperator(WaitingPod):
         ledger = attempts.load_ledger(context, pods, event.get("ledger"))
         what, name = event["what"], event["name"]
         if what in ("room", "time"):
-            return self._go_on(context, ledger, pods)
+            return self._resume_or_create(context, ledger, pods)
         if event.get("pod") or any(pod["metadata"]["name"] == name for pod in pods):
             self._seen = name
         seen = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
@@ -208,7 +208,7 @@ class GpuPodOperator(WaitingPod):
             return self._give_up(context, ledger, event, seen)
         if seen is not None and not pod_status.has_ended(seen) and (what != "lost" or not pod_status.is_leaving(seen)):
             return self._wait(context, ledger, name, "end", event.get("last_log", ""), event.get("other_logs"))
-        return self._settle(context, ledger, seen, event.get("pod"))
+        return self._handle_end(context, ledger, seen, event.get("pod"))
 
     def _start(self, context: Context, ledger: attempts.Ledger) -> Any:
         """Make the next pod, or wait until there is room for it."""
@@ -219,7 +219,7 @@ class GpuPodOperator(WaitingPod):
         name = manifest["metadata"]["name"]
         if self._is_crowded(context):
             return self._wait(context, ledger, name, "room", manifest=manifest)
-        self._own(name)
+        self._set_owned_pod(name)
         self._asking = True
         try:
             self._create(manifest)
@@ -244,10 +244,10 @@ class GpuPodOperator(WaitingPod):
             attempts.save_ledger(context, ledger)
             return self._wait(context, ledger, name, "room", manifest=self._manifest(context, ledger))
         self._push(context, name, self._namespace(manifest))
-        self.log.info("created %s %s%s", self.what, name, self.budgets.spent(ledger))
+        self.log.info("created %s %s%s", self.what, name, self.budgets.usage_text(ledger))
         return self._wait(context, ledger, name, "end")
 
-    def _settle(
+    def _handle_end(
         self, context: Context, ledger: attempts.Ledger, pod: dict[str, Any] | None, last: dict[str, Any] | None = None
     ) -> Any:
         """Judge a pod that has ended or is gone, and do what follows."""
@@ -313,20 +313,20 @@ class GpuPodOperator(WaitingPod):
             out_of_memory = 1 if end.outcome == outcomes.OUT_OF_MEMORY else 0
             ledger = ledger.judging(end.told, failures=1, out_of_memory=out_of_memory)
             if self.other_node:
-                ledger = ledger.without(end.node)
+                ledger = ledger.without_node(end.node)
         sentence = f"{end.what} failed: {end.because}{end.last_words}"
         no_more = "it is not retried" if end.outcome == outcomes.FINAL else None
         if interrupted and no_more is None:
             sentence = f"interrupted: {end.because}"
         no_more = no_more or self.budgets.used_up(ledger, interrupted=interrupted)
         if no_more:
-            ledger = ledger.failing(context, f"{sentence}; {no_more}")
+            ledger = ledger.with_failure(context, f"{sentence}; {no_more}")
         attempts.save_ledger(context, ledger)
         self._log_events(there or last)
         self._clean_up(there, ledger)
         if no_more:
             raise AirflowFailException(f"{sentence}; {no_more}")
-        counted = self.budgets.counted(ledger, interrupted=interrupted)
+        counted = self.budgets.progress_text(ledger, interrupted=interrupted)
         if was_counted:
             return self._start(context, ledger)
         if interrupted and self.budgets.any is None:
@@ -377,7 +377,7 @@ class GpuPodOperator(WaitingPod):
             ledger = ledger.plus(failures=1) if is_waiting else ledger.judging(told, failures=1)
         sentence, no_more = self._why_not(what, event.get("words", "")), None
         if what == "late" or (counts and (no_more := self.budgets.used_up(ledger, interrupted=False))):
-            ledger = ledger.failing(context, f"{sentence}; {no_more}" if no_more else sentence)
+            ledger = ledger.with_failure(context, f"{sentence}; {no_more}" if no_more else sentence)
         attempts.save_ledger(context, ledger)
         self._log_events(pod or event.get("pod"))
         self._clean_up(pod, ledger, delete=True)

@@ -141,7 +141,7 @@ class Queue:
         self._versions = list(KUEUE_VERSIONS)
         self._visible = True
 
-    async def told(self, connection: Any, pod: dict[str, Any]) -> QueueStatus:
+    async def status_of(self, connection: Any, pod: dict[str, Any]) -> QueueStatus:
         """What is known about a pod that Kueue holds back; nothing about any other."""
         if KUEUE_GATE not in gates(pod):
             return QueueStatus()

@@ -173,7 +173,7 @@ class output(Value):
         self.items, self.same = items, same
 
     def value(self, context: Context) -> Any:
-        found = [one for one in self._found(context) if one is not None]
+        found = [one for one in self._pulled_values(context) if one is not None]
         if self.each:
             return [typed(one, self.kind) for one in found]
         if not found:
@@ -182,7 +182,7 @@ class output(Value):
             return self.default
         return typed(found[0], self.kind)
 
-    def _found(self, context: Context) -> list[Any]:
+    def _pulled_values(self, context: Context) -> list[Any]:
         # A list of task ids always gives a list back; a single id gives a bare value when there is one.
         pull = context["ti"].xcom_pull
         if not self.same:

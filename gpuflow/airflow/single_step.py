@@ -51,7 +51,7 @@ class Maker(Protocol):
 
     def operator(self, values: Mapping[str, Any], mapped: Sequence[str] = (), items: Any = None) -> Any: ...
 
-    def given(self, values: Mapping[str, Any], where: Where) -> Any: ...
+    def make_operator(self, values: Mapping[str, Any], where: Where) -> Any: ...
 
 
 class OpenTask(BaseOperator):  # type: ignore[misc]  # Airflow is not installed where types are checked
@@ -78,13 +78,13 @@ class OpenTask(BaseOperator):  # type: ignore[misc]  # Airflow is not installed 
                 raise fail("GF182", f'"{name}" is {value!r}, which is not a list', where=caller(), hint="pass a list")
         if later:
             ((name, value),) = later.items()
-            return self._made(list(lists), value.map(lambda one: {name: one}))
-        return self._made(list(lists), combinations({name: list(value) for name, value in lists.items()}))
+            return self._make_operator(list(lists), value.map(lambda one: {name: one}))
+        return self._make_operator(list(lists), combinations({name: list(value) for name, value in lists.items()}))
 
     def expand_kwargs(self, rows: Any) -> Any:
         """One copy for each map of values: a list of them, or the value of a task that returns such a list."""
         if hasattr(rows, "iter_references"):
-            return self._made(list(self.missing), rows)
+            return self._make_operator(list(self.missing), rows)
         maps = list(rows)
         wrong = next((row for row in maps if not isinstance(row, Mapping)), None)
         if wrong is not None or not maps:
@@ -96,7 +96,7 @@ class OpenTask(BaseOperator):  # type: ignore[misc]  # Airflow is not installed 
                 lacking = sorted(set(names) - set(row))[0]
                 text = f'"{lacking}" is missing in {dict(row)!r}'
                 raise fail("GF178", text, where=caller(), hint="give every copy one")
-        return self._made(names, maps)
+        return self._make_operator(names, maps)
 
     def partial(self, **values: Any) -> Any:
         """The same task with more of its values."""
@@ -104,9 +104,9 @@ class OpenTask(BaseOperator):  # type: ignore[misc]  # Airflow is not installed 
         if twice:
             raise fail("GF178", f'"{twice[0]}" is given twice', where=caller(), hint="give it once")
         self._leave()
-        return self.maker.given({**self.values, **values}, self.where)
+        return self.maker.make_operator({**self.values, **values}, self.where)
 
-    def _made(self, names: list[str], items: Any) -> Any:
+    def _make_operator(self, names: list[str], items: Any) -> Any:
         twice = sorted(set(names) & set(self.values))
         if twice:
             raise fail("GF178", f'"{twice[0]}" is given twice', where=caller(), hint="give it once")
@@ -195,7 +195,7 @@ def task(
     if task_id is not None:
         more["task_id"] = task_id
     site = site_beside(site, sys._getframe(1).f_globals)
-    return StepTask(step, site, namespace, pipeline, more).given(values, where)
+    return StepTask(step, site, namespace, pipeline, more).make_operator(values, where)
 
 
 gpu_step = task
@@ -222,7 +222,7 @@ class StepTask:
     def name(self) -> str:
         return str(self.more.get("task_id") or "step")
 
-    def given(self, values: Mapping[str, Any], where: Where) -> Any:
+    def make_operator(self, values: Mapping[str, Any], where: Where) -> Any:
         """The operator; or, where values are missing that a mapped task could bring, what makes it later."""
         missing = _missing(self.step, values)
         dag = self.more.get("dag") or DagContext.get_current()

@@ -60,7 +60,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
 
     def _manifest(self, context: Context, ledger: attempts.Ledger) -> dict[str, Any]:
         """The pod to create: the step's own, and the additions that the guide lists."""
-        adjusted = self._adjusted(self._filled(context, ledger), ledger)
+        adjusted = self._adjusted(self._pod_of_run(context, ledger), ledger)
         self.pod_template_dict = adjusted
         self.name = self._pod_name(context, ledger)
         self.random_name_suffix = False
@@ -73,7 +73,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             body.spec.containers[-1].resources = self.sidecar_resources
         return _without_blanks(self.client.api_client.sanitize_for_serialization(body), adjusted)
 
-    def _filled(self, context: Context, ledger: attempts.Ledger) -> Mapping[str, Any]:
+    def _pod_of_run(self, context: Context, ledger: attempts.Ledger) -> Mapping[str, Any]:
         """The step's pod with the values of this run, and where it asks for that, with the number of this pod."""
         return self._with_values(self.template, context, ledger)
 
@@ -132,7 +132,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         """Every pod this task instance has made and that is still there."""
         labels = self._get_ti_pod_labels(context, include_try_number=False)
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-        found = self._asked(lambda: self.client.list_namespaced_pod(self._namespace(), label_selector=selector))
+        found = self._call_api(lambda: self.client.list_namespaced_pod(self._namespace(), label_selector=selector))
         return [dict(self.client.api_client.sanitize_for_serialization(pod)) for pod in found.items]
 
     def _create(self, manifest: dict[str, Any]) -> None:
@@ -147,11 +147,11 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
 
     def _delete(self, name: str) -> Any:
         """Delete one that this task made; None when it is gone already."""
-        return self._asked(lambda: self.client.delete_namespaced_pod(name, self._namespace()))
+        return self._call_api(lambda: self.client.delete_namespaced_pod(name, self._namespace()))
 
-    def _there(self, question: Mapping[str, Any]) -> list[tuple[str, Mapping[str, str]]]:
+    def _counted_pods(self, question: Mapping[str, Any]) -> list[tuple[str, Mapping[str, str]]]:
         """The pods that count for a limit, oldest first."""
-        found = self._asked(
+        found = self._call_api(
             lambda: self.client.list_namespaced_pod(
                 self._namespace(), label_selector=question["selector"], field_selector=ACTIVE
             )
@@ -160,13 +160,13 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         return [(pod.metadata.name, pod.metadata.labels or {}) for pod in pods]
 
     def _is_crowded(self, context: Context) -> bool:
-        questions = [limit.question(context) for limit in self.limits]
-        return any(is_full(question, self._there(question)) for question in questions)
+        questions = [limit.query(context) for limit in self.limits]
+        return any(is_full(question, self._counted_pods(question)) for question in questions)
 
     def _withdrawn(self, context: Context, name: str) -> bool:
         """Two tasks may take the last place at once: the later pod goes again before it has started."""
-        questions = [limit.question(context) for limit in self.limits]
-        if not any(is_beyond(question, name, self._there(question)) for question in questions):
+        questions = [limit.query(context) for limit in self.limits]
+        if not any(is_beyond(question, name, self._counted_pods(question)) for question in questions):
             return False
         self.log.info("pod %s was over the limit; it waits for its turn", name)
         # Not by force: it may have begun by now, and the next one waits until it is gone.
@@ -199,7 +199,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         beside = ""
         for wait in (1, 2, 4, 8, 15, 0):
-            remote = self._asked(lambda: self.client.read_namespaced_pod(name, namespace))
+            remote = self._call_api(lambda: self.client.read_namespaced_pod(name, namespace))
             if remote is None or _has_ended(remote, PodDefaults.SIDECAR_CONTAINER_NAME):
                 return None, None
             beside = self._why_no_sidecar(remote)
@@ -288,10 +288,10 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             if gone:
                 if self.outputs and succeeded:
                     self._end_sidecar(name, namespace)
-                self._asked(lambda: self.client.delete_namespaced_pod(name, namespace))
+                self._call_api(lambda: self.client.delete_namespaced_pod(name, namespace))
                 return
             body = {"metadata": {"labels": {CHECKED: "True"}, "annotations": ledger.annotations()}}
-            self._asked(lambda: self.client.patch_namespaced_pod(name, namespace, body))
+            self._call_api(lambda: self.client.patch_namespaced_pod(name, namespace, body))
             if self.outputs:
                 self._end_sidecar(name, namespace)
         except Exception as trouble:
@@ -308,7 +308,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             self.log.info("the output container could not be stopped (%s); its pod gets a deadline", trouble)
             self.client.patch_namespaced_pod(name, namespace, {"spec": {"activeDeadlineSeconds": 1}})
 
-    def _asked(self, question: Any) -> Any:
+    def _call_api(self, question: Any) -> Any:
         """An answer of the API server, asked again while it is busy."""
         for wait in (1, 2, 4, 8, 15, 30):
             try:

@@ -59,11 +59,11 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
     def execute(self, context: Context) -> list[dict[str, Any]]:
         items = [
             {**around, **own}
-            for around in self._around(context)
+            for around in self._outer_items(context)
             for own in combinations({name: self._source(name, context, around) for name in self.for_each})
         ]
         if self.when is not None:
-            items = [item for item in items if self._due(item, context)]
+            items = [item for item in items if self._is_due(item, context)]
         most = conf.getint("core", "max_map_length", fallback=1024)
         if len(items) > most:
             raise AirflowFailException(
@@ -75,7 +75,7 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
             _refuse_twins(items)
         return items
 
-    def _around(self, context: Context) -> list[dict[str, Any]]:
+    def _outer_items(self, context: Context) -> list[dict[str, Any]]:
         """The items around this fan-out: those of the first list that every other list still has."""
         if not self.within:
             return [{}]
@@ -90,7 +90,7 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
             raise AirflowFailException(f'the fan-out over "{name}" needs a list; {source!r} is {values!r}')
         return values
 
-    def _due(self, item: Mapping[str, Any], context: Context) -> bool:
+    def _is_due(self, item: Mapping[str, Any], context: Context) -> bool:
         if not isinstance(self.when, Value):
             return bool(self.when)
         return bool(self.when.value({**context, "task": _Item(item)}))
@@ -165,7 +165,7 @@ class _Claim(BaseOperator):  # type: ignore[misc]  # as above
         self.name, self.namespace, self.kubernetes_conn_id = name, namespace, kubernetes_conn_id
         self.in_cluster, self.cluster_context, self.config_file = in_cluster, cluster_context, config_file
 
-    def _where(self) -> tuple[Any, str]:
+    def _api_and_namespace(self) -> tuple[Any, str]:
         hook = KubernetesHook(
             conn_id=self.kubernetes_conn_id,
             in_cluster=self.in_cluster,
@@ -191,7 +191,7 @@ class MakeClaim(_Claim):
         self.size, self.access, self.storage_class = size, access, storage_class
 
     def execute(self, context: Context) -> str:
-        api, namespace = self._where()
+        api, namespace = self._api_and_namespace()
         name: str = self.name.value(context)
         spec: dict[str, Any] = {"accessModes": [self.access], "resources": {"requests": {"storage": self.size}}}
         if self.storage_class is not None:
@@ -215,7 +215,7 @@ class DeleteClaim(_Claim):
     """Deletes a run's volume claim."""
 
     def execute(self, context: Context) -> None:
-        api, namespace = self._where()
+        api, namespace = self._api_and_namespace()
         try:
             api.delete_namespaced_persistent_volume_claim(self.name.value(context), namespace)
         except ApiException as answer:

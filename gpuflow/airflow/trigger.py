@@ -49,7 +49,7 @@ class TaskNotes:
         self._has_xcoms = bool(task)
         self._token: str | None = None
 
-    async def tell(self, sentence: str) -> None:
+    async def show(self, sentence: str) -> None:
         """Show a sentence. It is there until the next one."""
         if self._has_xcoms:
             self._has_xcoms = await self._tried(self._push(sentence), "an XCom", self._log.debug)
@@ -210,7 +210,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event, when there is something for the operator to do."""
-        waits = {"time": self._time, "room": self._room, "end": self._end}
+        waits = {"time": self._time, "room": self._wait_for_quota, "end": self._end}
         event = await waits[self.wait_for]()
         self._fired_event = True
         named = {"name": self.pod_name, "namespace": self.pod_namespace, "ledger": self.ledger}
@@ -220,15 +220,15 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         await asyncio.sleep(max(0.0, self.not_before - time.time()))
         return {"what": "time"}
 
-    async def _room(self) -> dict[str, Any]:
+    async def _wait_for_quota(self) -> dict[str, Any]:
         """Ask with a dry run until the quota, and the run's own limit on pods, leave room."""
         while True:
             # Asked before the time is looked at: a triggerer that begins late still has Kubernetes' words.
-            told = await self._crowded() or await self._refused()
+            told = await self._crowded() or await self._dry_run_refusal()
             if isinstance(told, dict):
                 return told
             if told is not None:
-                await self._say(told)
+                await self._report(told)
             if is_past(self.deadline) or is_past(self.queue_deadline):
                 return {"what": "timeout" if is_past(self.deadline) else "late", "words": self._said}
             if told is None:
@@ -253,7 +253,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                 return f"waiting for its turn: {limit['words']}"
         return None
 
-    async def _refused(self) -> str | dict[str, Any] | None:
+    async def _dry_run_refusal(self) -> str | dict[str, Any] | None:
         try:
             async with self._api() as (api, _):
                 await self._try_to_create(api)
@@ -283,26 +283,26 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                     pod = connection.sanitize_for_serialization(
                         await api.read_namespaced_pod(self.pod_name, self.pod_namespace)
                     )
-                    told = await queue.told(connection, pod)
-                    over = self._judged(pod, told.never)
+                    told = await queue.status_of(connection, pod)
+                    over = self._pod_event(pod, told.never)
                     if over is not None or (time.time() >= next_logs and "running" in pod_status.container_state(pod)):
                         await self._copy_logs(api)
                         next_logs = time.time() + self.logging_seconds
             except ApiException as answer:
                 if answer.status == 404:
-                    return {"what": "gone", "pod": last, **self._copied}
-                await self._say(self._busy(answer))
+                    return {"what": "gone", "pod": last, **self._log_position}
+                await self._report(self._busy(answer))
             except LOST_CONNECTION as trouble:
-                await self._say(f"the API server does not answer: {_short(trouble)}")
+                await self._report(f"the API server does not answer: {_short(trouble)}")
             else:
                 last = pod_status.evidence_of(pod)
-                await self._say(pod_status.describe(pod) + (f"; {told.sentence}" if told.sentence else ""))
+                await self._report(pod_status.describe(pod) + (f"; {told.sentence}" if told.sentence else ""))
                 if over is not None:
                     words = {"words": self._said} if over["what"] == "late" else {}
-                    return {**over, **words, "pod": last, **self._copied}
+                    return {**over, **words, "pod": last, **self._log_position}
             await asyncio.sleep(self.poll_interval)
 
-    def _judged(self, pod: dict[str, Any], never: str) -> dict[str, Any] | None:
+    def _pod_event(self, pod: dict[str, Any], never: str) -> dict[str, Any] | None:
         """An event when there is something to do about the pod now."""
         if pod_status.has_ended(pod):
             return {"what": "ended"}
@@ -331,7 +331,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         return None
 
     @property
-    def _copied(self) -> dict[str, Any]:
+    def _log_position(self) -> dict[str, Any]:
         """How far the logs have been copied."""
         return {"last_log": self.last_log, **({"other_logs": self.other_logs} if self.other_logs else {})}
 
@@ -380,12 +380,12 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             raise answer
         return f"the API server answers {answer.status}; asking again"
 
-    async def _say(self, sentence: str) -> None:
+    async def _report(self, sentence: str) -> None:
         """Into the task's log and onto its page, when it is news."""
         if sentence != self._said:
             self._said = sentence
             self.log.info("%s %s: %s", self.what, self.pod_name, sentence)
-            await self._notes.tell(sentence)
+            await self._notes.show(sentence)
 
     @asynccontextmanager
     async def _api(self) -> AsyncIterator[tuple[Any, Any]]:

@@ -266,10 +266,10 @@ def _fewest(kinds: Sequence[Profile], legal: Sequence[Counts], demand: Counts) -
         return quick, at_least
     search = _Search(weights, fills)
     while at_least < len(quick):
-        found = search.cover(demand, at_least)
+        found = search.find_cover(demand, at_least)
         if found is not None:
             return found, at_least
-        if search.spent:
+        if search.is_exhausted:
             break
         at_least += 1
     return quick, at_least
@@ -297,21 +297,21 @@ class _Search:
         self.steps = 0
 
     @property
-    def spent(self) -> bool:
+    def is_exhausted(self) -> bool:
         return self.steps > SEARCH_LIMIT
 
-    def cover(self, demand: Counts, limit: int) -> list[Counts] | None:
+    def find_cover(self, demand: Counts, limit: int) -> list[Counts] | None:
         """At most `limit` GPUs that hold exactly `demand`; `None` when there are none, or no steps left."""
         if not any(demand):
             return []
         self.steps += 1
-        if self.spent or _bound(self.weights, demand) > limit or (demand, limit) in self.refuted:
+        if self.is_exhausted or _bound(self.weights, demand) > limit or (demand, limit) in self.refuted:
             return None
         for way in _ways(self.fills, demand):
-            rest = self.cover(_minus(demand, way), limit - 1)
+            rest = self.find_cover(_minus(demand, way), limit - 1)
             if rest is not None:
                 return [way, *rest]
-        if not self.spent:
+        if not self.is_exhausted:
             self.refuted.add((demand, limit))
         return None
 

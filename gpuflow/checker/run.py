@@ -87,7 +87,7 @@ def _checked(demand: Demand, ready: PreparedCluster, namespace: str, runs: int |
     whole = with_gang_warnings(_read_and_judged(demand, ready, runs, trials), demand, ready.cluster, namespace)
     findings = sorted(with_parallel(whole, demand, trials), key=lambda finding: SEVERITIES.index(finding.severity))
     if demand.source is not None:
-        findings = demand.source.heard(findings)
+        findings = demand.source.unsilenced(findings)
     return Report(
         demand.name,
         BESIDE.join(demand.namespaces(namespace)),

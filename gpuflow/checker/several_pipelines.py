@@ -64,7 +64,7 @@ def _in_several(whole: Demand, parts: Sequence[Report], cluster: PreparedCluster
         namespace=BESIDE.join(part.namespace for part in parts),
         verdict=worst((shared.verdict, *(part.verdict for part in parts))),
         scopes=(*scopes, *shared.scopes),
-        findings=tuple(findings.values() if whole.source is None else whole.source.heard(findings.values())),
+        findings=tuple(findings.values() if whole.source is None else whole.source.unsilenced(findings.values())),
         assumed=tuple(dict.fromkeys(kind for part in parts for kind in part.assumed)),
         by_itself=all(part.by_itself for part in parts),
     )

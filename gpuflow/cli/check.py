@@ -69,7 +69,7 @@ class EarlierDocuments:
         self._now = now
         self._found: dict[str, list[Document] | Finding] = {}
 
-    def of(self, foreign: Foreign) -> Foreign | Finding:
+    def object_of(self, foreign: Foreign) -> Foreign | Finding:
         """The object of the same kind and name; GF912 where there is none."""
         document = foreign.document
         if document.file.endswith(".py"):
@@ -88,14 +88,14 @@ class EarlierDocuments:
         if same is None:
             text = f"{document.kind} {document.name} is new: {self._shown} does not have it"
             return Finding("GF912", text, document.where(), None, "note")
-        library = Library((*found, *self._around(document.file)), self._now.default)
+        library = Library((*found, *self._other_documents(document.file)), self._now.default)
         return Foreign(same, library.seen_from(same))
 
     @property
     def _shown(self) -> str:
         return self._other.removeprefix(REVISION)
 
-    def _around(self, file: str) -> Iterator[Document]:
+    def _other_documents(self, file: str) -> Iterator[Document]:
         """The documents of the other files: as they were too, where a revision is asked for."""
         for each in dict.fromkeys(document.file for document in self._now.documents if document.file != file):
             found = None if is_file(self._other) else self._documents(each)
@@ -229,7 +229,7 @@ def run(args: argparse.Namespace) -> int:
         raise fail("GF903", f"--compare has no {args.format} form", where=COMMAND, hint=hint)
     site = read_site(args)
     sources = read_sources(args, site, args.engine)
-    answers = sources.answers(site, args.engine, args.param, namespace=args.namespace, allow_lossy=args.allow_lossy)
+    answers = sources.demands(site, args.engine, args.param, namespace=args.namespace, allow_lossy=args.allow_lossy)
     demands = [each.demand for each in answers]
     homes = [namespace_of(args, site, demand) for demand in demands]
     cluster = _cluster(args, site, homes[0])
@@ -303,11 +303,15 @@ def _earlier(
             if isinstance(found, Finding):
                 other = found
             else:
-                params = [word for word in args.param if not sources.foreign or word.split("=")[0] in found.params]
+                params = [
+                    word for word in args.param if not sources.foreign_objects or word.split("=")[0] in found.params
+                ]
                 other = own_demand(with_params(found, params), site, args.engine, allow_lossy=args.allow_lossy)
         else:
-            past = others.of(source)
-            other = past if isinstance(past, Finding) else past.asked(site, args.engine, params_given(args.param))
+            past = others.object_of(source)
+            other = (
+                past if isinstance(past, Finding) else past.demand_on_site(site, args.engine, params_given(args.param))
+            )
         if isinstance(other, Passive):
             text = f"{demand.kind} {demand.name} is not compared: {other.because}"
             other = Finding("GF912", text, other.where, None, "note")

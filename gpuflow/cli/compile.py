@@ -131,7 +131,7 @@ class Destination:
         """The name of the one file that -o names."""
         return self.output.name if self.output is not None and self.folder is None else None
 
-    def place(self, pipeline: Pipeline, artifacts: tuple[Artifact, ...]) -> None:
+    def add_files(self, pipeline: Pipeline, artifacts: tuple[Artifact, ...]) -> None:
         """Note what goes where."""
         if self.output is None:
             return
@@ -161,7 +161,7 @@ class Destination:
         if self.folder is not None:
             self.files[self.folder / artifact.name] = artifact.text
 
-    def stale(self) -> list[str]:
+    def diffs(self) -> list[str]:
         """A diff for every file that is not what it should be."""
         return stale(self.files, folder=self.folder, follow_links=self.follow_links)
 
@@ -169,7 +169,7 @@ class Destination:
         """Write all files, or none when one of them leads elsewhere."""
         write_files(self.files, folder=self.folder, follow_links=self.follow_links)
 
-    def present(self) -> Mapping[str, str]:
+    def current_files(self) -> Mapping[str, str]:
         """The files that lie in the folder now, with their text."""
         files = self.folder.glob("*") if self.folder is not None else ()
         # A link is not followed here either; the one that would be compared or written is refused by name.
@@ -232,7 +232,9 @@ def run(args: argparse.Namespace) -> int:
         for pipeline, remarks in fit_pipelines(args, target, site, pipelines)
     ]
     artifacts, notes = _compile_all(args, target, requests, destination)
-    for artifact in target.beside(Batch(artifacts, options, namespace, destination.folder, destination.present)):
+    for artifact in target.batch_files(
+        Batch(artifacts, options, namespace, destination.folder, destination.current_files)
+    ):
         notes += artifact.findings
         destination.add(artifact)
     if args.format == "json":
@@ -262,7 +264,7 @@ def _compile_all(
             continue
         notes += findings_of(target, request, compiled)
         artifacts += compiled.artifacts
-        destination.place(request.pipeline, compiled.artifacts)
+        destination.add_files(request.pipeline, compiled.artifacts)
     if refusals:
         if args.format == "json":
             _document((), {}, [], refusals)
@@ -271,7 +273,7 @@ def _compile_all(
 
 
 def _compare(destination: Destination) -> int:
-    diffs = destination.stale()
+    diffs = destination.diffs()
     say("".join(diffs))
     if diffs:
         noun = "file is" if len(diffs) == 1 else "files are"
@@ -288,7 +290,7 @@ def _write(destination: Destination) -> int:
 
 def _report(artifacts: tuple[Artifact, ...], notes: list[Finding], destination: Destination, check: bool) -> int:
     """What was compiled, for a program. Files are written, or compared, as without --format json."""
-    diffs = destination.stale() if check else []
+    diffs = destination.diffs() if check else []
     if not check:
         destination.write()
     _document(artifacts, destination.files, diffs, notes)

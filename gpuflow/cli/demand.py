@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     show_remarks(sources.pipelines, site)
     as_json = args.format == "json"
     documents, texts = [], []
-    answers = sources.answers(site, args.engine, args.param, namespace=args.namespace)
+    answers = sources.demands(site, args.engine, args.param, namespace=args.namespace)
     demands = [each.demand for each in answers]
     refusals = dict.fromkeys(each for demand in demands if demand.pipeline is None for each in demand.refusals)
     refused = any(each.severity == "error" for each in refusals)
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 def foreign_remarks(demands: list[Demand]) -> list[Finding]:
     """What is to be said of documents of other tools; what pipelines of ours say is shown when they are read."""
     theirs = [each.source for each in demands if each.source is not None and each.pipeline is None]
-    return [finding for source in theirs for finding in source.heard(dict.fromkeys(source.warnings()))]
+    return [finding for source in theirs for finding in source.unsilenced(dict.fromkeys(source.warnings()))]
 
 
 def text(demand: Demand) -> str:

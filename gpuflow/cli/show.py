@@ -45,10 +45,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _shown(sources: Sources, site: Site, args: argparse.Namespace) -> list[Pipeline | Demand]:
     """The pipelines as they are written, everything else as a demand. A pipeline needs no site to be shown."""
-    if not sources.foreign and sources.pipelines:
+    if not sources.foreign_objects and sources.pipelines:
         return list(sources.pipelines)
-    foreign = Sources(list(sources.foreign), sources.passive, sources.library)
-    answers = foreign.answers(site, None, args.param, namespace=args.namespace)
+    foreign = Sources(list(sources.foreign_objects), sources.passive, sources.library)
+    answers = foreign.demands(site, None, args.param, namespace=args.namespace)
     by_source = {id(each.source): each.demand for each in answers}
     found: list[Pipeline | Demand] = []
     for each in sources.parts:

@@ -76,7 +76,7 @@ def _unread(cluster: Cluster) -> list[Finding]:
     hint = "what depends on them is unknown to a check; gpuflow snapshot --rbac prints the permissions it needs"
     return [
         Finding("GF413", f"{', '.join(kinds)} cannot be listed: {reason}", Where("live"), hint, severity="warning")
-        for reason, kinds in cluster.closed().items()
+        for reason, kinds in cluster.unread_by_reason().items()
     ]
 
 

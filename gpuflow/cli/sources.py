@@ -52,10 +52,10 @@ class Sources:
         return [each for each in self.parts if isinstance(each, Pipeline)]
 
     @property
-    def foreign(self) -> list[Foreign]:
+    def foreign_objects(self) -> list[Foreign]:
         return [each for each in self.parts if isinstance(each, Foreign)]
 
-    def answers(
+    def demands(
         self,
         site: Site,
         engine: str | None,
@@ -77,7 +77,7 @@ class Sources:
                 if isinstance(each, Pipeline):
                     found.append(Answer(own_demand(each, site, engine, allow_lossy=allow_lossy), each))
                     continue
-                demand = each.asked(site, engine, given, namespace)
+                demand = each.demand_on_site(site, engine, given, namespace)
             except GpuflowError as refusal:
                 findings += refusal.findings
                 continue

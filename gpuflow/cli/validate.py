@@ -82,7 +82,7 @@ def _of_others(documents: list[Document], site: Site, args: argparse.Namespace) 
     active, _ = foreign_in(documents, args.namespace or site.namespace)
     for each in active:
         try:
-            demand = each.asked(site, None, params_given(args.param), args.namespace)
+            demand = each.demand_on_site(site, None, params_given(args.param), args.namespace)
         except GpuflowError as refusal:
             yield Result(each.file, each.document.kind, each.name, 0, list(refusal.findings))
             continue

@@ -183,7 +183,7 @@ class Cluster:
         """Every kind there is, once; foreign ones with their apiVersion."""
         return list(dict.fromkeys(item.title for item in self.objects))
 
-    def closed(self) -> dict[str, list[str]]:
+    def unread_by_reason(self) -> dict[str, list[str]]:
         """The kinds that could not be read, by the reason."""
         found: dict[str, list[str]] = {}
         for kind, reason in sorted(self.unread.items()):

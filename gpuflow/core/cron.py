@@ -37,7 +37,7 @@ class Cron:
     either: bool
     """Whether a day counts by its date or its weekday: so it is when both fields name some."""
 
-    def on(self, day: date) -> bool:
+    def is_on(self, day: date) -> bool:
         """Whether the day has times at all."""
         if day.month not in self.months:
             return False
@@ -45,7 +45,7 @@ class Cron:
         return by_date or by_weekday if self.either else by_date and by_weekday
 
     @property
-    def ever(self) -> bool:
+    def has_dates(self) -> bool:
         """Whether some date is one that comes; Airflow starts no run by weekdays beside dates that never do."""
         return any(day <= monthrange(2024, month)[1] for month in self.months for day in self.days)
 
@@ -89,7 +89,7 @@ def _nearest(cron: Cron, zone: ZoneInfo, moment: datetime, way: int) -> datetime
 
 def _on(cron: Cron, zone: ZoneInfo, days: Iterable[date]) -> Iterator[datetime]:
     """The scheduled moments of some days."""
-    for day in filter(cron.on, days):
+    for day in filter(cron.is_on, days):
         for hour in cron.hours:
             for minute in cron.minutes:
                 yield from _moments(datetime(day.year, day.month, day.day, hour, minute), zone)

@@ -51,13 +51,13 @@ def combine_demands(demands: Sequence[tuple[Demand, int]], names: Sequence[str] 
         pods_collected=any(demand.pods_collected for demand, _ in demands),
         run_count=sum(runs for _, runs in demands),
         runs_on=_runs_on(demands),
-        conditional={part.called(name): each for part in parts for name, each in part.demand.conditional.items()},
+        conditional={part.full_name(name): each for part in parts for name, each in part.demand.conditional.items()},
         later=tuple(later for part in parts for later in part.later()),
         refusals=tuple(finding for demand, _ in demands for finding in demand.refusals),
         engine_settings={key: path for demand, _ in demands for key, path in demand.engine_settings.items()},
         places=_Places({part.name: part.demand for part in parts}),
         by_itself=all(demand.by_itself for demand, _ in demands),
-        unseen=tuple(replace(each, step=part.called(each.step)) for part in parts for each in part.demand.unseen),
+        unseen=tuple(replace(each, step=part.full_name(each.step)) for part in parts for each in part.demand.unseen),
         only_at_most=next((part.demand.only_at_most for part in parts if part.demand.only_at_most), None),
         source=documents,
         pipeline=documents,
@@ -107,7 +107,7 @@ class _Part:
     demand: Demand
     runs: int
 
-    def called(self, step: str) -> str:
+    def full_name(self, step: str) -> str:
         return f"{self.name}.{step}"
 
     def steps(self) -> Iterator[StepDemand]:
@@ -115,31 +115,31 @@ class _Part:
             copies = None if step.copies is None else step.copies * self.runs
             # Of several runs each may end, and be deleted, before another goes on: nothing is sure to be there at once.
             namespace = step.namespace or self.demand.namespace
-            yield replace(step, name=self.called(step.name), copies=copies, is_sure=False, namespace=namespace)
+            yield replace(step, name=self.full_name(step.name), copies=copies, is_sure=False, namespace=namespace)
 
     def graph(self) -> Tree:
-        inner = self._renamed(self.demand.graph)
+        inner = self._rename_tree(self.demand.graph)
         return inner if self.runs == 1 else Loop(self.name, inner, self.runs)
 
-    def _renamed(self, node: Tree) -> Tree:
+    def _rename_tree(self, node: Tree) -> Tree:
         match node:
             case Leaf():
-                return replace(node, name=self.called(node.name))
+                return replace(node, name=self.full_name(node.name))
             case Loop():
-                return replace(node, name=self.called(node.name), body=self._renamed(node.body))
+                return replace(node, name=self.full_name(node.name), body=self._rename_tree(node.body))
             case Dag():
-                return replace(node, nodes={name: self._renamed(each) for name, each in node.nodes.items()})
+                return replace(node, nodes={name: self._rename_tree(each) for name, each in node.nodes.items()})
 
     def claims(self) -> Iterator[ClaimDemand]:
         for run in range(self.runs):
             for claim in self.demand.claims:
                 number = f"-{run + 1}" if self.runs > 1 else ""
                 namespace = claim.namespace or self.demand.namespace
-                yield replace(claim, name=f"{self.called(claim.name)}{number}", namespace=namespace)
+                yield replace(claim, name=f"{self.full_name(claim.name)}{number}", namespace=namespace)
 
     def later(self) -> Iterator[LaterAttempts]:
         for each in self.demand.later:
-            yield LaterAttempts(each.when, {self.called(name): sets for name, sets in each.pod_sets.items()})
+            yield LaterAttempts(each.when, {self.full_name(name): sets for name, sets in each.pod_sets.items()})
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class _Documents:
     def devices(self, step: str) -> DeviceWish | None:
         return None  # which GPU a step fits is said where its pipeline is checked alone
 
-    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
+    def unsilenced(self, findings: Iterable[Finding]) -> list[Finding]:
         """One file does not silence what concerns the others; what every file silences is counted."""
         everything = list(findings)
         quiet = [code for code in {SILENCED, *(each.code for each in everything)} if self._all_silence(code)]
@@ -174,7 +174,7 @@ class _Documents:
 
     def _all_silence(self, code: str) -> bool:
         note = Finding(code, "", severity="note")
-        return all(each is not None and note not in each.heard([note]) for each in self.sources.values())
+        return all(each is not None and note not in each.unsilenced([note]) for each in self.sources.values())
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
         known = [each for each in self.pipelines.values() if each is not None]

@@ -237,7 +237,7 @@ class Source(Protocol):
     def warnings(self) -> Iterator[Finding]:
         """What is certain from the document and the site alone: policies that cannot work as written."""
 
-    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
+    def unsilenced(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that the document does not silence, and one that counts the others."""
 
 

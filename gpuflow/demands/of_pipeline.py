@@ -107,7 +107,7 @@ def driver_pods(plan: Plan) -> DriverPods:
         groups += 1 + 2 * len(pipeline.claims)  # all of that in a group, claims created before it and deleted after
     if pipeline.claims or len(pipeline.exit) > 1 or any(each.step.when for each in plan.steps if _is_exit(each)):
         groups += 1  # exit steps, and what deletes claims, in a group of their own
-    most, least = count.inside("")
+    most, least = count.count_inside("")
     return DriverPods(None if most is None else groups + most, groups + least, count.because)
 
 
@@ -147,29 +147,29 @@ class _DriverCount:
         self.plan, self.sure = plan, sure
         self.because: str | None = None
 
-    def inside(self, within: str) -> tuple[int | None, int]:
+    def count_inside(self, within: str) -> tuple[int | None, int]:
         """Those of one pipeline's steps: the most, and the least."""
         most: int | None = 0
         least = 0
-        for each in self.plan.inside.get(within, ()):
-            more, fewer = self._around(each)
+        for each in self.plan.steps_by_parent.get(within, ()):
+            more, fewer = self._count_step(each)
             most = None if most is None or more is None else most + more
             least += fewer if each.name in self.sure else 0
         return most, least
 
-    def _around(self, each: PlannedStep) -> tuple[int | None, int]:
+    def _count_step(self, each: PlannedStep) -> tuple[int | None, int]:
         """A step with its loops and its condition."""
-        most, least = self._body(each)
+        most, least = self._count_body(each)
         when = each.step.when
         if when is not None and asks_item(when):
             most, least = None if most is None else most + 1, least + 1
         if each.step.for_each is not None:
-            most, least = self._looped(each, most, least)
+            most, least = self._count_loop(each, most, least)
         if when is not None and not asks_item(when):
             most, least = None if most is None else most + 1, least + 1
         return most, least
 
-    def _looped(self, each: PlannedStep, most: int | None, least: int) -> tuple[int | None, int]:
+    def _count_loop(self, each: PlannedStep, most: int | None, least: int) -> tuple[int | None, int]:
         """Lists that are written out are one loop together; others nest, each in a loop of its own."""
         if isinstance(each.copies, Unknown):
             self.because = self.because or each.copies.because
@@ -180,12 +180,12 @@ class _DriverCount:
         drivers = 1 + copies if nested == 1 else 2 * nested * max(copies, 1)
         return None if most is None else drivers + copies * most, 1 + copies * (1 + least)
 
-    def _body(self, each: PlannedStep) -> tuple[int | None, int]:
+    def _count_body(self, each: PlannedStep) -> tuple[int | None, int]:
         if each.kind == "approval":
             return 0, 0
         if each.kind == "container":
             return 1, 1
-        most, least = self.inside(each.name)
+        most, least = self.count_inside(each.name)
         return None if most is None else most + 1, least + 1
 
 
@@ -340,7 +340,7 @@ def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool, alert: Seq
     """The pipeline as the graph that peaks are computed on. `alert`: what the engine runs beside the exit steps."""
 
     def tree(within: str) -> Tree:
-        steps = plan.inside[within]
+        steps = plan.steps_by_parent[within]
         cap = steps[0].pipeline.parallel if keeps_parallel else None
         nodes = {each.own_name: node(each) for each in steps if each.section == "steps"}
         after: dict[str, list[str]] = {name: [] for name in nodes}

@@ -194,7 +194,7 @@ class PlannedPipeline:
         yield from remarks_on(self.plan.pipeline)
         yield from exposed_in_site(self.plan.site)
 
-    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
+    def unsilenced(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that neither the file nor the site silences."""
         return heard_at(self.plan.site, heard(self.plan.pipeline, findings))
 
@@ -298,4 +298,4 @@ def _needs_gib(step: Step) -> float | None:
 def _device_words(asked: Gpu | Mig) -> str:
     if isinstance(asked, Mig):
         return f"{asked.profile} of {asked.model}"
-    return asked.words if asked.memory is None else f"the {asked.words.replace('GPU', 'GPUs')}"
+    return asked.description if asked.memory is None else f"the {asked.description.replace('GPU', 'GPUs')}"

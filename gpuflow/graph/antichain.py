@@ -128,7 +128,7 @@ class Flow:
         """
         untried = [iter(sources) for sources in self.before]
         current = [next(sources, None) for sources in untried]
-        for node in self._ordered():
+        for node in self._topological_order():
             path = [node]
             while path and self.asked[node]:
                 source = current[path[-1]]
@@ -141,7 +141,7 @@ class Flow:
                 else:
                     path.append(source)
 
-    def _ordered(self) -> list[int]:
+    def _topological_order(self) -> list[int]:
         waiting = [len(sources) for sources in self.before]
         ordered = [node for node, count in enumerate(waiting) if not count]
         for node in ordered:

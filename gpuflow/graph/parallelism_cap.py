@@ -91,13 +91,13 @@ class Knapsack:
     def single(self, live: Live, weight: int, pods: int) -> Table:
         return [*[EMPTY] * pods, (weight, live)] if weight and pods <= self.cap else [EMPTY]
 
-    def either(self, first: Table, second: Table) -> Table:
+    def choose(self, first: Table, second: Table) -> Table:
         """Of two that never live together, the heavier."""
         self._spend(len(first) + len(second))
         longest = max(len(first), len(second))
         return [max(_at(first, pods), _at(second, pods), key=lambda entry: entry[0]) for pods in range(longest)]
 
-    def both(self, first: Table, second: Table) -> Table:
+    def combine(self, first: Table, second: Table) -> Table:
         """Of two that may live together, the best division of the pods."""
         self._spend(len(first) * len(second))
         table: Table = []
@@ -114,17 +114,17 @@ class Knapsack:
         whole: Table = [EMPTY]
         while copies:
             if copies & 1:
-                whole = self.both(whole, table)
+                whole = self.combine(whole, table)
             copies >>= 1
             if copies:
-                table = self.both(table, table)
+                table = self.combine(table, table)
         return whole
 
-    def together(self, shape: Shape, tables: Sequence[Table]) -> Table:
+    def combine_graph(self, shape: Shape, tables: Sequence[Table]) -> Table:
         """The table of a graph from those of its nodes."""
         terms = [*tables, *([EMPTY] for _ in range(shape.barriers))]
         for merge in shape.merges:
-            join = self.both if merge.together else self.either
+            join = self.combine if merge.together else self.choose
             terms.append(join(terms[merge.first], terms[merge.second]))
         if len(shape.core) > MAX_CORE:
             raise TooLarge
@@ -136,9 +136,9 @@ class Knapsack:
                 self._spend(len(nodes))
                 node = min(nodes, key=lambda each: (-len(apart[each] & nodes), each))
                 beside = nodes - apart[node] - {node}
-                with_node = self.both(terms[shape.core[node]], best(beside))
+                with_node = self.combine(terms[shape.core[node]], best(beside))
                 conflicts = len(beside) < len(nodes) - 1
-                known[nodes] = self.either(with_node, best(nodes - {node})) if conflicts else with_node
+                known[nodes] = self.choose(with_node, best(nodes - {node})) if conflicts else with_node
             return known[nodes]
 
         return best(frozenset(range(len(shape.core))))
@@ -287,7 +287,7 @@ class Together(Part):
             yield from part.steps()
 
     def table(self, knapsack: Knapsack) -> Table:
-        return knapsack.together(self.shape, [part.table(knapsack) for part in self.parts])
+        return knapsack.combine_graph(self.shape, [part.table(knapsack) for part in self.parts])
 
 
 class Capped(Part):

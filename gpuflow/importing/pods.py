@@ -237,18 +237,18 @@ class PodReader:
         containers = (main, *maps(spec.get("initContainers")))
         volumes = PodVolumes(spec.get("volumes"), containers, self.claims, self.listing, self.place, self.value)
         self._container(main, words, step, volumes, script)
-        step.wanted["main"] = self._rest(main, "container")
+        step.wanted["main"] = self._other_fields(main, "container")
         self._probes(main, words)
         helpers: dict[str, Any] = {}
         for each in maps(spec.get("initContainers")):
             beside = each.get("restartPolicy") == "Always"
-            helper: dict[str, Any] = {"name": self.word(each, "name")}
+            helper: dict[str, Any] = {"name": self.plain_field(each, "name")}
             raw = Step(helper, where=self.place.of(each))
             self._container(each, helper, raw, volumes, None)
             for name in set(helper) - HELPER:
                 self._no_word(each, name, "container")
             words.setdefault("sidecars" if beside else "init_containers", []).append(helper)
-            helpers[str(helper["name"])] = self._rest(each, "init container", ("restartPolicy",))
+            helpers[str(helper["name"])] = self._other_fields(each, "init container", ("restartPolicy",))
             raw.patch.pop("volumes", None)
             if raw.patch:
                 step.patch.setdefault("initContainers", []).append({"name": helper["name"], **raw.patch})
@@ -302,7 +302,7 @@ class PodReader:
             return value
         return text
 
-    def word(self, owner: Mapping[str, Any], key: str) -> Any:
+    def plain_field(self, owner: Mapping[str, Any], key: str) -> Any:
         """The value of a field without references."""
         return self.value(owner[key], owner, key) if owner.get(key) is not None else None
 
@@ -315,10 +315,10 @@ class PodReader:
         self, main: Mapping[str, Any], words: dict[str, Any], step: Step, volumes: PodVolumes, script: Any
     ) -> None:
         where = self.place.of(main)
-        words["image"] = self.word(main, "image")
+        words["image"] = self.plain_field(main, "image")
         for key, name in (("imagePullPolicy", "image_pull_policy"), ("workingDir", "working_dir")):
             if main.get(key):
-                words[name] = self.word(main, key)
+                words[name] = self.plain_field(main, key)
         variables = self._environment(main, words, step)
         if script is not None:
             self._script(main, script, words)
@@ -411,8 +411,8 @@ class PodReader:
     def _resources(self, main: Mapping[str, Any], words: dict[str, Any]) -> None:
         resources = mapping(main.get("resources"))
         self.listing.fields(resources, ("requests", "limits"), "resources", self.place)
-        requests = self.word(resources, "requests") or {}
-        limits = self.word(resources, "limits") or {}
+        requests = self.plain_field(resources, "requests") or {}
+        limits = self.plain_field(resources, "limits") or {}
         for name, word in AMOUNTS.items():
             amount = {"request": requests.pop(name, None), "limit": limits.pop(name, None)}
             amount = {key: str(value) for key, value in amount.items() if value is not None}
@@ -433,12 +433,12 @@ class PodReader:
     def _probes(self, main: Mapping[str, Any], words: dict[str, Any]) -> None:
         probes = {}
         for kind in ("liveness", "readiness", "startup"):
-            if main.get(f"{kind}Probe") and (probe := probe_words(self.word(main, f"{kind}Probe"))):
+            if main.get(f"{kind}Probe") and (probe := probe_words(self.plain_field(main, f"{kind}Probe"))):
                 probes[kind] = probe
         if probes:
             words["probes"] = probes
 
-    def _rest(self, main: Mapping[str, Any], what: str, also: tuple[str, ...] = ()) -> dict[str, Any]:
+    def _other_fields(self, main: Mapping[str, Any], what: str, also: tuple[str, ...] = ()) -> dict[str, Any]:
         """Fields of a container that no word covers: Kubernetes' own go into the patch, others are listed."""
         known = fields_of("Container")
         found = {}
@@ -448,7 +448,7 @@ class PodReader:
             if key not in known or key in OF_MAIN:
                 self._no_word_at(main, key, what)
             else:
-                found[key] = self.word(main, key)
+                found[key] = self.plain_field(main, key)
         return found
 
     def _no_word_at(self, owner: Mapping[str, Any], key: str, what: str) -> None:
@@ -458,7 +458,7 @@ class PodReader:
 
     def _spec(self, spec: Mapping[str, Any], words: dict[str, Any], step: Step) -> None:
         wanted = step.wanted["spec"] = {
-            key: self.word(spec, key)
+            key: self.plain_field(spec, key)
             for key in spec
             if key not in POD_WORDS and key in fields_of("PodSpec") and spec[key] not in (None, [], {})
         }
@@ -467,11 +467,11 @@ class PodReader:
                 self._no_word_at(spec, key, "pod")
         for key, word in (("serviceAccountName", "service_account"), ("priorityClassName", "priority")):
             if spec.get(key):
-                words[word] = self.word(spec, key)
+                words[word] = self.plain_field(spec, key)
         for key, word in (("activeDeadlineSeconds", "timeout"), ("terminationGracePeriodSeconds", "termination_grace")):
             if spec.get(key) is not None:
-                words[word] = f"{self.word(spec, key)}s"
-        secrets = [str(each.get("name")) for each in self.word(spec, "imagePullSecrets") or ()]
+                words[word] = f"{self.plain_field(spec, key)}s"
+        secrets = [str(each.get("name")) for each in self.plain_field(spec, "imagePullSecrets") or ()]
         if secrets:
             words["image_pull_secrets"] = secrets
         hatch: dict[str, Any] = {}

@@ -205,7 +205,7 @@ def _not_here(name: str, site: Site) -> GpuflowError:
 
 def _form_not_here(gpu: Gpu, site: Site) -> GpuflowError:
     name = gpu.model or (gpu.any_of or ("MODEL",))[0]
-    what = gpu.words if gpu.memory is None else f"{gpu.form} boards with {gpu.memory}"
+    what = gpu.description if gpu.memory is None else f"{gpu.form} boards with {gpu.memory}"
     return fail(
         "GF205",
         f'site "{site.name}" does not say which nodes have {what}',

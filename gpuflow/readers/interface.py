@@ -75,7 +75,7 @@ class Library:
         object.__setattr__(other, "namespace", namespace)
         return other
 
-    def beside(self, document: Document, kind: str) -> Document | None:
+    def in_same_file(self, document: Document, kind: str) -> Document | None:
         """An object of that kind in the same file: the platform document of a Kubeflow pipeline."""
         return next((each for each in self.documents if each.file == document.file and each.kind == kind), None)
 
@@ -135,7 +135,7 @@ class Foreign:
             raise fail("GF745", text, where=document.namespace_where, hint=hint)
         return named
 
-    def asked(
+    def demand_on_site(
         self, site: Site, engine: str | None, params: Mapping[str, str], namespace: str | None = None
     ) -> Demand | Passive:
         """What it asks of a cluster, in the namespace and on the engine that it says, with those parameters it has.
@@ -212,7 +212,9 @@ def _passive(document: Document) -> Passive:
 
 def _is_second_half(document: Document, library: Library) -> bool:
     """Whether it is the platform document of a Kubeflow pipeline in the same file, which is read with it."""
-    return document.kind == PLATFORM and any(library.beside(document, kind) for kind in ("PipelineSpec", "PipelineJob"))
+    return document.kind == PLATFORM and any(
+        library.in_same_file(document, kind) for kind in ("PipelineSpec", "PipelineJob")
+    )
 
 
 def with_parts(step: StepDemand, options: Options, *, has_outputs: bool) -> StepDemand:

@@ -24,7 +24,7 @@ def step_facts(step: Step) -> list[str]:
     """What a reader wants to know of a step at a glance: devices, fan-out, budgets, queue, conditions."""
     words: list[str] = []
     if step.gpu is not None:
-        words.append(f"{step.gpu.count}× {step.gpu.words}")
+        words.append(f"{step.gpu.count}× {step.gpu.description}")
     if step.mig is not None:
         words.append(f"{step.mig.count}× {step.mig.profile} of {step.mig.model}")
     if step.shared_gpu is not None:

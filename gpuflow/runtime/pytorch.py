@@ -138,10 +138,10 @@ class Saver:
 
     def _fits(self, frozen: torch_state.Frozen) -> bool:
         """Whether there is host memory for a copy; a container that takes too much is killed with all its work."""
-        needed = frozen.host_bytes(self.staging.pinned())
+        needed = frozen.host_bytes(self.staging.pinned_buffers())
         room, left = self.host_memory, container.available_memory()
         if room is not None:
-            room -= sum(size * count for size, count in self.staging.pinned().items())
+            room -= sum(size * count for size, count in self.staging.pinned_buffers().items())
         elif left is not None:
             room = int(SHARE * left)
         if room is None or needed <= room:

@@ -172,7 +172,7 @@ class Lifecycle(Model):
     and the supervisor around it, get what is left."""
 
     @model_validator(mode="after")
-    def _says_something(self) -> Lifecycle:
+    def _require_a_hook(self) -> Lifecycle:
         if self.post_start is None and self.pre_stop is None:
             raise problem("GF128", "lifecycle takes post_start, pre_stop or both", "give one, or remove lifecycle")
         return self

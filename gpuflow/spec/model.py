@@ -127,9 +127,9 @@ class Once:
         self._made: dict[Hashable, Any] = {}
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_wrap_validator_function(self._once, handler(source))
+        return core_schema.no_info_wrap_validator_function(self._shared_value, handler(source))
 
-    def _once(self, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    def _shared_value(self, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         try:
             words = _words_of(value)
         except TypeError:
@@ -168,13 +168,13 @@ class OneOrMore:
         self.kinds = (str, *kinds)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self._listed, handler(source))
+        return core_schema.no_info_before_validator_function(self._as_list, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         full = handler(schema)
         return {"anyOf": [full["items"], full]}
 
-    def _listed(self, value: Any) -> Any:
+    def _as_list(self, value: Any) -> Any:
         return [value] if isinstance(value, self.kinds) else value
 
 

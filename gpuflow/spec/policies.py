@@ -43,7 +43,7 @@ class Backoff(Model):
         return {"start": value} if isinstance(value, str | Duration) else value
 
     @model_validator(mode="after")
-    def _ordered(self) -> Backoff:
+    def _check_order(self) -> Backoff:
         if self.max is not None and self.max < self.start:
             raise problem(
                 "GF157", f"the longest wait {self.max} is shorter than the first {self.start}", None, at=("max",)
@@ -60,7 +60,7 @@ class MoreMemory(Model):
     """Never more than this."""
 
     @model_validator(mode="after")
-    def _grows(self) -> MoreMemory:
+    def _check_factor(self) -> MoreMemory:
         if not 1 < self.factor <= 10:
             raise problem("GF157", f"factor {self.factor:g} must be above 1 and at most 10", None, at=("factor",))
         return self

@@ -40,7 +40,7 @@ class Amount(Model):
         return value
 
     @model_validator(mode="after")
-    def _ordered(self) -> Amount:
+    def _check_order(self) -> Amount:
         if self.request is None and self.limit is None:
             raise problem("GF151", "give a request, a limit, or one number for both", None)
         if self.request is not None and self.limit is not None and self.request > self.limit:
@@ -115,7 +115,7 @@ class Gpu(Model):
         return self.model is None and self.any_of is None and self.memory is None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The kind of GPU, for sentences."""
         if self.memory is not None:
             return f"{'' if self.form is None else f'{self.form} '}GPU with {self.memory}"

@@ -44,7 +44,7 @@ def check_cron(text: str) -> str:
                 what = f"{'an' if name == 'hour' else 'a'} {name} ({low} to {high})"
                 raise problem("GF167", f'"{part}" is not {what}', 'for example "0 0 * * *" for midnight')
     text = " ".join(fields)
-    if not clock.parse(text).ever:
+    if not clock.parse(text).has_dates:
         raise problem("GF346", f'"{text}" names a date that never comes', "name a day that the month has")
     return text
 

@@ -464,7 +464,7 @@ class Pipeline(Model, metaclass=Open):
         known: tuple[Step, Settings, dict[str, str], Step] | None = memory.get(name)
         # A copy of the pipeline with other steps or defaults shares this memory, so it is asked what it was made from.
         if known is None or known[0] is not step or known[1] is not defaults or known[2] is not labels:
-            known = memory[name] = (step, defaults, labels, self._filled(effective(step, defaults, labels)))
+            known = memory[name] = (step, defaults, labels, self._with_input_sizes(effective(step, defaults, labels)))
         return known[3]
 
     @property
@@ -472,7 +472,7 @@ class Pipeline(Model, metaclass=Open):
         """In a sub-pipeline: the sizes of the artifacts that the pipeline around it passes, by parameter."""
         return self._passed
 
-    def _filled(self, step: Step) -> Step:
+    def _with_input_sizes(self, step: Step) -> Step:
         """The step, and its sub-pipeline with the sizes of what this pipeline passes into it."""
         if step.pipeline is None:
             return step

@@ -97,7 +97,7 @@ class HostPath(Model):
         return {"path": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _inside(self) -> HostPath:
+    def _check_path(self) -> HostPath:
         if ".." in self.path.split("/"):
             raise problem("GF133", f'"{self.path[:80]}" holds ".."', "write the path that is meant", at=("path",))
         return self

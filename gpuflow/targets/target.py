@@ -195,7 +195,7 @@ class Target(ABC):
         """How it starts a step again, where what is installed at a site decides."""
         return "by cause"
 
-    def weaker(self, request: Request) -> Iterable[Finding]:
+    def partial_support(self, request: Request) -> Iterable[Finding]:
         """What it carries of these steps only in part, where a line of its table cannot say which and how."""
         return ()
 
@@ -207,7 +207,7 @@ class Target(ABC):
     def compile(self, request: Request) -> tuple[Artifact, ...]:
         """The files of one pipeline, the pipeline itself first."""
 
-    def beside(self, batch: Batch) -> Iterable[Artifact]:
+    def batch_files(self, batch: Batch) -> Iterable[Artifact]:
         """Files about all pipelines of one call."""
         return ()
 
@@ -276,7 +276,7 @@ def weaker_of(target: Target, request: Request) -> list[Finding]:
     return [
         *weaknesses(request.pipeline, table, target.asked_of_it(request)),
         *site_weaknesses(request.pipeline, request.site, table),
-        *target.weaker(request),
+        *target.partial_support(request),
     ]
 
 

@@ -178,7 +178,9 @@ class Invariants:
         late = known and book.ends.get(known["attempt"], (0, {}))[0] > book.claimed_at[before]
         if known and (known["assumed"] or late):
             words = self._words(book, known["attempt"], looked)
-            counts = [counts[0].after(known["outcome"], -1).after(word or known["outcome"]) for word in words]
+            counts = [
+                counts[0].with_outcome(known["outcome"], -1).with_outcome(word or known["outcome"]) for word in words
+            ]
         if claim.get("forget"):
             return counts
         return [each.after(word or INTERRUPTED) for word in self._words(book, before, looked) for each in counts]

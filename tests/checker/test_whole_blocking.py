@@ -129,11 +129,11 @@ def test_the_lightest_cover_is_what_trying_all_sums_finds(coins: dict[int, int],
         ]
         weights.append(min(ways, default=None))
     reached = [weight for weight in weights[low : high + 1] if weight is not None]
-    assert Cover(coins).least(low, high) == min(reached, default=None)
+    assert Cover(coins).least_weight(low, high) == min(reached, default=None)
 
 
 def test_large_amounts_are_bounded_by_the_cheapest_pod() -> None:
     gib = 2**30
     cover = Cover({3 * gib + 1: 3, 5 * gib: 4})
-    assert cover.least(50 * gib, 60 * gib) == 40
-    assert cover.least(2, 1) is None
+    assert cover.least_weight(50 * gib, 60 * gib) == 40
+    assert cover.least_weight(2, 1) is None

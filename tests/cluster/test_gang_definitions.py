@@ -70,7 +70,7 @@ def test_what_is_compiled_is_taken_whole(served: None, namespace: Kube, word: st
     gang = Gang(manifest_of(pipeline(leads), site_of(word)), Names("p", "r", "train", container=kind.container), None)
     gang.changes = Changes("2", "64Gi", 1, {"nodeSelector": {"spot": "no"}}, True)
     for attempt, before in enumerate((Before(), Before(1, 1, ("node-7",))), 1):
-        made = kind.apart(gang.body(attempt, 0, before.interruptions, before))
+        made = kind.split(gang.body(attempt, 0, before.interruptions, before))
         for each, row in zip(made, (kind.before, kind), strict=True):
             if each is not None and row is not None:
                 place = f"{row.plural}.{row.group}"

@@ -362,7 +362,7 @@ def test_the_pods_of_each_attempt_are_of_the_podgroup_of_that_attempt() -> None:
     gang = Gang(manifest("gang: {workers: 2, leader: true}", kind.word), Names("p", "r", "train"), None)
     bodies = [gang.body(attempt, 0, 0) for attempt in (1, 2)]
     for body in bodies:
-        first, made = kind.apart(body)
+        first, made = kind.split(body)
         assert first is not None and "podGroup" not in made and "podGroup" in body
         name = made["metadata"]["name"]
         assert first["metadata"]["name"] == name and gang.is_ours(first) and first["spec"]["minMember"] == 3

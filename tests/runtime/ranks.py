@@ -49,9 +49,9 @@ class Counted(Checkpointing):
 
     saves = 0
 
-    def _written(self, *facts: Any) -> None:
+    def _record_save(self, *facts: Any) -> None:
         self.saves += 1
-        super()._written(*facts)
+        super()._record_save(*facts)
 
 
 class Own:
@@ -100,7 +100,7 @@ def with_agree(folder: Path, settings: Settings) -> dict[str, Any]:
                 break
         ckpt.wait()
         weights = [float(value.detach().double().sum()) for value in model.parameters()]
-        finished = ckpt.directory.finished()
+        finished = ckpt.directory.finished_entries()
         last = pytorch.read(finished[-1].path)["facts"] if finished else None
         result = {"from": begin, "step": step, "saves": ckpt.saves, "draws": draws, "weights": weights, "last": last}
         result["own"] = own.read

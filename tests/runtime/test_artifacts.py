@@ -382,13 +382,13 @@ def test_progress_says_how_fast_and_how_long_still() -> None:
     told = Progress(said.append, "the input /in", every=0.0)
     told.begin(3_000_000_000, 3, 1_000_000_000)
     told.began -= 10
-    told.moved(500_000_000)
+    told.add(500_000_000)
     assert said == ["the input /in: 1.5 GB of 3 GB, 150 MB/s, about 10 s left"]
     told = Progress(said.append, "x")
     told.begin(10, 1)
-    told.moved(10)
+    told.add(10)
     assert len(said) == 1  # not more often than every ten seconds
-    assert told.ended().startswith("x: 10 bytes in 1 file, in ")
+    assert told.summary().startswith("x: 10 bytes in 1 file, in ")
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,12 @@ def test_only_living_processes_listen_and_a_number_used_again_does_not(tmp_path:
     there.listen(sleeper.pid)
     (Path(there.listeners) / "1").write_text("0\n")
     (Path(there.listeners) / "rubbish").write_text("0\n")
-    assert there.listening() == {os.getpid(), sleeper.pid}
+    assert there.listening_pids() == {os.getpid(), sleeper.pid}
     sleeper.kill()
     sleeper.wait()
-    assert there.listening() == {os.getpid()}
+    assert there.listening_pids() == {os.getpid()}
     there.unlisten()
-    assert there.listening() == set()
+    assert there.listening_pids() == set()
 
 
 def test_a_sign_of_life_is_a_moment_no_one_can_set(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def directory(tmp_path: Path) -> Directory:
 
 
 def names(directory: Directory) -> list[str]:
-    return [entry.name for entry in directory.finished()]
+    return [entry.name for entry in directory.finished_entries()]
 
 
 def test_a_file_written_in_place_is_never_finished(directory: Directory, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_name_that_is_replaced_by_rename_is_a_new_checkpoint(directory: Direct
     (tmp_path / ".new").write_text("two!")
     os.replace(tmp_path / ".new", tmp_path / "last")
     directory.look(["last"])
-    (entry,) = directory.finished()
+    (entry,) = directory.finished_entries()
     assert entry.stored is None
 
 
@@ -175,7 +175,7 @@ def test_a_directory_that_is_saved_again_under_its_name_is_a_new_checkpoint_what
         (tmp_path / ".last" / "x").write_text(str(step))
         os.rename(tmp_path / ".last", tmp_path / "last")
         directory.look(watch.wait(1.0))
-        (entry,) = directory.finished()
+        (entry,) = directory.finished_entries()
         assert entry.stored is None
         orders.append(entry.order)
         directory.record("last", stored=f"copy-{step}")
@@ -194,7 +194,7 @@ def test_what_is_moved_away_and_back_is_a_new_checkpoint_for_it_may_have_been_wr
     (tmp_path / ".away" / "x").write_text("2")
     os.rename(tmp_path / ".away", tmp_path / "last")
     directory.look(["last"])
-    (entry,) = directory.finished()
+    (entry,) = directory.finished_entries()
     assert entry.stored is None
 
 
@@ -205,7 +205,7 @@ def test_a_rename_that_a_look_saw_itself_is_not_told_a_second_time(directory: Di
     directory.look()
     directory.record("one", stored="copy")
     directory.look(["one"])
-    (entry,) = directory.finished()
+    (entry,) = directory.finished_entries()
     assert entry.stored == "copy"
 
 
@@ -294,21 +294,21 @@ def test_a_watched_directory_that_is_made_anew_is_noticed_and_can_be_watched_aga
     place = tmp_path / "c"
     place.mkdir()
     watch = Watch(str(place))
-    assert not watch.gone()
+    assert not watch.is_gone()
     for _ in range(3):
         place.rmdir()
-        assert watch.gone()
+        assert watch.is_gone()
         assert not watch.renew()
         place.mkdir()
         watch.wait(0.0)
-        assert watch.gone()
+        assert watch.is_gone()
         assert watch.renew()
         watch.wait(0.0)
-        assert not watch.gone()
+        assert not watch.is_gone()
     place.rmdir()
     place.mkdir()
     watch.wait(0.0)
-    assert watch.gone()
+    assert watch.is_gone()
     assert watch.renew()
     (place / ".x").write_text("whole")
     os.rename(place / ".x", place / "one")

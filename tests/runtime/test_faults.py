@@ -159,7 +159,7 @@ def test_under_faults_every_restore_is_one_of_the_saved_states_and_never_older_t
             machine.save(name, saved[name])
             machine.keep()
             assert machine.keeper is not None
-            entries = machine.directory.finished()
+            entries = machine.directory.finished_entries()
             if entries[-1].stored is not None:
                 kept = int(name)
     shutil.rmtree(root)

@@ -59,9 +59,9 @@ def test_it_does_not_matter_in_which_order_reports_are_looked_at(found: list[Rep
 
 def test_the_first_failure_that_came_is_the_cause() -> None:
     tally = Tally(3, TIMES)
-    tally.ended(2, RETRYABLE, "a real error", 17, 0.0)
-    tally.ended(0, RETRYABLE, "NCCL", 1, 0.5)
-    tally.ended(1, RETRYABLE, "NCCL", 1, 0.6)
+    tally.report_end(2, RETRYABLE, "a real error", 17, 0.0)
+    tally.report_end(0, RETRYABLE, "NCCL", 1, 0.5)
+    tally.report_end(1, RETRYABLE, "NCCL", 1, 0.6)
     assert tally.decided is None  # someone may be told to stop yet
     tally.look(3.0)
     assert tally.decided is not None and (tally.decided.rank, tally.decided.code) == (2, 17)
@@ -69,27 +69,27 @@ def test_the_first_failure_that_came_is_the_cause() -> None:
 
 def test_a_failure_waits_for_ranks_that_still_run() -> None:
     tally = Tally(2, TIMES)
-    tally.ended(1, RETRYABLE, "NCCL", 1, 0.0)
+    tally.report_end(1, RETRYABLE, "NCCL", 1, 0.0)
     tally.look(19.9)
     assert tally.decided is None
-    tally.lost(0, "silent")
+    tally.report_loss(0, "silent")
     assert tally.decided is not None and tally.decided.outcome == INTERRUPTED
 
 
 def test_success_is_certain_once_all_have_it_and_not_before() -> None:
     tally = Tally(2, TIMES)
-    tally.ended(0, SUCCEEDED, "", 0, 0.0)
+    tally.report_end(0, SUCCEEDED, "", 0, 0.0)
     tally.look(1e6)
     assert tally.decided is None
-    tally.ended(1, SUCCEEDED, "", 0, 1e6)
-    tally.lost(0, "gone")
+    tally.report_end(1, SUCCEEDED, "", 0, 1e6)
+    tally.report_loss(0, "gone")
     assert tally.decided is not None and tally.decided.outcome == SUCCEEDED
 
 
 def test_a_rank_that_is_lost_after_its_success_interrupts_those_that_still_run() -> None:
     tally = Tally(2, TIMES)
-    tally.ended(0, SUCCEEDED, "", 0, 0.0)
-    tally.lost(0, "gone")
+    tally.report_end(0, SUCCEEDED, "", 0, 0.0)
+    tally.report_loss(0, "gone")
     assert tally.decided is not None and tally.decided.outcome == INTERRUPTED
 
 

@@ -36,7 +36,7 @@ class Table(ApiServer):
         self.objects: dict[str, dict[str, Any]] = {}
         self.asked: list[str] = []
 
-    def _asked(self, method: str, path: str, body: Any, query: Any) -> dict[str, Any]:
+    def _request(self, method: str, path: str, body: Any, query: Any) -> dict[str, Any]:
         if path.count("/") < 4:  # which kinds there are
             rows = [
                 {"name": each.plural, "kind": each.kind, "namespaced": True}
@@ -94,12 +94,12 @@ def test_one_that_a_lost_launcher_left_is_made_anew(kind: GangKind) -> None:
     assert kind.before is not None
     api = Table()
     lost = launcher(kind, api)
-    first, _ = kind.apart(lost.gang.body(1, 0, 0))
+    first, _ = kind.split(lost.gang.body(1, 0, 0))
     assert first is not None
     attempt_object.prepare_first(api, kind.before.folder("ns"), {**first, "spec": {"of": "before"}}, lost.gang.is_ours)
     made = launcher(kind, api).create(1, Counts(), Before())
     (there,) = api.of(kind.before.plural)
-    now, _ = kind.apart(lost.gang.body(1, 0, 0, secret=made["metadata"]["annotations"].get(attempt_object.SECRET, "")))
+    now, _ = kind.split(lost.gang.body(1, 0, 0, secret=made["metadata"]["annotations"].get(attempt_object.SECRET, "")))
     assert now is not None and there["spec"] == now["spec"] and owners(there) == [made["metadata"]["uid"]]
 
 
@@ -170,7 +170,7 @@ def test_a_launcher_that_comes_back_gives_it_to_the_object(
     if gone:
         del api.objects[path]
     again = launcher(kind, api)
-    found = again.newest()
+    found = again.find_newest()
     assert found is not None and found["metadata"]["uid"] == made["metadata"]["uid"]
     again._adopt(found)
     (first,) = api.of(kind.before.plural)
@@ -203,10 +203,10 @@ def test_a_cluster_that_does_not_know_it_is_told_before_anything_is_made(kind: G
     plural = kind.before.plural
 
     class Without(Table):
-        def _asked(self, method: str, path: str, body: Any, query: Any) -> dict[str, Any]:
+        def _request(self, method: str, path: str, body: Any, query: Any) -> dict[str, Any]:
             if path.endswith(plural):
                 raise Refused(404, "404 page not found")
-            return super()._asked(method, path, body, query)
+            return super()._request(method, path, body, query)
 
     api = Without()
     with pytest.raises(Misuse, match=f"the cluster has no {kind.before.api_version}: {plural} are not installed"):
@@ -216,10 +216,10 @@ def test_a_cluster_that_does_not_know_it_is_told_before_anything_is_made(kind: G
 
 def test_a_refusal_to_give_it_is_said_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     class Closed(Table):
-        def _asked(self, method: str, path: str, body: Any, query: Any) -> dict[str, Any]:
+        def _request(self, method: str, path: str, body: Any, query: Any) -> dict[str, Any]:
             if method == "PATCH":
                 raise Refused(403, "podgroups is forbidden")
-            return super()._asked(method, path, body, query)
+            return super()._request(method, path, body, query)
 
     kind, api = WORDS["jobset+volcano"], Closed()
     made = launcher(kind, api).create(1, Counts(), Before())

@@ -156,7 +156,7 @@ def test_a_runtime_stands_before_its_trainjob() -> None:
     manifest = _manifest(TRAINJOB)
     manifest["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research", "team": "nlp"}
     gang = Gang(manifest, Names("p", "r", "train"), owner)
-    first, made = TRAINJOB.apart(gang.body(1, 0, 0))
+    first, made = TRAINJOB.split(gang.body(1, 0, 0))
     assert first is not None and "runtime" not in made
     assert made["spec"]["runtimeRef"]["name"] == made["metadata"]["name"] == first["metadata"]["name"]
     assert gang.is_ours(first) and first["metadata"]["ownerReferences"] == [owner]
@@ -164,7 +164,7 @@ def test_a_runtime_stands_before_its_trainjob() -> None:
     assert labels["team"] == "nlp" and queue not in labels and made["metadata"]["labels"][queue] == "research"
     pods = first["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     assert pods["metadata"]["annotations"]["gpuflow.dev/attempt"] == "1"
-    assert JOBSET.apart({"metadata": {}, "spec": {}}) == (None, {"metadata": {}, "spec": {}})
+    assert JOBSET.split({"metadata": {}, "spec": {}}) == (None, {"metadata": {}, "spec": {}})
 
 
 def test_the_launcher_of_an_mpijob_is_the_pod_of_a_job_and_the_workers_are_its_own() -> None:
@@ -266,7 +266,7 @@ def test_where_a_job_of_volcano_waits_is_said_and_why_pods_are_missing() -> None
 def test_where_a_podgroup_of_volcanos_waits_is_said_and_why() -> None:
     manifest = {**_manifest(JOBSET_BY_VOLCANO, 2), "podGroup": {"spec": {"minMember": 2}}}
     gang = Gang(manifest, Names("p", "r", "s"), None)
-    _, made = gang.kind.apart(gang.body(1, 0, 0))
+    _, made = gang.kind.split(gang.body(1, 0, 0))
     made["metadata"]["uid"] = "u"
     group: dict[str, Any] = {"metadata": {}, "spec": {"minMember": 2, "queue": "research"}}
     groups, asked = [group], []

@@ -398,7 +398,7 @@ def test_the_last_upload_may_take_as_long_as_it_moves(tmp_path: Path, store: Hoo
     store.after_chunk = lambda key: time.sleep(0.1)
     keeper(made).start()
     keeper(made).finish()
-    eventually(lambda: not keeper(made).busy)
+    eventually(lambda: not keeper(made).is_busy)
     assert keeper(made).kept is not None
     assert restored(tmp_path, store) is not None
 
@@ -409,7 +409,7 @@ def test_what_was_not_kept_at_the_end_is_said(tmp_path: Path, store: Hooked, mon
     is_waited_for = []
 
     def say(sentence: str) -> None:
-        is_waited_for.append(keeper(made).busy)
+        is_waited_for.append(keeper(made).is_busy)
         made.said.append(sentence)
 
     def down(key: str) -> None:
@@ -420,7 +420,7 @@ def test_what_was_not_kept_at_the_end_is_said(tmp_path: Path, store: Hooked, mon
     made.save("one", b"1")
     keeper(made).start()
     keeper(made).finish()
-    eventually(lambda: not keeper(made).busy)
+    eventually(lambda: not keeper(made).is_busy)
     assert any(sentence.startswith("one was not kept: could not keep one") for sentence in made.said), made.said
     assert all(is_waited_for)
 
@@ -435,7 +435,7 @@ def test_an_upload_that_stands_still_in_the_driver_does_not_hold_up_the_end(
     made.save("one", b"1")
     keeper(made).start()
     keeper(made).finish()
-    eventually(lambda: not keeper(made).busy, 10)
+    eventually(lambda: not keeper(made).is_busy, 10)
     assert any("stands still" in sentence for sentence in made.said)
     stuck.set()
 
@@ -691,7 +691,7 @@ def test_without_inotify_the_files_of_another_run_are_not_taken_for_ours(
     os.rename(tmp_path / "a" / ".y", tmp_path / "a" / "ours")
     eventually(lambda: keeper(made).kept)
     keeper(made).finish()
-    eventually(lambda: not keeper(made).busy)
+    eventually(lambda: not keeper(made).is_busy)
     entries = [
         transfer.read_manifest(store, f"{prefix}/manifest.json").entry
         for _, prefix in transfer.manifests(store, "p/r/s")
@@ -714,10 +714,10 @@ def test_a_keeper_that_has_ended_holds_no_inotify_instance(tmp_path: Path, store
     keeper(made).start()
     assert handles_of_inotify() == before + 1
     keeper(made).finish()
-    eventually(lambda: not keeper(made).busy)
+    eventually(lambda: not keeper(made).is_busy)
     assert handles_of_inotify() == before
     keeper(made).finish()  # told again when all is over: nobody is woken
-    assert not keeper(made).busy
+    assert not keeper(made).is_busy
 
 
 class Few:
@@ -779,7 +779,7 @@ def test_a_quick_save_that_nobody_heard_of_is_named_and_not_lost_in_silence(
     assert any("fs.inotify.max_user_instances" in sentence for sentence in made.said)
     quick_save(Path(made.directory.path), "last")
     keeper(made).finish()
-    eventually(lambda: not keeper(made).busy)
+    eventually(lambda: not keeper(made).is_busy)
     assert keeper(made).kept is not None or any(
         sentence.startswith("not kept, since without inotify nothing shows") and ": last;" in sentence
         for sentence in made.said
@@ -797,7 +797,7 @@ def test_without_inotify_another_name_that_was_seen_before_proves_the_rename(
     assert keeper(made).kept is None
     os.rename(place / "model.tmp", place / "model")
     keeper(made)._turn(last=True)
-    assert [entry.name for entry in made.directory.finished()] == ["model"]
+    assert [entry.name for entry in made.directory.finished_entries()] == ["model"]
     watch.close()
 
 
@@ -822,9 +822,9 @@ def test_a_rename_while_the_directory_is_looked_at_is_kept_at_the_next_look(
 
     monkeypatch.setattr(os, "scandir", scandir)
     keeper(made).start()
-    eventually(lambda: not keeper(made).busy)
-    assert not left or [entry.name for entry in made.directory.finished()] == ["during"]
-    newest = made.directory.finished()[-1]
+    eventually(lambda: not keeper(made).is_busy)
+    assert not left or [entry.name for entry in made.directory.finished_entries()] == ["during"]
+    newest = made.directory.finished_entries()[-1]
     assert newest.stored == keeper(made).kept
 
 
@@ -847,7 +847,7 @@ def test_a_save_while_the_one_before_is_on_its_way_is_kept_when_the_program_ends
     made.save("two", b"2")
     keeper(made).finish(time.monotonic() + 600)
     go_on.set()
-    eventually(lambda: not keeper(made).busy)
+    eventually(lambda: not keeper(made).is_busy)
     path = restored(tmp_path, store)
     assert path is not None
     assert path.name == "two"
@@ -872,7 +872,7 @@ def test_saves_into_a_directory_that_was_made_anew_are_heard_once_it_is_back(
         quick_save(place, f"save-{index}")
         eventually(lambda index=index: f"save-{index}" in entries_in(store))
     keeper(made).finish()
-    eventually(lambda: not keeper(made).busy)
+    eventually(lambda: not keeper(made).is_busy)
 
 
 def entries_in(store: Hooked) -> list[str]:

@@ -251,7 +251,7 @@ def test_beside_a_daemon_one_that_finishes_the_output_by_itself_is_no_trouble(tm
     witness.look()  # the command has ended
     (tmp_path / "x").write_text("whole")  # by one that ends by itself now
     witness.look()
-    witness.question({})
+    witness.note_killed({})
     assert witness.testimony() is None
     (tmp_path / "x").write_text("torn")
     assert "it changed after the command had ended" in str(witness.testimony())

@@ -122,7 +122,7 @@ def test_what_the_dead_left_half_done_is_removed_and_their_checkpoints_stay(tmp_
     assert not os.path.exists(dead.directory.attempt_folder)
     assert not os.path.exists(stranger.directory.attempt_folder)
     assert (tmp_path / "c" / "theirs").read_text() == "a checkpoint"
-    assert occupancy.directory.finished() == []
+    assert occupancy.directory.finished_entries() == []
 
 
 def test_of_three_attempts_the_last_removes_nothing_of_the_second_that_lives_and_never_had_the_lock(

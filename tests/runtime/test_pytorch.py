@@ -178,11 +178,11 @@ def test_buffers_for_the_gpu_are_used_again_and_given_back_when_no_longer_needed
     weight = torch.randn(10, 3)
     state = {"a": weight, "tied": weight[2], "b": torch.randn(30), "none": torch.empty(0), "n": torch.tensor(7)}
     area = torch_state.Staging()
-    assert torch_state.Frozen(state).host_bytes(area.pinned()) == 128 + 128 + 8
+    assert torch_state.Frozen(state).host_bytes(area.pinned_buffers()) == 128 + 128 + 8
     first = area.copy(state)
     assert waited == [weight.device]
-    assert area.pinned() == {120: 2, 8: 1}
-    assert torch_state.Frozen(state).host_bytes(area.pinned()) == 0
+    assert area.pinned_buffers() == {120: 2, 8: 1}
+    assert torch_state.Frozen(state).host_bytes(area.pinned_buffers()) == 0
     assert all(torch.equal(first[name], value) for name, value in state.items())
     assert first["tied"].untyped_storage().data_ptr() == first["a"].untyped_storage().data_ptr()
     places = {value.untyped_storage().data_ptr() for value in first.values()}
@@ -191,7 +191,7 @@ def test_buffers_for_the_gpu_are_used_again_and_given_back_when_no_longer_needed
     assert {value.untyped_storage().data_ptr() for value in second.values()} == places
     assert torch.equal(second["tied"], weight[2])
     area.copy({"b": state["b"]})
-    assert area.pinned() == {120: 1}
+    assert area.pinned_buffers() == {120: 1}
 
 
 def test_a_checkpoint_read_for_a_gpu_is_mapped_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def test_only_the_newest_few_stay_here() -> None:
     with checkpointing("c", keep=2) as ckpt:
         for index in range(5):
             ckpt.save(write(str(index)))
-    assert [entry.name for entry in Directory("c").finished()] == ["checkpoint-00000004", "checkpoint-00000005"]
+    assert [entry.name for entry in Directory("c").finished_entries()] == ["checkpoint-00000004", "checkpoint-00000005"]
 
 
 def test_a_directory_can_be_saved_and_saved_again_under_its_name() -> None:
@@ -303,8 +303,8 @@ def attempt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AttemptFolder:
 
 def test_a_process_that_listens_says_so_for_as_long_as_it_does(attempt: AttemptFolder) -> None:
     with checkpointing():
-        assert attempt.listening() == {os.getpid()}
-    assert attempt.listening() == set()
+        assert attempt.listening_pids() == {os.getpid()}
+    assert attempt.listening_pids() == set()
 
 
 def test_the_notice_and_its_deadline_are_those_of_the_own_attempt(attempt: AttemptFolder, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_pipes_links_and_large_files_are_not_read(tmp_path: Path) -> None:
     assert folder.read_interval() is None
     (tmp_path / "listeners").mkdir()
     (tmp_path / "listeners" / "²").write_text("1")
-    assert folder.listening() == set()
+    assert folder.listening_pids() == set()
 
 
 @pytest.mark.parametrize("name", ["owner.json", "lock"])

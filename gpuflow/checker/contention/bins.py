@@ -71,14 +71,14 @@ def _refusing(question: Question, *, exact: bool) -> tuple[str, ...] | None:
     if columns.lasting > question.avoided:
         return None
     for factors, budget in _weightings(question, mixed=exact):
-        cheapest = columns.cheapest(factors, beyond=budget + 1)
+        cheapest = columns.closing_costs(factors, beyond=budget + 1)
         if question.avoided:
             total = _without_costliest(list(zip(cheapest, columns.counts, strict=True)), question.avoided)
         else:
             total = sum(map(mul, cheapest, columns.counts))
         if total > budget:
             return None
-    return columns.used()
+    return columns.closing_resources()
 
 
 class _Columns:
@@ -96,7 +96,7 @@ class _Columns:
         self.free = {name: [bin.free.get(name, 0) for bin in bins] for name in asked}
         self.spans = {name: {free: _span(question, free, name) for free in set(self.free[name])} for name in asked}
         self.closable = {
-            name: {free for free, span in spans.items() if self._cover(name, {name: 1}).least(*span) is not None}
+            name: {free for free, span in spans.items() if self._cover(name, {name: 1}).least_weight(*span) is not None}
             for name, spans in self.spans.items()
         }
         """The amounts of each resource that some load closes."""
@@ -107,17 +107,19 @@ class _Columns:
     def _cover(self, name: str, factors: Amounts) -> Cover:
         return self.question.others.cover(name, factors, self.exact)
 
-    def cheapest(self, factors: Amounts, beyond: int) -> list[int]:
+    def closing_costs(self, factors: Amounts, beyond: int) -> list[int]:
         """What it costs at least to close each bin, by these weights; `beyond` where nothing does."""
         costs = []
         for name, spans in self.spans.items():
             spend("places", 8 + len(spans) + len(self.counts) // 8)
             cover = self._cover(name, factors)
-            priced = {free: beyond if (cost := cover.least(*span)) is None else cost for free, span in spans.items()}
+            priced = {
+                free: beyond if (cost := cover.least_weight(*span)) is None else cost for free, span in spans.items()
+            }
             costs.append([priced[free] for free in self.free[name]])
         return list(map(min, *costs)) if len(costs) > 1 else costs[0]
 
-    def used(self) -> tuple[str, ...]:
+    def closing_resources(self) -> tuple[str, ...]:
         """The resources through which bins can be closed."""
         return tuple(sorted(name for name, amounts in self.closable.items() if amounts))
 
@@ -185,7 +187,7 @@ class Cover:
         self._table = [0]
         self._answers: dict[tuple[int, int], int | None] = {}
 
-    def least(self, low: int, high: int) -> int | None:
+    def least_weight(self, low: int, high: int) -> int | None:
         """The least weight of a load between `low` and `high`, or less where that is not worth finding out.
 
         `None` when no load lies there.
@@ -196,7 +198,7 @@ class Cover:
         if first <= 0:
             return 0
         if last > self.largest:
-            amount, weight = self.cheapest
+            amount, weight = self.best_coin
             return -(-first * self.grain * weight // amount)
         if (first, last) not in self._answers:
             self._grow(last)
@@ -205,7 +207,7 @@ class Cover:
         return self._answers[first, last]
 
     @cached_property
-    def cheapest(self) -> tuple[int, int]:
+    def best_coin(self) -> tuple[int, int]:
         """The coin that brings most for its weight."""
         return min(self.coins.items(), key=lambda coin: Fraction(coin[1], coin[0]))
 

@@ -51,11 +51,11 @@ class PendingRequests:
             for source, total in totals.items()
         )
 
-    def largest(self, keys: Iterable[str]) -> dict[str, int]:
+    def largest_amounts(self, keys: Iterable[str]) -> dict[str, int]:
         """The most that one of them takes of each."""
         return {key: max(amounts.get(key, 0) for amounts in self.distinct) for key in keys}
 
-    def asking(self, keys: Iterable[str]) -> tuple[PendingRequest, ...]:
+    def with_requests_for(self, keys: Iterable[str]) -> tuple[PendingRequest, ...]:
         """Those who ask for some of these resources, the largest first."""
         wanted = tuple(keys)
         found = [each for each in self.members if any(each.amounts.get(key, 0) for key in wanted)]
@@ -99,17 +99,17 @@ class Competitors:
         self._concurrent_with: dict[frozenset[str], Competitors] = {}
 
     @cached_property
-    def others(self) -> Others:
+    def distinct_pods(self) -> Others:
         return Others(each.amounts for each in self.members)
 
-    def largest(self, keys: Iterable[str]) -> dict[str, int]:
+    def largest_amounts(self, keys: Iterable[str]) -> dict[str, int]:
         """The most that one of them takes of each."""
         return {key: max((each.amounts.get(key, 0) for each in self.members), default=0) for key in keys}
 
     def others_with(self, pending: PendingRequests) -> Others:
         """The same, with pending pods or workloads."""
         if pending not in self._others:
-            self._others[pending] = Others((*self.others.distinct, *pending.distinct))
+            self._others[pending] = Others((*self.distinct_pods.distinct, *pending.distinct))
         return self._others[pending]
 
     def total(self, key: str, concurrency: Concurrency) -> int | None:
@@ -126,9 +126,9 @@ class Competitors:
             self._peak_loads[key, concurrency.cap] = concurrency.peak_load(self._load(key))
         return self._peak_loads[key, concurrency.cap]
 
-    def reached(self, key: str, concurrency: Concurrency) -> int:
+    def reached_load(self, key: str, concurrency: Concurrency) -> int:
         """What certainly may be alive at once in one run, where the most is only bounded."""
-        return concurrency.reached(self._load(key))
+        return concurrency.reached_load(self._load(key))
 
     def concurrent_with(self, steps: frozenset[str]) -> Competitors:
         """What of it belongs to these steps."""

@@ -197,7 +197,7 @@ class Concurrency:
             self._peak_loads[load], self._reached[load] = self._find(weights)
         return self._peak_loads[load]
 
-    def reached(self, load: Load) -> int:
+    def reached_load(self, load: Load) -> int:
         """What the steps of the heaviest moment that was found weigh: less than its value where that is a bound."""
         self.peak_load(load)
         return self._reached[load]

@@ -103,17 +103,21 @@ def decide_with_pending(
 
 def blocked_by(pending: PendingRequests, with_pending: Decision, asked: Amounts) -> Decision:
     """There is always room, except for pending pods or workloads."""
-    return Decision("may-queue", with_pending.resources, pending=pending.asking(with_pending.resources or asked))
+    return Decision(
+        "may-queue", with_pending.resources, pending=pending.with_requests_for(with_pending.resources or asked)
+    )
 
 
 def _question(contention: Contention, competitors: Competitors, budgets: Mapping[str, int | None]) -> Question:
     pending = contention.pending
     # With a part of it outside, a pod can use up a bin that is too small for all of it.
-    outside = competitors.largest(contention.asked) if contention.reaches_outside else {}
+    outside = competitors.largest_amounts(contention.asked) if contention.reaches_outside else {}
     if pending is None:
-        return Question(contention.asked, contention.bins, competitors.others, budgets, outside, contention.avoided)
+        return Question(
+            contention.asked, contention.bins, competitors.distinct_pods, budgets, outside, contention.avoided
+        )
     more = {key: None if most is None else most + pending.total(key) for key, most in budgets.items()}
-    others, over = competitors.others_with(pending), pending.largest(contention.asked)
+    others, over = competitors.others_with(pending), pending.largest_amounts(contention.asked)
     over = {key: max(amount, outside.get(key, 0)) for key, amount in over.items()}
     return Question(contention.asked, contention.bins, others, more, over, contention.avoided)
 
@@ -164,7 +168,7 @@ def _moments(
     values = {key: each.value for key, each in found.items()}
     if not reasons or None in values.values():
         return values, list(reasons), None
-    reached: dict[str, int | None] = {key: competitors.reached(key, concurrency) for key in keys}
+    reached: dict[str, int | None] = {key: competitors.reached_load(key, concurrency) for key in keys}
     return values, list(reasons), reached
 
 

@@ -146,7 +146,7 @@ class Allocator:
         self.allocated = AllocatedState() if allocated is None else allocated
         self.counters = AvailableCounters(self.allocated)
 
-    def beside(self, allocated: AllocatedState) -> Allocator:
+    def with_allocated(self, allocated: AllocatedState) -> Allocator:
         """The same devices, of which others are in use."""
         other = Allocator((), self.classes, allocated)
         other.index = self.index
@@ -197,7 +197,7 @@ class _Search:
         self.wanted: list[list[list[_Wanted]]] = []
         self.constraints: list[list[ConstraintState]] = []
         for claim in claims:
-            wanted = [[self._wanted(claim, each) for each in alternatives] for alternatives in claim.requests]
+            wanted = [[self._request_data(claim, each) for each in alternatives] for alternatives in claim.requests]
             least = sum(min(each.count for each in alternatives) for alternatives in wanted)
             if least > MOST_RESULTS:
                 raise AllocationError(
@@ -206,7 +206,7 @@ class _Search:
             self.wanted.append(wanted)
             self.constraints.append([ConstraintState(each) for each in claim.constraints])
 
-    def _wanted(self, claim: Claim, request: Request) -> _Wanted:
+    def _request_data(self, claim: Claim, request: Request) -> _Wanted:
         where = f"claim {claim.name}, request {request.name}"
         if not request.device_class:
             raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
@@ -222,7 +222,7 @@ class _Search:
                         f"{where}: asks for all devices, but resource pool {pool.driver}/{pool.name} is currently "
                         f"{state}"
                     )
-                self._look(sum(len(each.devices) for each in pool.slices))
+                self._count_work(sum(len(each.devices) for each in pool.slices))
                 wanted.everything += [
                     (pool, each, device)
                     for each in pool.slices
@@ -280,10 +280,10 @@ class _Search:
             raise _TooMany
         if is_all:
             pool, _, device = wanted.everything[number]
-            undo = self._pick(claim, wanted.request, pool, device, must=True)
+            undo = self._allocate_device(claim, wanted.request, pool, device, must=True)
             if undo is None:
                 return False
-            return self._go_on(undo, lambda: self._devices(claim, request, wanted, number + 1, (0, 0, 0)))
+            return self._try_rest(undo, lambda: self._devices(claim, request, wanted, number + 1, (0, 0, 0)))
         if number == 0 and not self._has_enough(claim, wanted):
             return False
         for pool_index in range(start[0], len(self.pools)):
@@ -294,7 +294,7 @@ class _Search:
             for slice_index in range(first, len(pool.slices)):
                 each = pool.slices[slice_index]
                 begin = start[2] if (pool_index, slice_index) == start[:2] else 0
-                self._look(len(each.devices) - begin)
+                self._count_work(len(each.devices) - begin)
                 for device_index in range(begin, len(each.devices)):
                     device = each.devices[device_index]
                     if (
@@ -303,12 +303,12 @@ class _Search:
                         or not self._has_room(wanted.request, device)
                     ):
                         continue
-                    undo = self._pick(claim, wanted.request, pool, device, must=False)
+                    undo = self._allocate_device(claim, wanted.request, pool, device, must=False)
                     if undo is None:
                         continue
                     following = (pool_index, slice_index, device_index + 1)
                     onward = partial(self._devices, claim, request, wanted, number + 1, following)
-                    if self._go_on(undo, onward):
+                    if self._try_rest(undo, onward):
                         return True
         return False
 
@@ -318,7 +318,7 @@ class _Search:
         found = 0
         for pool in self.pools:
             for each in pool.slices:
-                self._look(len(each.devices))
+                self._count_work(len(each.devices))
                 for device in each.devices:
                     if (
                         not self._is_in_use(claim, wanted.request, device.id)
@@ -331,13 +331,13 @@ class _Search:
         return False
 
     @staticmethod
-    def _look(devices: int) -> None:
+    def _count_work(devices: int) -> None:
         """Count devices that are held against a request, over all nodes and claims of a check."""
         if not take("devices", devices):
             raise Undecided(TOO_LARGE["devices"])
 
     @staticmethod
-    def _go_on(undo: Callable[[], None], rest: Callable[[], bool]) -> bool:
+    def _try_rest(undo: Callable[[], None], rest: Callable[[], bool]) -> bool:
         done = False
         try:
             done = rest()
@@ -363,7 +363,7 @@ class _Search:
     def _has_room(self, request: Request, device: Device) -> bool:
         return has_room(request, device, self.allocated.capacity.get(device.id, {}), self.taking.get(device.id, {}))
 
-    def _pick(
+    def _allocate_device(
         self, claim: int, request: Request, pool: Pool, device: Device, *, must: bool
     ) -> Callable[[], None] | None:
         """Take a device for a request; what undoes it, or `None` when it cannot be taken."""
@@ -371,7 +371,7 @@ class _Search:
         if (not shares or not request.has_admin_access) and self._is_in_use(claim, request, id):
             return None
         reserves = bool(device.consumes) and not (shares and (id in self.allocated.capacity or id in self.taking))
-        self._look(1 + (len(pool.counters) if reserves else 0))
+        self._count_work(1 + (len(pool.counters) if reserves else 0))
         if reserves and not self.counters.reserve(pool, device):
             return None
         added: list[ConstraintState] = []

@@ -103,7 +103,8 @@ class Inventory:
     @cached_property
     def classes(self) -> dict[str, DeviceClass]:
         return {
-            item.name: _read_object(item, partial(read_device_class, item.body)) for item in self._of("DeviceClass")
+            item.name: _read_object(item, partial(read_device_class, item.body))
+            for item in self._read_objects("DeviceClass")
         }
 
     @cached_property
@@ -113,19 +114,19 @@ class Inventory:
 
     @cached_property
     def slices(self) -> list[Slice]:
-        return [_read_object(item, partial(Slice, item.body)) for item in self._of("ResourceSlice")]
+        return [_read_object(item, partial(Slice, item.body)) for item in self._read_objects("ResourceSlice")]
 
     @cached_property
-    def now(self) -> Allocator:
+    def current_allocator(self) -> Allocator:
         """With what claims hold."""
         held = AllocatedState()
-        for item in self._of("ResourceClaim"):
+        for item in self._read_objects("ResourceClaim"):
             one = _read_object(item, partial(read_allocated, [item.body]))
             held.merge(one)
         return Allocator(self.slices, self.classes, held)
 
     @cached_property
-    def empty(self) -> Allocator:
+    def empty_allocator(self) -> Allocator:
         """As if no claim held anything."""
         return Allocator(self.slices, self.classes)
 
@@ -138,10 +139,10 @@ class Inventory:
         return None
 
     def template(self, name: str) -> Manifest | None:
-        return self._named("ResourceClaimTemplate", name)
+        return self._find_object("ResourceClaimTemplate", name)
 
     def claim(self, name: str) -> Manifest | None:
-        return self._named("ResourceClaim", name)
+        return self._find_object("ResourceClaim", name)
 
     def is_known(self, kind: str) -> bool:
         """Whether the snapshot says which objects of a kind there are."""
@@ -153,20 +154,20 @@ class Inventory:
         hidden = [kind for kind in DECIDING if not self.is_known(kind)]
         if hidden:
             yield f"the snapshot shows no {' and no '.join(hidden)}"
-        old = {item.kind for item in self._every() if item.body.get("apiVersion") == UNREAD}
+        old = {item.kind for item in self._all_objects() if item.body.get("apiVersion") == UNREAD}
         if old:
             yield f"{', '.join(sorted(old))} of {UNREAD}, which is not read"
         if self.cluster.of("DeviceTaintRule"):
             yield "which devices a DeviceTaintRule taints"
 
-    def _every(self) -> Iterator[Manifest]:
+    def _all_objects(self) -> Iterator[Manifest]:
         for kind in (*DECIDING, "ResourceClaimTemplate"):
             yield from self.cluster.of(kind)
 
-    def _of(self, kind: str) -> Sequence[Manifest]:
+    def _read_objects(self, kind: str) -> Sequence[Manifest]:
         return [item for item in self.cluster.of(kind) if item.body.get("apiVersion") != UNREAD]
 
-    def _named(self, kind: str, name: str) -> Manifest | None:
+    def _find_object(self, kind: str, name: str) -> Manifest | None:
         found = (item for item in self.cluster.of(kind, self.namespace) if item.name == name)
         return next(found, None)
 
@@ -227,9 +228,9 @@ class _AskReader:
                 read_text(each, field, where) for field in ("resourceClaimName", "resourceClaimTemplateName")
             )
             if name is not None:
-                self._named(name)
+                self._add_named_claim(name)
             elif template is not None:
-                self._made(template)
+                self._add_template_claim(template)
         extended = {
             resource: self.inventory.by_resource[resource]
             for resource, amount in pod.requests().items()
@@ -259,7 +260,7 @@ class _AskReader:
             tuple(self.unknown),
         )
 
-    def _made(self, name: str) -> None:
+    def _add_template_claim(self, name: str) -> None:
         """A claim that is made for the pod from a template."""
         item = self.inventory.template(name)
         if item is not None:
@@ -270,7 +271,7 @@ class _AskReader:
         else:
             self.unknown.append(f"the snapshot shows no ResourceClaimTemplate: what {name} asks for is not known")
 
-    def _named(self, name: str) -> None:
+    def _add_named_claim(self, name: str) -> None:
         item = self.inventory.claim(name)
         self.shared.append(name)
         if item is not None:

@@ -153,7 +153,7 @@ def _devices_of_one_more(
     state = AllocatedState()
     for devices in held:
         state.devices.update(devices)
-    found = allocator.beside(state).allocate(name, labels, claims)
+    found = allocator.with_allocated(state).allocate(name, labels, claims)
     if found.status != "allocated":
         return None
     return tuple(
@@ -230,7 +230,7 @@ class DevicePlan:
         self._share(is_alone)
         judged = {number: group for number, group in self.groups.items() if not group.unknown and not group.ask.never}
         for group in judged.values():
-            self._look(group)
+            self._survey_group(group)
         self._count({number: group for number, group in judged.items() if not group.unknown})
         self.node_pools = self._with_amounts() if self.groups else node_pools
 
@@ -249,7 +249,7 @@ class DevicePlan:
                 for number in numbers:
                     self.groups[number].unknown.append("other steps may take the devices of its claim in between")
 
-    def _look(self, group: Group) -> None:
+    def _survey_group(self, group: Group) -> None:
         """Which devices there are for each request of a group."""
         requests = [each for claim in group.ask.claims for some in claim.requests for each in some]
         try:
@@ -272,14 +272,14 @@ class DevicePlan:
         key = _key(request)
         if key not in self._surveys:
             self._surveys[key] = {
-                index: survey_node(self.inventory.empty, host.node, self._pools_of(index, host.node), request)
+                index: survey_node(self.inventory.empty_allocator, host.node, self._pools_of(index, host.node), request)
                 for index, host in enumerate(self.source.node_list.hosts)
             }
         return self._surveys[key]
 
     def _pools_of(self, index: int, node: Node) -> list[Pool]:
         if index not in self._pools:
-            self._pools[index] = self.inventory.empty.index.pools(node.name, node.labels)
+            self._pools[index] = self.inventory.empty_allocator.index.pools(node.name, node.labels)
         return self._pools[index]
 
     def _count(self, groups: Mapping[int, Group]) -> None:
@@ -345,8 +345,8 @@ class DevicePlan:
                 if any(not match.is_local or match.device.allows_multiple for match in each.matches):
                     return False
                 if None in (
-                    most_together(self.inventory.empty, each.matches),
-                    most_together(self.inventory.now, each.matches),
+                    most_together(self.inventory.empty_allocator, each.matches),
+                    most_together(self.inventory.current_allocator, each.matches),
                 ):
                     return False
         return True
@@ -369,7 +369,12 @@ class DevicePlan:
                     node = self.source.node_list.hosts[index].node
                     if extended is not None and node.allocatable.get(extended, 0) > 0:
                         continue  # a device plug-in gives it there
-                    self._set(index, name, len(each.matches), most_together(self.inventory.now, each.matches) or 0)
+                    self._set(
+                        index,
+                        name,
+                        len(each.matches),
+                        most_together(self.inventory.current_allocator, each.matches) or 0,
+                    )
 
     def _add_turns(self, number: int, group: Group) -> None:
         """One pod of such groups on each node at a time, where the allocator finds its devices."""
@@ -384,8 +389,8 @@ class DevicePlan:
             node = self.source.node_list.hosts[index].node
             ever = now = False
             try:
-                ever = self._finds(self.inventory.empty, group.ask, node, is_now=False)
-                now = self._finds(self.inventory.now, group.ask, node, is_now=True)
+                ever = self._finds(self.inventory.empty_allocator, group.ask, node, is_now=False)
+                now = self._finds(self.inventory.current_allocator, group.ask, node, is_now=True)
             except Undecided as reason:
                 group.unknown.append(str(reason))
                 return
@@ -420,12 +425,15 @@ class DevicePlan:
             # What others hold may come free, and then be taken in other ways: such a node counts for one pod.
             if here and not self._is_in_use(index, node):
                 self._set(
-                    index, TURN, ANY, least_blocking(self.inventory.empty, node.name, node.labels, here, budget) or ANY
+                    index,
+                    TURN,
+                    ANY,
+                    least_blocking(self.inventory.empty_allocator, node.name, node.labels, here, budget) or ANY,
                 )
 
     def _is_in_use(self, index: int, node: Node) -> bool:
         """Whether somebody holds a device that the node reaches."""
-        held = self.inventory.now.allocated
+        held = self.inventory.current_allocator.allocated
         return any(
             held.is_allocated(device.id)
             for pool in self._pools_of(index, node)

@@ -122,10 +122,10 @@ class SliceIndex:
             if _is_relevant(each, name, labels):
                 _add_slice(found, each)
         spend("devices", sum(len(each.devices) for id in found for each in self._pools[id]))
-        built = [pool for id, members in found.items() for pool in self._built(id, members)]
+        built = [pool for id, members in found.items() for pool in self._build_pools(id, members)]
         return sorted(built, key=lambda pool: (_has_binding_conditions(pool), pool.driver, pool.name))
 
-    def _built(self, id: PoolId, members: Sequence[Slice]) -> Iterator[Pool]:
+    def _build_pools(self, id: PoolId, members: Sequence[Slice]) -> Iterator[Pool]:
         generation, count = members[0].generation, members[0].count
         everywhere: Sequence[Slice] = members
         if len(members) != count:

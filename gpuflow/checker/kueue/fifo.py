@@ -57,10 +57,10 @@ def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[M
             if not answer.fits:
                 return Ahead(each.namespace, each.name, answer)
             admitted.append(run_cycles(head, kueue.snapshot)[0].proposal.usage)
-            node.add(admitted[-1])
+            node.add_usage(admitted[-1])
     finally:
         for usage in admitted:
-            node.remove(usage)
+            node.remove_usage(usage)
     return None
 
 

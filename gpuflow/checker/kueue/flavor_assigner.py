@@ -119,7 +119,7 @@ class Proposal(NamedTuple):
             return self.by_place
         return min((each.mode for each in self.found), default=PreemptionMode.NO_FIT)
 
-    def refused(self, failure: NotPlaced) -> Proposal:
+    def with_failure(self, failure: NotPlaced) -> Proposal:
         """The quota is there, and the place is not."""
         reason = NoPlace(failure.reason)
         found = (
@@ -139,7 +139,7 @@ class Proposal(NamedTuple):
         return tuple({name: choice.stopped_at for name, choice in each.choices.items()} for each in self.found)
 
     @property
-    def needed(self) -> set[FlavorResource]:
+    def flavor_resources_need_preemption(self) -> set[FlavorResource]:
         """Where quota has to be preempted."""
         return {
             (choice.flavor, resource)
@@ -272,7 +272,7 @@ class FlavorAssigner:
             choices, reasons = self._choose(group, indices, usage)
             has_failed = False
             for demand in group:
-                own = self._own(demand, choices)
+                own = self._resolve_pod_set_flavors(demand, choices)
                 found.append(Found(demand, own, tuple(reasons)))
                 for name, choice in own.items():
                     key = choice.flavor, name
@@ -281,15 +281,15 @@ class FlavorAssigner:
             if has_failed:
                 return Proposal(tuple(found), usage)
         proposal = Proposal(tuple(found), usage)
-        return proposal if proposal.mode is PreemptionMode.NO_FIT else self._placed(proposal)
+        return proposal if proposal.mode is PreemptionMode.NO_FIT else self._place(proposal)
 
-    def _own(self, demand: PodSetResources, choices: Mapping[str, Choice]) -> dict[str, Choice]:
+    def _resolve_pod_set_flavors(self, demand: PodSetResources, choices: Mapping[str, Choice]) -> dict[str, Choice]:
         """The flavors of a group that concern one pod set; one that asks for nothing goes where its group goes."""
         if not demand.amounts and demand.pod_set.topology.group is not None:
             return {name: choice for name, choice in choices.items() if choice.flavor in self.topologies}
         return {name: choices[name] for name in demand.amounts if name in choices}
 
-    def _placed(self, proposal: Proposal) -> Proposal:
+    def _place(self, proposal: Proposal) -> Proposal:
         """The proposal, with what topology-aware scheduling says to it."""
         found: list[Found] = []
         asked: list[PlaceRequest] = []
@@ -313,7 +313,7 @@ class FlavorAssigner:
             places = find_topology_assignments(trees, proposal.asked)
             if not isinstance(places, NotPlaced):
                 return proposal._replace(places=places)
-            proposal = proposal.refused(places)
+            proposal = proposal.with_failure(places)
         if proposal.mode is PreemptionMode.NO_FIT:
             return proposal
         if isinstance(find_topology_assignments(trees, proposal.asked, empty=True), NotPlaced):
@@ -340,7 +340,7 @@ class FlavorAssigner:
             if name in choices:
                 continue
             covered = {each: total[each] for each in total if each in resource_group.covered}
-            best, offer, why = self._scan(group, indices[0], name, covered, resource_group, usage)
+            best, offer, why = self._find_flavor_for_pod_sets(group, indices[0], name, covered, resource_group, usage)
             if not best:
                 return {}, why
             choices |= best
@@ -348,7 +348,7 @@ class FlavorAssigner:
                 reasons += why
         return choices, reasons
 
-    def _scan(
+    def _find_flavor_for_pod_sets(
         self,
         group: list[PodSetResources],
         first: int,
@@ -425,10 +425,10 @@ class FlavorAssigner:
         """What preemption in this flavor and resource alone would come to."""
         targets = find_targets(self.asking, self.snapshot, {key}, {key: total})
         for target in targets:
-            self.snapshot.remove(target)
+            self.snapshot.remove_workload(target)
         height, _ = self.node.lowest_fit(key, total)
         for target in targets:
-            self.snapshot.add(target)
+            self.snapshot.add_workload(target)
         if not targets:
             return GranularMode(PreemptionMode.NO_CANDIDATES, height)
         is_within_queue = any(target.cluster_queue == self.queue.name for target in targets)

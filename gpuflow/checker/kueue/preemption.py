@@ -63,14 +63,14 @@ def find_targets(
             for candidate in ordered:
                 if not _is_valid(candidate, asking, snapshot, needed, may_borrow):
                     continue
-                snapshot.remove(candidate.holder)
+                snapshot.remove_workload(candidate.holder)
                 targets.append(candidate.holder)
                 if _fits(own, wanted, may_borrow, snapshot, asked):
                     _give_back(targets, snapshot, own, wanted, may_borrow, asked)
                     return list(targets)
         finally:
             for target in targets:
-                snapshot.add(target)
+                snapshot.add_workload(target)
     return []
 
 
@@ -223,9 +223,9 @@ def _give_back(
     asked: Sequence[PlaceRequest],
 ) -> None:
     for index in range(len(targets) - 2, -1, -1):
-        snapshot.add(targets[index])
+        snapshot.add_workload(targets[index])
         if _fits(own, wanted, may_borrow, snapshot, asked):
             targets[index] = targets[-1]
             targets.pop()
         else:
-            snapshot.remove(targets[index])
+            snapshot.remove_workload(targets[index])

@@ -175,7 +175,9 @@ def _try(
     if proposal.mode in (PreemptionMode.FIT, PreemptionMode.NO_FIT):
         return proposal, []
     wanted = _requested(proposal, demands)
-    return proposal, find_targets(head.asking, snapshot, proposal.needed, wanted, proposal.asked)
+    return proposal, find_targets(
+        head.asking, snapshot, proposal.flavor_resources_need_preemption, wanted, proposal.asked
+    )
 
 
 def _requested(proposal: Proposal, demands: Sequence[PodSetResources]) -> dict[FlavorResource, int]:
@@ -217,11 +219,11 @@ def _still_fits(proposal: Proposal, targets: Sequence[Holder], snapshot: Snapsho
     """The last look before anything is done: all flavors together, with the victims gone."""
     node = snapshot.nodes[head.queue.name]
     for target in targets:
-        snapshot.remove(target)
+        snapshot.remove_workload(target)
     fits = all(max(0, node.available(key)) >= amount for key, amount in proposal.usage.items())
     fits = fits and _still_placed(proposal, snapshot)
     for target in targets:
-        snapshot.add(target)
+        snapshot.add_workload(target)
     return fits
 
 
@@ -350,7 +352,7 @@ class Kueue:
     def queue_of(self, workload: Workload) -> ClusterQueue | None:
         """The ClusterQueue in which the workload stands, if its way there is open."""
         local_queue = self.local_queues.get((workload.namespace, workload.queue))
-        if local_queue is None or local_queue.is_stopped or local_queue.cluster_queue not in self._active:
+        if local_queue is None or local_queue.is_stopped or local_queue.cluster_queue not in self._active_queues:
             return None
         return self.queues[local_queue.cluster_queue]
 
@@ -385,7 +387,7 @@ class Kueue:
         """What the scheduler does with it, and whether it ever could when it does nothing."""
         cycles = run_cycles(head, snapshot)
         first, last = cycles[0], cycles[-1]
-        alone = run_cycles(head, self.empty) if "pending" in (first.outcome, last.outcome) else []
+        alone = run_cycles(head, self.empty_snapshot) if "pending" in (first.outcome, last.outcome) else []
         is_open = len(alone) == MOST_CYCLES
         lacks_nodes = bool(alone) and any(isinstance(each, NoPlace) for each in alone[-1].reasons)
         is_open_later = lacks_nodes and self.nodes_may_come
@@ -422,7 +424,7 @@ class Kueue:
         return self._snapshot(self.holders.values(), self.reserved, self.inventory)
 
     @cached_property
-    def empty(self) -> Snapshot:
+    def empty_snapshot(self) -> Snapshot:
         """The same queues with nothing admitted."""
         inventory = self.inventory
         return self._snapshot((), None, inventory and inventory._replace(busy=inventory.daemons))
@@ -434,7 +436,7 @@ class Kueue:
         inventory: TopologyInventory | None,
     ) -> Snapshot:
         return Snapshot(
-            self.flavors, self.queues, self.cohorts, self._active, holders, reserved, self.levels, inventory
+            self.flavors, self.queues, self.cohorts, self._active_queues, holders, reserved, self.levels, inventory
         )
 
     def _without(self, key: tuple[str, str]) -> Snapshot:
@@ -443,7 +445,7 @@ class Kueue:
         return self._snapshot(others, None, self.inventory)
 
     @cached_property
-    def _active(self) -> frozenset[str]:
+    def _active_queues(self) -> frozenset[str]:
         return frozenset(name for name, queue in self.queues.items() if not inactive_reason(queue, self.known))
 
     def _labels(self, namespace: str) -> Mapping[str, str]:

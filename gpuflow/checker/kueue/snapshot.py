@@ -34,13 +34,13 @@ class QuotaNode:
         self.subtree = {key: quota.nominal for key, quota in quotas.items()}
         self.usage: dict[FlavorResource, int] = {}
 
-    def local(self, key: FlavorResource) -> int:
+    def local_quota(self, key: FlavorResource) -> int:
         """Quota that the lending limit keeps from all others."""
         lending = self.quotas.get(key, NO_QUOTA).lending
         return 0 if lending is None else max(0, minus(self.subtree.get(key, 0), lending))
 
     def local_available(self, key: FlavorResource) -> int:
-        return max(0, minus(self.local(key), self.usage.get(key, 0)))
+        return max(0, minus(self.local_quota(key), self.usage.get(key, 0)))
 
     def path(self) -> list[QuotaNode]:
         """This node and everything above it, the root last."""
@@ -56,7 +56,7 @@ class QuotaNode:
         for node in reversed(below):
             limit = node.quotas.get(key, NO_QUOTA).borrowing
             if limit is not None:
-                local = node.local(key)
+                local = node.local_quota(key)
                 stored_above = minus(node.subtree.get(key, 0), local)
                 used_above = max(0, minus(node.usage.get(key, 0), local))
                 left = min(plus(minus(stored_above, used_above), limit), left)
@@ -68,7 +68,7 @@ class QuotaNode:
         *below, root = self.path()
         most = root.subtree.get(key, 0)
         for node in reversed(below):
-            most = plus(node.local(key), most)
+            most = plus(node.local_quota(key), most)
             limit = node.quotas.get(key, NO_QUOTA).borrowing
             if limit is not None:
                 most = min(plus(node.subtree.get(key, 0), limit), most)
@@ -80,7 +80,7 @@ class QuotaNode:
     def is_within_quota(self, keys: Iterable[FlavorResource]) -> bool:
         return all(self.subtree.get(key, 0) >= self.usage.get(key, 0) for key in keys)
 
-    def add(self, usage: Mapping[FlavorResource, int]) -> None:
+    def add_usage(self, usage: Mapping[FlavorResource, int]) -> None:
         for key, amount in usage.items():
             for node in self.path():
                 local = node.local_available(key)
@@ -89,10 +89,10 @@ class QuotaNode:
                     break
                 amount = minus(amount, local)
 
-    def remove(self, usage: Mapping[FlavorResource, int]) -> None:
+    def remove_usage(self, usage: Mapping[FlavorResource, int]) -> None:
         for key, amount in usage.items():
             for node in self.path():
-                stored_above = minus(node.usage.get(key, 0), node.local(key))
+                stored_above = minus(node.usage.get(key, 0), node.local_quota(key))
                 node.usage[key] = minus(node.usage.get(key, 0), amount)
                 if stored_above <= 0:
                     break
@@ -158,7 +158,7 @@ def _lend(node: QuotaNode) -> None:
     assert node.parent is not None
     above = node.parent.subtree
     for key, amount in node.subtree.items():
-        above[key] = plus(above.get(key, 0), minus(amount, node.local(key)))
+        above[key] = plus(above.get(key, 0), minus(amount, node.local_quota(key)))
 
 
 def _cohort_node(
@@ -204,24 +204,24 @@ class Snapshot:
         self.trees = None if inventory is None else _trees(flavors, inventory)
         self.holders: dict[str, list[Holder]] = {}
         holders = tuple(holders)
-        self._settle(each for each in holders if each.cluster_queue in queues)
+        self._add_initial_tas_usage(each for each in holders if each.cluster_queue in queues)
         for holder in holders:
             node = self.nodes.get(holder.cluster_queue)
             if node is not None:
-                node.add(holder.usage)
+                node.add_usage(holder.usage)
                 self.holders.setdefault(holder.cluster_queue, []).append(holder)
         for name, amounts in (reserved or {}).items():
             node = self.nodes.get(name)
             if node is not None:
                 lacking = {key: amount - node.usage.get(key, 0) for key, amount in amounts.items()}
-                node.add({key: amount for key, amount in lacking.items() if amount > 0})
+                node.add_usage({key: amount for key, amount in lacking.items() if amount > 0})
 
-    def add(self, holder: Holder) -> None:
-        self.nodes[holder.cluster_queue].add(holder.usage)
+    def add_workload(self, holder: Holder) -> None:
+        self.nodes[holder.cluster_queue].add_usage(holder.usage)
         self._use(holder, 1)
 
-    def remove(self, holder: Holder) -> None:
-        self.nodes[holder.cluster_queue].remove(holder.usage)
+    def remove_workload(self, holder: Holder) -> None:
+        self.nodes[holder.cluster_queue].remove_usage(holder.usage)
         self._use(holder, -1)
 
     def _use(self, holder: Holder, times: int) -> None:
@@ -230,7 +230,7 @@ class Snapshot:
             if self.trees is not None and each.flavor in self.trees and each.flavor in known:
                 self.trees[each.flavor].use(each.domain, each.amounts, times)
 
-    def _settle(self, holders: Iterable[Holder]) -> None:
+    def _add_initial_tas_usage(self, holders: Iterable[Holder]) -> None:
         """Who holds a place from the beginning. A node that several flavors know is taken in all of them."""
         if self.trees is None:
             return

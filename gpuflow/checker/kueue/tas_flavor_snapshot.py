@@ -97,12 +97,12 @@ class TopologyTree:
         self._inner: dict[tuple[str, ...], Domain] = {}
         for node in inventory.nodes:
             if _belongs(node, flavor, levels):
-                leaf = self._leaf(node)
+                leaf = self._add_leaf(node)
                 leaf.nodes.append(node)
                 add_to(leaf.free, node.capacity)
                 add_to(leaf.free, inventory.busy.get(node.name, {}), -1)
 
-    def _leaf(self, node: TopologyNode) -> Domain:
+    def _add_leaf(self, node: TopologyNode) -> Domain:
         values = tuple(node.labels[level] for level in self.levels)
         key = values[-1] if self.is_by_node else domain_key(values)
         if key not in self.leaves:
@@ -358,9 +358,9 @@ class _Search:
         level = self.tree.levels[-1] if workers.level is None else workers.level
         if level not in self.tree.levels:
             return f"no requested topology level: {level}"
-        self._fill(workers, leader)
+        self._fill_in_counts(workers, leader)
         self.rooms_found = {domain: room.pods for domain, room in self.rooms.items()}
-        found = self._find(self.tree.levels.index(level))
+        found = self._find_level_with_fit_domains(self.tree.levels.index(level))
         if isinstance(found, str):
             return found
         index, domains = found
@@ -379,7 +379,7 @@ class _Search:
 
     # How many pods each domain holds -------------------------------------------------------------------------
 
-    def _fill(self, workers: PlaceRequest, leader: PlaceRequest | None) -> None:
+    def _fill_in_counts(self, workers: PlaceRequest, leader: PlaceRequest | None) -> None:
         each = {**workers.each, "pods": workers.each.get("pods", 0) + 1}
         first = None if leader is None else {**leader.each, "pods": leader.each.get("pods", 0) + 1}
         for leaf in self.tree.leaves.values():
@@ -433,7 +433,7 @@ class _Search:
 
     # The level, and the domains of it that are enough --------------------------------------------------------
 
-    def _find(self, index: int) -> tuple[int, list[Domain]] | str:
+    def _find_level_with_fit_domains(self, index: int) -> tuple[int, list[Domain]] | str:
         request, rooms = self.request, self.rooms
         domains = self._sorted(self.tree.by_level[index], with_leader=True)
         if not domains:
@@ -450,7 +450,7 @@ class _Search:
         if request.is_required:
             return self._too_few(rooms[top].pods)
         if index > 0 and not request.is_unconstrained:
-            return self._find(index - 1)
+            return self._find_level_with_fit_domains(index - 1)
         chosen = self._several(domains)
         return chosen if isinstance(chosen, str) else (index, chosen)
 

@@ -192,7 +192,7 @@ def _led(leader: UnboundPod, worker: UnboundPod, places: Iterable[tuple[Space, i
         alone = space.holds(worker.requests, most) if may_work else 0
         total += nodes * alone
         if may_lead and nodes and space.holds(leader.requests):
-            with_leader = space.without(leader.requests).holds(worker.requests, most) if may_work and shares else 0
+            with_leader = space.with_pod(leader.requests).holds(worker.requests, most) if may_work and shares else 0
             loss = alone - with_leader if loss is None else min(loss, alone - with_leader)
     return -1 if loss is None else total - loss
 

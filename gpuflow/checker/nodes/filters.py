@@ -194,7 +194,7 @@ def fit(pod: UnboundPod, node_list: NodeList) -> NodeFit:
     unknown = list(node_list.unknown(pod))
     if not node_list.hosts:
         return NodeFit([], {}, NO_NODES, unknown)
-    named = pod.placement.named
+    named = pod.placement.node_names
     if named is not None and not named:
         reasons = {host.node.name: [CONFLICT] for host in node_list.hosts}
         return NodeFit([], reasons, fit_error_for(len(reasons), CONFLICT), unknown)

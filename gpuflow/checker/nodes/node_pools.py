@@ -35,7 +35,7 @@ class Space(NamedTuple):
             count = min(count, self.free.get(name, 0) // amount)
         return max(count, 0)
 
-    def without(self, requests: Amounts) -> Space:
+    def with_pod(self, requests: Amounts) -> Space:
         """What is left when one pod has been put there."""
         return Space(
             {name: amount - requests.get(name, 0) for name, amount in self.free.items()},
@@ -151,7 +151,7 @@ class NodePools:
         if key not in self._pools:
             now: list[int] = []
             ever: list[int] = []
-            for group in self._alike(pod):
+            for group in self._alike_hosts(pod):
                 node = self.node_list.hosts[group[0]].node
                 if not pod.features <= node.features:
                     continue
@@ -163,7 +163,7 @@ class NodePools:
             self._pools[key] = NodePool(self, tuple(now), tuple(ever), templates)
         return self._pools[key]
 
-    def _alike(self, pod: UnboundPod) -> list[list[int]]:
+    def _alike_hosts(self, pod: UnboundPod) -> list[list[int]]:
         """The hosts in groups that are one to the pod."""
         keys = tuple(sorted(pod.placement.keys if pod.volumes is None else pod.placement.keys | pod.volumes.keys))
         by_name = pod.placement.looks_at_names or (pod.volumes is not None and pod.volumes.looks_at_names)

@@ -40,7 +40,7 @@ class NodeSelectorTerm(NamedTuple):
         )
 
     @property
-    def named(self) -> frozenset[str] | None:
+    def node_names(self) -> frozenset[str] | None:
         """The nodes that it allows by name; `None` when it names none and so leaves all open."""
         lists = [frozenset(each.values) for each in self.fields if (each.key, each.operator) == (NAME_FIELD, "In")]
         return frozenset.intersection(*lists) if lists else None
@@ -66,13 +66,13 @@ class Placement:
         return self.terms is None or any(term.matches(name, labels) for term in self._possible)
 
     @cached_property
-    def named(self) -> frozenset[str] | None:
+    def node_names(self) -> frozenset[str] | None:
         """The only nodes the affinity allows, when every term of it gives names; `None` when all are open."""
         names: frozenset[str] = frozenset()
         for term in self.terms or ():
-            if term.named is None:
+            if term.node_names is None:
                 return None
-            names |= term.named
+            names |= term.node_names
         return names if self.terms else None
 
     @cached_property

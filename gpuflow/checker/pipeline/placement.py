@@ -123,7 +123,7 @@ def stuck_on_flavor(demand: Demand, queue_verdicts: QueueVerdicts, node_verdicts
             trees.setdefault(root_of(queue_verdicts.kueue, request), []).append(request)
     for root, requests in trees.items():
         flavors = tuple(dict.fromkeys(name for each in requests for group in each.groups for name in group.flavors))
-        if queue_verdicts.pending.below(root, flavors) is not None:
+        if queue_verdicts.pending.requests_below(root, flavors) is not None:
             continue  # somebody else may be admitted first
         firsts = [_first(each) for each in requests]
         steps = [step for each in requests for step in each.pod_group.steps]

@@ -118,7 +118,7 @@ def deadlocks(
             live = _live(demand, admissions, charges, key, runs)
             parts = {name: part for name in live if (part := _part(gangs[name], charges, key, live[name]))}
             held = list(parts.values())
-            if any(part.whole > quota.hard[key] for part in held) or not may_block(held, free):
+            if any(part.total > quota.hard[key] for part in held) or not may_block(held, free):
                 continue
             enough = sum((part.most_held * part.copies for part in held), min(part.smallest for part in held))
             yield Finding(
@@ -146,7 +146,7 @@ class Part(NamedTuple):
         return ((self.pod, self.pods), *self.others)
 
     @property
-    def whole(self) -> Quantity:
+    def total(self) -> Quantity:
         return sum((pod * pods for pod, pods in self.sets), Quantity.zero)
 
     @property
@@ -156,7 +156,7 @@ class Part(NamedTuple):
     @property
     def most_held(self) -> Quantity:
         """What one gang holds at most while it still misses a pod."""
-        return self.whole - self.smallest
+        return self.total - self.smallest
 
 
 def _part(

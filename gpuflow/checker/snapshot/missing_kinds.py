@@ -90,7 +90,7 @@ def not_shown(cluster: Cluster, namespace: str, needed: Mapping[str, str]) -> It
 
 def closed_kinds(cluster: Cluster, needed: Collection[str]) -> Iterator[Finding]:
     """Kinds that the cluster has, would not show, and that can decide."""
-    for reason, kinds in cluster.closed().items():
+    for reason, kinds in cluster.unread_by_reason().items():
         deciding = [kind for kind in kinds if kind not in OPTIONAL or kind in needed]
         if deciding:
             yield Finding(

@@ -236,7 +236,7 @@ class Graph:
         self, importer: Importer, draft: Draft, scope: Scope, template: Template, stack: tuple[Any, ...]
     ) -> None:
         self.importer, self.draft, self.scope, self.template, self.stack = importer, draft, scope, template, stack
-        self.place = importer.place(template)
+        self.place = importer.place_of(template)
         self.listing = importer.listing
         self.made: dict[str, list[str]] = {}
         """The steps that a task became: several when its items are steps of their own."""
@@ -272,7 +272,7 @@ class Graph:
     def _dag(self, tasks: Any) -> None:
         listed = {str(task.get("name")): task for task in tasks if isinstance(task, Mapping)}
         skippable = {name for name, task in listed.items() if task.get("when")}
-        for name in self._ordered(listed, skippable):
+        for name in self._topological_order(listed, skippable):
             task = listed[name]
             self.listing.fields(task, TASK, "task", self.place, CALL_HINTS)
             waits = needs(dict(task), skippable)
@@ -285,7 +285,7 @@ class Graph:
             before = [step for need in waits[0] for step in self.made.get(need, [])]
             self._call(task, before, run_anyway=waits[1])
 
-    def _ordered(self, tasks: Mapping[str, Any], skippable: set[str]) -> Iterator[str]:
+    def _topological_order(self, tasks: Mapping[str, Any], skippable: set[str]) -> Iterator[str]:
         """Each task after those that it waits for; what waits for itself comes last."""
         done: set[str] = set()
         waiting = dict(tasks)
@@ -378,8 +378,10 @@ class Graph:
             self.draft.pods.append(made)
             step = made.words
         elif template.way == "suspend":
-            self.listing.fields(template.tree, ("name", "inputs", "suspend"), "template", self.importer.place(template))
-            self.listing.fields(template.tree["suspend"], (), "suspend", self.importer.place(template), SUSPEND)
+            self.listing.fields(
+                template.tree, ("name", "inputs", "suspend"), "template", self.importer.place_of(template)
+            )
+            self.listing.fields(template.tree["suspend"], (), "suspend", self.importer.place_of(template), SUSPEND)
             step = {"approval": f"Resume {call.get('name')}?"}
         elif template.way in ("steps", "dag"):
             nested = self._nested(call, template, inner, scope)
@@ -387,7 +389,7 @@ class Graph:
                 return None
             step = nested
         else:
-            where = self.importer.place(template).of(template.tree, template.way)
+            where = self.importer.place_of(template).of(template.tree, template.way)
             what = template.way or "template without anything to run"
             self.listing.cannot(what, WAY.get(template.way or "", "a pipeline has no word for it"), where, RUN_IT)
             return None
@@ -422,7 +424,7 @@ class Graph:
         for each in maps(arguments.get("artifacts")):
             why = "Argo's artifact repository has no word in a pipeline"
             self.listing.cannot(f"artifact {each.get('name')}", why, self.place.of(each))
-        place = self.importer.place(template)
+        place = self.importer.place_of(template)
         declared = mapping(template.tree.get("inputs"))
         self.listing.fields(declared, ("parameters", "artifacts"), "inputs", place)
         found: dict[str, Parts] = {}
@@ -479,25 +481,25 @@ class Graph:
 
     # --------------------------------------------------------------------- exit
 
-    def ending(self, template: Template) -> dict[str, dict[str, Any]]:
+    def exit_steps(self, template: Template) -> dict[str, dict[str, Any]]:
         """The steps of an exit handler: they run at once, each by how the run ended."""
         if template.way in ("container", "script"):
             made = self.importer.step(template, self.scope)
             self.draft.pods.append(made)
             return {label(template.name, self.draft.steps): made.words}
-        self.listing.fields(template.tree, AROUND, "template", self.importer.place(template))
+        self.listing.fields(template.tree, AROUND, "template", self.importer.place_of(template))
         calls: list[Mapping[str, Any]] = []
         if template.way == "steps":
             groups = [group for group in template.tree["steps"] if group]
             calls = [each for group in groups for each in group if isinstance(each, Mapping)]
             if len(groups) > 1:
                 why = "its steps run one after another, and exit steps all run at once"
-                where = self.importer.place(template).of(template.tree, "steps")
+                where = self.importer.place_of(template).of(template.tree, "steps")
                 self.listing.cannot(f"exit handler {template.name}", why, where, "make it one step")
         elif template.way == "dag":
             calls = [each for each in template.tree["dag"].get("tasks") or () if isinstance(each, Mapping)]
         else:
-            where = self.importer.place(template).of(template.tree)
+            where = self.importer.place_of(template).of(template.tree)
             self.listing.cannot(f"exit handler {template.name}", "it runs no container", where, RUN_IT)
         found: dict[str, dict[str, Any]] = {}
         for call in calls:

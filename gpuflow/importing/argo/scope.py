@@ -118,12 +118,12 @@ class Scope:
                 tag = f"tasks.{outcome[1]}.outputs.parameters.{outcome[2]}"
             else:
                 tag = f"={inside}"
-        found = self._found(tag)
+        found = self._look_up(tag)
         if kind is not None and found is not None and len(found) == 1 and isinstance(found[0], dict):
             self.draft.as_type(found[0], kind)
         return found
 
-    def _found(self, tag: str) -> Parts | None:
+    def _look_up(self, tag: str) -> Parts | None:
         if match := _EXPRESSION.fullmatch(tag):
             tag = f"{match['owner']}.{match['dotted'] or match['quoted']}"
         if tag.replace(" ", "") == "=item":

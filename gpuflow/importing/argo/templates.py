@@ -134,7 +134,7 @@ class Importer:
     claims: dict[str, str] = field(default_factory=dict)
     calls: int = 0
 
-    def place(self, template: Template) -> Place:
+    def place_of(self, template: Template) -> Place:
         return Place(template.owner, Place(template.owner).of(template.tree))
 
     def find(self, call: Mapping[str, Any], within: Template, where: Where) -> Template | None:
@@ -150,12 +150,12 @@ class Importer:
                 text = f"{kind} {reference.get('name')}"
                 self.listing.cannot(text, "it is in none of the files given", where, hint, TEMPLATE)
                 return None
-            return self.named(
+            return self.template_named(
                 str(reference.get("template")), Template({}, owner, mapping(owner.tree.get("spec"))), where
             )
-        return self.named(str(call.get("template")), within, where)
+        return self.template_named(str(call.get("template")), within, where)
 
-    def named(self, name: str, within: Template, where: Where) -> Template | None:
+    def template_named(self, name: str, within: Template, where: Where) -> Template | None:
         for each in maps(within.spec.get("templates")):
             if isinstance(each, Mapping) and each.get("name") == name:
                 return Template(each, within.owner, within.spec)
@@ -165,7 +165,7 @@ class Importer:
     def step(self, template: Template, scope: Scope) -> Step:
         """A container or a script as a step."""
         before = len(self.listing.found)
-        tree, place = _with_defaults(template.tree, self.spec), self.place(template)
+        tree, place = _with_defaults(template.tree, self.spec), self.place_of(template)
         listing = self.listing
         script = tree.get("script")
         main: Mapping[str, Any] = mapping(script if script is not None else tree.get("container"))
@@ -204,7 +204,7 @@ class Importer:
                 output |= {"default": said["default"]} if "default" in said else {}
             step.words["outputs"] = outputs
         self._artifacts(tree, place)
-        self._words(tree, step, place)
+        self._template_options(tree, step, place)
         step.sound = len(listing.found) == before
         return step
 
@@ -251,9 +251,9 @@ class Importer:
                 self.listing.cannot(text, f"it comes from {kinds}, not from a file", place.of(each), hint)
                 continue
             self.listing.fields(source, ("path", "default"), "valueFrom", place)
-            output = {"type": "string", "path": reader.word(source, "path")}
+            output = {"type": "string", "path": reader.plain_field(source, "path")}
             if source.get("default") is not None:
-                output["default"] = str(reader.word(source, "default"))
+                output["default"] = str(reader.plain_field(source, "default"))
             outputs[identifier(str(each.get("name")), outputs)] = output
         if outputs:
             step.words["outputs"] = outputs
@@ -266,7 +266,7 @@ class Importer:
                 text = f"{side} artifact {each.get('name')}"
                 self.listing.cannot(text, "Argo's artifact repository has no word in a pipeline", place.of(each), hint)
 
-    def _words(self, tree: Mapping[str, Any], step: Step, place: Place) -> None:
+    def _template_options(self, tree: Mapping[str, Any], step: Step, place: Place) -> None:
         location = mapping(tree.get("archiveLocation"))
         self.listing.fields(location, ("archiveLogs",), "archiveLocation", place)
         words: dict[str, Any] = {}

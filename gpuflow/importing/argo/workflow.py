@@ -74,7 +74,7 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Listi
     if not spec.get("entrypoint"):
         listing.cannot("entrypoint", "no template is named to start with", place.of(spec), "name one: entrypoint: …")
         return draft
-    entry = importer.named(str(spec["entrypoint"]), within, place.of(spec, "entrypoint"))
+    entry = importer.template_named(str(spec["entrypoint"]), within, place.of(spec, "entrypoint"))
     if spec.get("parallelism") is not None:
         draft.head["parallel"] = plain(spec["parallelism"])
     if entry is not None:
@@ -86,10 +86,10 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Listi
             _alone(graph, entry)
         last = spec.get("onExit") or mapping(mapping(spec.get("hooks")).get("exit")).get("template")
         if last:
-            ending = importer.named(str(last), within, place.of(spec, "onExit"))
+            ending = importer.template_named(str(last), within, place.of(spec, "onExit"))
             if ending is not None:
                 after = Graph(importer, draft, scope, ending, (id(ending.tree),))
-                draft.exit = after.ending(ending)
+                draft.exit = after.exit_steps(ending)
     return draft
 
 

@@ -132,7 +132,7 @@ class Importer:
     def __init__(self, document: Document, library: Library, site: Site, listing: Listing) -> None:
         tree = document.tree
         self.spec = mapping(tree.get("pipelineSpec")) if document.kind == "PipelineJob" else tree
-        platform = library.beside(document, "PlatformSpec")
+        platform = library.in_same_file(document, "PlatformSpec")
         kubernetes = mapping(mapping(platform.tree.get("platforms")).get("kubernetes")) if platform else {}
         self.configs = mapping(mapping(kubernetes.get("deploymentSpec")).get("executors"))
         self.components = mapping(self.spec.get("components"))

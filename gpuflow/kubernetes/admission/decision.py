@@ -106,9 +106,9 @@ class Admission:
 
     def is_same(self, other: Admission) -> bool:
         """Whether both tell the user the same, up to LimitRanger's note of what it filled in."""
-        return self._told() == other._told()
+        return self._user_view() == other._user_view()
 
-    def _told(self) -> tuple[object, ...]:
+    def _user_view(self) -> tuple[object, ...]:
         pod = render(self._pod._replace(limit_ranger_note=None), created=self.allowed, prepared=self._prepared)
         return self.status, self.message, pod, self.usage, self.used
 

@@ -47,7 +47,7 @@ class View:
     def has_own_users(self) -> bool:
         return self.spec.get("hostUsers") is False
 
-    def named(self, bad: Callable[[Map], object]) -> list[str]:
+    def bad_containers(self, bad: Callable[[Map], object]) -> list[str]:
         """The names of the containers whose security context is bad."""
         return [name for name, _, context in self.containers if bad(context)]
 
@@ -176,7 +176,7 @@ SECCOMP_ANNOTATION: Final = "container.seccomp.security.alpha.kubernetes.io/"
 def privilege_escalation(pod: View, exempt_windows: bool) -> Finding:
     if exempt_windows and pod.is_windows:
         return None
-    names = pod.named(lambda context: context.get("allowPrivilegeEscalation") is not False)
+    names = pod.bad_containers(lambda context: context.get("allowPrivilegeEscalation") is not False)
     if not names:
         return None
     return (
@@ -224,7 +224,7 @@ def dropped_capabilities(context: Map) -> list[str]:
 
 
 def capabilities_baseline(pod: View) -> Finding:
-    names = pod.named(lambda context: added_capabilities(context, DEFAULT_CAPABILITIES))
+    names = pod.bad_containers(lambda context: added_capabilities(context, DEFAULT_CAPABILITIES))
     if not names:
         return None
     added = {each for _, _, context in pod.containers for each in added_capabilities(context, DEFAULT_CAPABILITIES)}
@@ -238,8 +238,8 @@ def capabilities_restricted(pod: View, exempt_windows: bool) -> Finding:
     if exempt_windows and pod.is_windows:
         return None
     allowed = ("NET_BIND_SERVICE",)
-    keeping = pod.named(lambda context: "ALL" not in dropped_capabilities(context))
-    adding = pod.named(lambda context: added_capabilities(context, allowed))
+    keeping = pod.bad_containers(lambda context: "ALL" not in dropped_capabilities(context))
+    adding = pod.bad_containers(lambda context: added_capabilities(context, allowed))
     details = []
     if keeping:
         details.append(f'{these(keeping)} must set securityContext.capabilities.drop=["ALL"]')
@@ -250,14 +250,14 @@ def capabilities_restricted(pod: View, exempt_windows: bool) -> Finding:
 
 
 def privileged(pod: View) -> Finding:
-    names = pod.named(lambda context: context.get("privileged") is True)
+    names = pod.bad_containers(lambda context: context.get("privileged") is True)
     return ("privileged", f"{these(names)} must not set securityContext.privileged=true") if names else None
 
 
 def proc_mount(pod: View, exempt_own_users: bool) -> Finding:
     if exempt_own_users and pod.has_own_users:
         return None
-    names = pod.named(lambda context: context.get("procMount") not in (None, "Default"))
+    names = pod.bad_containers(lambda context: context.get("procMount") not in (None, "Default"))
     if not names:
         return None
     kinds = {str(context.get("procMount") or "Default") for _, _, context in pod.containers} - {"Default"}
@@ -268,10 +268,10 @@ def run_as_non_root(pod: View, exempt_own_users: bool) -> Finding:
     if exempt_own_users and pod.has_own_users:
         return None
     of_pod = pod.context.get("runAsNonRoot")
-    who = setters(of_pod is False, pod.named(lambda context: context.get("runAsNonRoot") is False))
+    who = setters(of_pod is False, pod.bad_containers(lambda context: context.get("runAsNonRoot") is False))
     if who:
         return ("runAsNonRoot != true", f"{who} must not set securityContext.runAsNonRoot=false")
-    silent = [] if of_pod else pod.named(lambda context: context.get("runAsNonRoot") is None)
+    silent = [] if of_pod else pod.bad_containers(lambda context: context.get("runAsNonRoot") is None)
     if silent:
         return ("runAsNonRoot != true", f"pod or {these(silent)} must set securityContext.runAsNonRoot=true")
     return None
@@ -280,7 +280,7 @@ def run_as_non_root(pod: View, exempt_own_users: bool) -> Finding:
 def run_as_user(pod: View, exempt_own_users: bool) -> Finding:
     if exempt_own_users and pod.has_own_users:
         return None
-    who = setters(pod.context.get("runAsUser") == 0, pod.named(lambda context: context.get("runAsUser") == 0))
+    who = setters(pod.context.get("runAsUser") == 0, pod.bad_containers(lambda context: context.get("runAsUser") == 0))
     return ("runAsUser=0", f"{who} must not set runAsUser=0") if who else None
 
 
@@ -292,7 +292,7 @@ def se_linux(pod: View, allowed: frozenset[str]) -> Finding:
         chosen = options(context)
         return bool(str(chosen.get("type") or "") not in allowed or chosen.get("user") or chosen.get("role"))
 
-    who = setters(bad(pod.context), pod.named(bad))
+    who = setters(bad(pod.context), pod.bad_containers(bad))
     if not who:
         return None
     every = [options(pod.context), *(options(context) for _, _, context in pod.containers)]
@@ -329,12 +329,12 @@ def seccomp(pod: View, required: bool, exempt_windows: bool) -> Finding:
     def bad(context: Map) -> bool:
         return kind(context) not in (None, *PROFILES)
 
-    who = setters(bad(pod.context), pod.named(bad))
+    who = setters(bad(pod.context), pod.bad_containers(bad))
     if who:
         every = [pod.context, *(context for _, _, context in pod.containers)]
         values = sorted({str(kind(context)) for context in every if bad(context)})
         return ("seccompProfile", f"{who} must not set securityContext.seccompProfile.type to {quote(values)}")
-    silent = pod.named(lambda context: kind(context) is None)
+    silent = pod.bad_containers(lambda context: kind(context) is None)
     if required and kind(pod.context) is None and silent:
         return (
             "seccompProfile",
@@ -347,7 +347,7 @@ def windows_host_process(pod: View) -> Finding:
     def bad(context: Map) -> bool:
         return within(context, "windowsOptions").get("hostProcess") is True
 
-    who = setters(bad(pod.context), pod.named(bad))
+    who = setters(bad(pod.context), pod.bad_containers(bad))
     return ("hostProcess", f"{who} must not set securityContext.windowsOptions.hostProcess=true") if who else None
 
 

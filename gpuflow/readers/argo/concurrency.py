@@ -40,7 +40,7 @@ class Items:
     sequence: range | None = None
     format: str = "%d"
 
-    def each(self) -> Iterator[Mapping[str, Value]]:
+    def variables(self) -> Iterator[Mapping[str, Value]]:
         """The variables of each item; only for loops that are known, and small enough to write out."""
         if self.listed is not None:
             yield from map(variables_of, self.listed)

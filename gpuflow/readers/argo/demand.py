@@ -105,7 +105,7 @@ def _walked(document: Document, spec: Spec, library: Library, options: Options, 
     at = At(home, scope)
     try:
         place = Place(template.home, template.path)
-        name = walk.named(own_name(template.name, 0))
+        name = walk.unique_name(own_name(template.name, 0))
         arguments = arguments_of(spec.tree, scope, library)
         tree = walk.template(template, arguments, at, name, place).tree
         tree = _with_hooks(walk, at, tree)

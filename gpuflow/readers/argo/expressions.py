@@ -28,7 +28,7 @@ class NotConstant(Exception):
 def when_holds(text: str) -> bool:
     """A condition of a step whose tags are all replaced. Raises `NotConstant`."""
     # govaluate reads a bare word as a variable, and Argo makes a text of it; words may hold dashes.
-    found = _Parser(text, {}, words_are_texts=True).whole()
+    found = _Parser(text, {}, words_are_texts=True).evaluate()
     if not isinstance(found, bool):
         raise NotConstant
     return found
@@ -36,12 +36,12 @@ def when_holds(text: str) -> bool:
 
 def evaluated(text: str, variables: Mapping[str, Any]) -> Any:
     """The value of an expression; `variables` by their whole name, such as `inputs.parameters.n`."""
-    return _Parser(text, variables, words_are_texts=False).whole()
+    return _Parser(text, variables, words_are_texts=False).evaluate()
 
 
 def depends_holds(text: str, results: Mapping[str, bool]) -> bool:
     """The logic of `depends`, with the results of tasks by `task.Result`; one that is not named is false."""
-    return bool(_Parser(text, results, words_are_texts=False, missing=False).whole())
+    return bool(_Parser(text, results, words_are_texts=False, missing=False).evaluate())
 
 
 class _Parser:
@@ -64,7 +64,7 @@ class _Parser:
             at = match.end()
         self.at = 0
 
-    def whole(self) -> Any:
+    def evaluate(self) -> Any:
         if not self.tokens:
             raise NotConstant
         try:
@@ -93,7 +93,7 @@ class _Parser:
         self.depth += 1
         if self.depth > DEEPEST:
             raise NotConstant
-        asked = self._either()
+        asked = self._disjunction()
         if self._take("?"):
             first = self._choice()
             self._need(":")
@@ -104,7 +104,7 @@ class _Parser:
         self.depth -= 1
         return asked
 
-    def _either(self) -> Any:
+    def _disjunction(self) -> Any:
         found = self._both()
         while self._take("||", "or" if not self.words_are_texts else "||"):
             other = self._both()

@@ -81,7 +81,7 @@ class Outcomes:
 
     of: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def answer(self, waits: Waits) -> tuple[bool, bool]:
+    def may_and_must_run(self, waits: Waits) -> tuple[bool, bool]:
         """Whether the task may run when nothing fails, and whether it surely does."""
         cases = [self.of.get(name, ("Succeeded",)) for name in waits.names]
         if waits.logic is None:
@@ -144,7 +144,7 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, 
                 walk.refuse("GF713", f"template {template.name}: a step is not a map", spot.where())
                 continue
             called = f"{name}.{own_name(text_of(step.get('name')), number)}"
-            child = walk.called(step, at, called, spot)
+            child = walk.read_call(step, at, called, spot)
             key = called if called not in children else f"{called}-{number}"
             children[key] = child
         groups[f"{name}[{index}]"] = children
@@ -160,7 +160,7 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, 
         if before is not None:
             edges[before] = [now, *daemons]
         before = now
-    return most.whole(walk, nodes, edges, name)
+    return most.limit_all(walk, nodes, edges, name)
 
 
 def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, name: str) -> Child:
@@ -177,17 +177,17 @@ def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, na
         tasks[key] = index, task
     waits = _waits(walk, template, tasks, place)
     if waits is None:
-        return walk.nothing(name)
+        return walk.empty_node(name)
     wanted = _targets(walk, template, dag, waits)
     children: dict[str, Child] = {}
     outcomes, asked = Outcomes(), _asked_about(waits, wanted)
     for key in wanted:
         index, task = tasks[key]
         called = f"{name}.{own_name(key, index)}"
-        may, surely = outcomes.answer(waits[key])
+        may, surely = outcomes.may_and_must_run(waits[key])
         inside = at if surely else replace(at, sure=False)
         known_before = len(walk.found.conditional)
-        child = children[key] = walk.called(task, inside, called, place.at(index))
+        child = children[key] = walk.read_call(task, inside, called, place.at(index))
         is_skippable = len(walk.found.conditional) > known_before and called in walk.found.conditional
         if not may or key in asked:
             walk.found.conditional.setdefault(called, False)
@@ -201,7 +201,7 @@ def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, na
         for each in before:
             after.setdefault(each, []).append(key)
     most = _limit(walk, tree, template, [children])
-    return most.whole(walk, {key: most.tree(child) for key, child in children.items()}, after, name)
+    return most.limit_all(walk, {key: most.tree(child) for key, child in children.items()}, after, name)
 
 
 def _ends(child: Child, *, is_skippable: bool, surely: bool) -> tuple[str, ...]:
@@ -291,10 +291,10 @@ class _Limit(NamedTuple):
             return tree
         return replace(tree, parallel=self.copies if tree.parallel is None else min(tree.parallel, self.copies))
 
-    def whole(self, walk: Walk, nodes: Mapping[str, Tree], edges: Mapping[str, list[str]], name: str) -> Child:
+    def limit_all(self, walk: Walk, nodes: Mapping[str, Tree], edges: Mapping[str, list[str]], name: str) -> Child:
         """All nodes. To the template around them they are one child, and not a pod."""
         if not nodes:
-            return walk.nothing(name)
+            return walk.empty_node(name)
         alone = len(nodes) == 1 and self.pods is None
         tree = next(iter(nodes.values())) if alone else Dag(nodes, edges, self.pods)
         return Child(tree, is_pods=False, count=1)

@@ -237,9 +237,9 @@ class PodMaker:
         self._names: dict[int, tuple[str, ...]] = {}
         self._kept: list[Any] = []  # so that no id is used again
 
-    def made(self, tree: Mapping[str, Any], kind: str, scope: Scope, boundary: str, *, is_exit: bool) -> Made:
+    def make(self, tree: Mapping[str, Any], kind: str, scope: Scope, boundary: str, *, is_exit: bool) -> Made:
         """The pod of a template; `boundary` is what `place_of` says of the template around it. Raises `BadPod`."""
-        names = self._named(tree)
+        names = self._variables_of(tree)
         known = {**scope.values, **scope.attempt} if scope.attempt else scope.values
         key = (id(tree), boundary, is_exit, tuple(known.get(name) for name in names))
         found = self._made.get(key)
@@ -249,7 +249,7 @@ class PodMaker:
             found = self._made[key] = self._make(tree, kind, scope, around, is_exit=is_exit)
         return found
 
-    def _named(self, tree: Mapping[str, Any]) -> tuple[str, ...]:
+    def _variables_of(self, tree: Mapping[str, Any]) -> tuple[str, ...]:
         """The variables that its pod depends on."""
         known = self._names.get(id(tree))
         if known is None:
@@ -300,7 +300,7 @@ class PodMaker:
         if deadline is not None:
             spec["activeDeadlineSeconds"] = deadline
         metadata = self._metadata(tree, common, is_exit=is_exit)
-        return self._finished({"metadata": metadata, "spec": spec}, tree, common, scope, kind)
+        return self._finish({"metadata": metadata, "spec": spec}, tree, common, scope, kind)
 
     def _metadata(self, tree: Mapping[str, Any], common: Mapping[str, Any], *, is_exit: bool) -> dict[str, Any]:
         labels = {"workflows.argoproj.io/completed": "false", "workflows.argoproj.io/workflow": self.name}
@@ -341,7 +341,7 @@ class PodMaker:
             found.append(number_of(common.get("activeDeadlineSeconds")))
         return min((each for each in found if each is not None and each > 0), default=None)
 
-    def _finished(
+    def _finish(
         self, pod: dict[str, Any], tree: Mapping[str, Any], common: Mapping[str, Any], scope: Scope, kind: str
     ) -> Made:
         """Patched, without what is not known, and checked."""

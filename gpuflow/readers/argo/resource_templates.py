@@ -45,7 +45,7 @@ def created_by(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, 
     written = text_of(resource.get("manifest"))
     if not written:
         if action != "patch" and resource.get("manifestFrom"):
-            walk.hidden(
+            walk.add_unknown(
                 name, Open("resource.manifestFrom is an artifact, which only the run has"), template.where("resource")
             )
         return Child(own)
@@ -54,18 +54,20 @@ def created_by(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, 
         manifest = plain(parsed_with_tags(text, "resource.manifest"))
     except BadPod as refusal:
         unknown = opened(missing) or Open(str(refusal))
-        walk.hidden(name, unknown, where)
+        walk.add_unknown(name, unknown, where)
         return Child(own)
     kind, group = kind_of(manifest)
     if action == "patch":
         if kind in SCALED:
-            walk.hidden(name, Open(f"resource.action patches a {kind}, which may start pods"), where)
+            walk.add_unknown(name, Open(f"resource.action patches a {kind}, which may start pods"), where)
         return Child(own)
     if (kind, group) not in READERS or not isinstance(manifest, dict):
         return Child(own)
     document = Document(manifest, template.home.document.file, kind, group, 0)
     if document.namespace and "{{" in document.namespace:
-        walk.hidden(name, opened(missing) or Open(f"metadata.namespace of its {kind} is only known in the run"), where)
+        walk.add_unknown(
+            name, opened(missing) or Open(f"metadata.namespace of its {kind} is only known in the run"), where
+        )
         return Child(own)
     demand = _read(walk, document, name, opened(missing), where)
     if demand is None:
@@ -102,7 +104,7 @@ def _read(walk: Walk, document: Document, name: str, missing: Open | None, where
     reader = READERS[(document.kind, document.group)]
     depth = _depth.get()
     if depth >= DEEPEST:
-        walk.hidden(name, Open(f"workflows create workflows more than {DEEPEST} deep"), where)
+        walk.add_unknown(name, Open(f"workflows create workflows more than {DEEPEST} deep"), where)
         return None
     mark = _depth.set(depth + 1)
     try:
@@ -110,11 +112,11 @@ def _read(walk: Walk, document: Document, name: str, missing: Open | None, where
         library = walk.library.seen_from(document)
         found: Demand | Passive = read(document, library, Options(walk.site, walk.engine))
     except ImportError:
-        walk.hidden(name, Open(f"what a {document.kind} runs is not read yet"), where)
+        walk.add_unknown(name, Open(f"what a {document.kind} runs is not read yet"), where)
         return None
     except GpuflowError as refusal:
         because = f"{document.kind}: {refusal.findings[0].message}"
-        walk.hidden(name, missing or Open(because), where)
+        walk.add_unknown(name, missing or Open(because), where)
         return None
     finally:
         _depth.reset(mark)

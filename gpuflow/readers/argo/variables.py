@@ -105,7 +105,7 @@ class Scope:
     attempt: Mapping[str, str] = field(default_factory=dict)
     """What is different in each attempt: `retries`, `lastRetry.exitCode` and so on."""
 
-    def inside(self, more: Mapping[str, Value]) -> Scope:
+    def with_variables(self, more: Mapping[str, Value]) -> Scope:
         """With further variables."""
         return Scope({**self.values, **more}, self.attempt)
 

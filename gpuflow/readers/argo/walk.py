@@ -198,36 +198,36 @@ class Walk:
     def refuse(self, code: str, text: str, where: Where, hint: str | None = None) -> None:
         self.found.findings.append(Finding(code, text, where, hint))
 
-    def hidden(
+    def add_unknown(
         self, name: str, value: Open, where: Where, resource: str | None = None, *, placement: bool = False
     ) -> None:
         """A part that is not known."""
         self.touched |= value.loops
         self.found.unseen.append(Unseen(name, value.because, where, resource, value.hint, is_placement=placement))
 
-    def nothing(self, name: str) -> Child:
+    def empty_node(self, name: str) -> Child:
         """A node without pods; others may wait for it."""
         return Child(Leaf(name, {}, 0), count=0)
 
     # Calls
 
-    def called(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Child:
+    def read_call(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Child:
         """A step, task or hook, with its loop and its condition."""
-        name = self.named(name)
+        name = self.unique_name(name)
         try:
             items = items_of(call, at.scope)
         except BadLoop as refusal:
             self.refuse("GF714", f"{name}: {refusal}", place.where())
-            return self.nothing(name)
+            return self.empty_node(name)
         if items is None:
             runs = self._condition(call, at.scope, name)
             if runs is False:
-                return self.nothing(name)
+                return self.empty_node(name)
             at = at if runs else replace(at, sure=False)
-            return self._held(self._once(call, at, name, place), 1, at)
-        return self._looped(call, items, at, name, place)
+            return self._note_locks(self._read_one_call(call, at, name, place), 1, at)
+        return self._read_loop(call, items, at, name, place)
 
-    def named(self, name: str) -> str:
+    def unique_name(self, name: str) -> str:
         """A name that no other step has."""
         found, number = name, 2
         while found in self.found.names:
@@ -258,12 +258,12 @@ class Walk:
         asked = {name.removeprefix(GIVEN) for name in names_in(text) if name.startswith(GIVEN)}
         return not asked <= self.params.keys()
 
-    def _looped(self, call: Mapping[str, Any], items: Items, at: At, name: str, place: Place) -> Child:
+    def _read_loop(self, call: Mapping[str, Any], items: Items, at: At, name: str, place: Place) -> Child:
         self.loops += 1
         loop = self.loops
         known = None if isinstance(items.count, Open) else items.count
         if known == 0:
-            return self.nothing(name)
+            return self.empty_node(name)
         if isinstance(items.count, Open):
             self.touched |= items.count.loops
         because = "what it asks for depends on the item"
@@ -273,16 +273,16 @@ class Walk:
         marks = self.found.marks()
         inside = replace(
             at,
-            scope=at.scope.inside({"item": item}),
+            scope=at.scope.with_variables({"item": item}),
             copies=None if at.copies is None or known is None else at.copies * known,
             sure=at.sure and known is not None,
         )
         runs = self._condition(call, inside.scope, name)
         if runs is False:
-            return self.nothing(name)
-        body = self._once(call, inside if runs else replace(inside, sure=False), name, place)
+            return self.empty_node(name)
+        body = self._read_one_call(call, inside if runs else replace(inside, sure=False), name, place)
         if loop in self.touched and known is not None and known <= WRITTEN_OUT:
-            spelled = list(items.each())
+            spelled = list(items.variables())
             if len(spelled) == known:
                 self.found.take_back(marks)
                 self.touched.discard(loop)
@@ -296,7 +296,7 @@ class Walk:
         limits = [limit for _, limit in body.locks if limit is not None]
         tree = Loop(name, body.tree, copies, min(limits, default=None))
         count = None if body.count is None or known is None else body.count * known
-        return self._held(
+        return self._note_locks(
             Child(tree, body.is_pods, count, body.is_daemon, body.locks, is_loop=body.count == 1), known, at
         )
 
@@ -311,45 +311,45 @@ class Walk:
         is_pods, is_daemon, count = True, False, 0
         locks: tuple[tuple[str, int | None], ...] = ()
         for variables, indexes in same.items():
-            each = self.named(f"{name}({indexes[0]})")
+            each = self.unique_name(f"{name}({indexes[0]})")
             inside = replace(
                 at,
-                scope=at.scope.inside(dict(variables)),
+                scope=at.scope.with_variables(dict(variables)),
                 copies=None if at.copies is None else at.copies * len(indexes),
             )
             runs = self._condition(call, inside.scope, each)
             if runs is False:
                 continue
-            child = self._once(call, inside if runs else replace(inside, sure=False), each, place)
+            child = self._read_one_call(call, inside if runs else replace(inside, sure=False), each, place)
             if child.locks:
                 locks = child.locks
             is_pods, is_daemon = is_pods and child.is_pods, is_daemon or child.is_daemon
             count = count + (child.count or 0) * len(indexes)
             nodes[each] = child.tree if len(indexes) == 1 else Loop(each, child.tree, len(indexes))
         if not nodes:
-            return self.nothing(name)
+            return self.empty_node(name)
         limits = [limit for _, limit in locks if limit is not None]
         tree = together(nodes)
         if limits and is_pods and min(limits) < count:
             tree = Dag(nodes, {}, min(limits))
         elif locks:
             self.found.at_most.append(f"{locks[0][0]} may let fewer run at once than there are items of {name}")
-        return self._held(Child(tree, is_pods, count, is_daemon, locks), count, at)
+        return self._note_locks(Child(tree, is_pods, count, is_daemon, locks), count, at)
 
-    def _held(self, child: Child, count: int | None, at: At) -> Child:
+    def _note_locks(self, child: Child, count: int | None, at: At) -> Child:
         """The locks that a call takes, noted."""
         for lock, limit in child.locks:
             self.found.locks.append((lock, limit, count, at.copies))
         return replace(child, locks=())
 
-    def _once(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Child:
+    def _read_one_call(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Child:
         """One copy of a call, with its hooks and its exit handler."""
         self.calls += 1
         if self.calls > MOST_CALLS:
             raise TooLarge
         template = self.resolved(call, at, name, place)
         if template is None:
-            return self.nothing(name)
+            return self.empty_node(name)
         child = self.template(template, arguments_of(call, at.scope, self.library), at, name, place)
         return self.readers.hooks(self, call, child, at, name, place)
 
@@ -364,7 +364,7 @@ class Walk:
         written, missing = at.scope.filled(text_of(call.get("template")) or "")
         unknown = opened(missing)
         if unknown is not None:
-            self.hidden(
+            self.add_unknown(
                 name, replace(unknown, because=f"which template it calls: {unknown.because}"), place.where("template")
             )
             return None
@@ -382,13 +382,13 @@ class Walk:
         unknown = opened(each for _, missing in texts.values() for each in missing)
         where = place.where("templateRef")
         if unknown is not None:
-            self.hidden(name, replace(unknown, because=f"which template it calls: {unknown.because}"), where)
+            self.add_unknown(name, replace(unknown, because=f"which template it calls: {unknown.because}"), where)
             return None
         kind, document, wanted = kind_of_reference(reference), texts["name"][0], texts["template"][0]
         found = self.library.find(kind, document)
         if found is None or found.group != GROUP:
             because = f"templateRef names template {wanted} of {kind} {document}, which was not given"
-            self.hidden(name, Open(because, hint=f"name the file of {kind} {document} as well"), where)
+            self.add_unknown(name, Open(because, hint=f"name the file of {kind} {document} as well"), where)
             return None
         home = Home(found, ("spec",))
         template = home.templates.get(wanted)
@@ -401,12 +401,12 @@ class Walk:
         mark = id(template.tree)
         if mark in at.stack:
             because = f"template {template.name} calls itself: how often is decided in the run"
-            self.hidden(name, Open(because), place.where())
-            return self.nothing(name)
+            self.add_unknown(name, Open(because), place.where())
+            return self.empty_node(name)
         if len(at.stack) >= DEEPEST:
             because = f"templates call each other more than {DEEPEST} deep"
-            self.hidden(name, Open(because), place.where())
-            return self.nothing(name)
+            self.add_unknown(name, Open(because), place.where())
+            return self.empty_node(name)
         tree = self._defaulted(template)
         kind = template.type
         if kind is None:
@@ -416,8 +416,8 @@ class Walk:
                 template.where(),
                 f"give it exactly one of {', '.join(TYPES)}",
             )
-            return self.nothing(name)
-        scope = self.globals.inside(inputs_of(tree, arguments, self.globals, self.library))
+            return self.empty_node(name)
+        scope = self.globals.with_variables(inputs_of(tree, arguments, self.globals, self.library))
         retry = tree.get("retryStrategy", self.spec.tree.get("retryStrategy"))
         if isinstance(retry, Mapping):
             scope = scope.at(FIRST)
@@ -487,15 +487,15 @@ class Walk:
     def _leaf(self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str) -> Child:
         if kind in ("http", "plugin"):
             self.found.agent.append(True)
-            return self.nothing(name)
+            return self.empty_node(name)
         if kind == "suspend":
-            return self.nothing(name)
+            return self.empty_node(name)
         own: Tree = Leaf(name, {}, 0)
         creates = kind == "resource" or launches_gang(tree)
         if (kind not in ONLY_ENGINE and not creates) or self.with_engine:
             step = self._step(template, tree, kind, at, name)
             if step is None:
-                return self.nothing(name)
+                return self.empty_node(name)
             own = Leaf(name, {}, 1)
         if not creates:
             return Child(own)
@@ -504,7 +504,7 @@ class Walk:
     def _step(self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str) -> StepDemand | None:
         where = template.where()
         try:
-            made = self.pods.made(tree, kind, at.scope, at.boundary, is_exit=at.on_exit)
+            made = self.pods.make(tree, kind, at.scope, at.boundary, is_exit=at.on_exit)
         except BadPod as refusal:
             self.refuse("GF715", f"template {template.name}: {refusal}", template.where(*refusal.path))
             return None
@@ -512,7 +512,7 @@ class Walk:
             field_where = (
                 template.where("podSpecPatch") if "podSpecPatch" in tree else template.where(kind, "resources")
             )
-            self.hidden(name, part.value, field_where, part.resource, placement=part.resource is None)
+            self.add_unknown(name, part.value, field_where, part.resource, placement=part.resource is None)
         bare, full, overhead = self._pod_sets(made)
         retry = mapping(tree.get("retryStrategy", self.spec.tree.get("retryStrategy")))
         avoids = "nodeAntiAffinity" in mapping(retry.get("affinity"))
@@ -543,7 +543,7 @@ class Walk:
             if at.tries < ENDLESS:
                 attempt["retries"] = str(at.tries - 1)
             try:
-                last = self.pods.made(tree, kind, at.scope.at(attempt), at.boundary, is_exit=at.on_exit)
+                last = self.pods.make(tree, kind, at.scope.at(attempt), at.boundary, is_exit=at.on_exit)
             except BadPod as refusal:
                 self.refuse("GF715", f"template {template.name}: {refusal}", template.where(*refusal.path))
                 return
@@ -551,7 +551,7 @@ class Walk:
                 if part not in first.missing:
                     unknown = replace(part.value, because=f"{when}: {part.value.because}")
                     where = template.where("podSpecPatch")
-                    self.hidden(name, unknown, where, part.resource, placement=part.resource is None)
+                    self.add_unknown(name, unknown, where, part.resource, placement=part.resource is None)
             if last.bare != first.bare and last.missing == first.missing:
                 bare, full, _ = self._pod_sets(last)
                 self.found.later[f"{when} {name}"] = when, name, (full if self.with_engine else bare,)

@@ -101,7 +101,7 @@ def _argo(subject: Subject) -> Iterator[Finding]:
     seen: set[Where] = set()
     for step in subject.demand.steps:
         label = spot_label(step.pod["spec"], subject.site)
-        template = None if label is None else subject.written(step.name)
+        template = None if label is None else subject.tree_of(step.name)
         if not isinstance(template, yaml_tree.Map):
             continue
         own = "retryStrategy" in template

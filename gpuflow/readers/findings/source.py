@@ -88,7 +88,7 @@ class ForeignSource:
             yield from rule(self.subject)
         yield from vain_silences(self.subject.document)
 
-    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
+    def unsilenced(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that neither the document nor the site silences."""
         left = list(findings)
         again = {SAID_BY_THE_CHECK[each.code] for each in left if each.code in SAID_BY_THE_CHECK}

@@ -127,7 +127,7 @@ class Subject:
         """Where a step is written, with its name."""
         return replace(self.demand.where(step), step=step)
 
-    def written(self, step: str) -> Any:
+    def tree_of(self, step: str) -> Any:
         """What begins where a step is written: its template; None where that is in no document that was given."""
         known = self.demand.where(step)
         return self._places_of(known.file).get((known.line, known.column))
@@ -135,7 +135,7 @@ class Subject:
     def where_of(self, asked: Asked, *path: str) -> Where:
         """Where a field of a container stands; where its step does, when the container was made from elsewhere."""
         known = self.where(asked.step.name)
-        found = _container(self.written(asked.step.name), asked.name)
+        found = _container(self.tree_of(asked.step.name), asked.name)
         if found is None:
             return known
         place = yaml_tree.where_of(found, path, key=True)
@@ -143,13 +143,13 @@ class Subject:
 
     def _places_of(self, file: str | None) -> Mapping[tuple[int | None, int | None], Any]:
         """What begins at each place of a file, worked out when it is first asked for."""
-        if file not in self._known:
+        if file not in self._values_by_file:
             documents = {id(each.tree): each for each in (self.document, *self.documents) if each.file == file}
-            self._known[file] = _places([each.tree for each in documents.values()])
-        return self._known[file]
+            self._values_by_file[file] = _places([each.tree for each in documents.values()])
+        return self._values_by_file[file]
 
     @cached_property
-    def _known(self) -> dict[str | None, Mapping[tuple[int | None, int | None], Any]]:
+    def _values_by_file(self) -> dict[str | None, Mapping[tuple[int | None, int | None], Any]]:
         return {}
 
 

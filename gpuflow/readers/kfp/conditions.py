@@ -71,7 +71,7 @@ def condition_of(text: str, inputs: Values) -> Condition:
     """Whether a task with this condition runs. A default that a run may change decides nothing."""
     reading = _Reading(as_driver_reads(text), inputs)
     try:
-        found = reading.whole()
+        found = reading.evaluate()
     except (_Undecided, ValueError, OverflowError, TypeError, KeyError, IndexError):
         found = UNKNOWN
         reading.asked += [value for name, value in inputs.items() if name in text]
@@ -89,7 +89,7 @@ class _Reading:
         self.at = self.depth = 0
         self.text = text
 
-    def whole(self) -> Any:
+    def evaluate(self) -> Any:
         start = 0
         text = self.text.rstrip()
         while start < len(text):
@@ -98,25 +98,25 @@ class _Reading:
                 raise _Undecided
             self.words.append((str(found.lastgroup), found[str(found.lastgroup)]))
             start = found.end()
-        value = self._either()
+        value = self._disjunction()
         if self.at != len(self.words):
             raise _Undecided
         return value
 
-    def _next(self) -> str:
+    def _peek(self) -> str:
         return self.words[self.at][1] if self.at < len(self.words) and self.words[self.at][0] != "text" else ""
 
     def _take(self, sign: str) -> None:
-        if self._next() != sign:
+        if self._peek() != sign:
             raise _Undecided
         self.at += 1
 
-    def _either(self) -> Any:
+    def _disjunction(self) -> Any:
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise _Undecided
         found = self._both()
-        while self._next() == "||":
+        while self._peek() == "||":
             self.at += 1
             found = _joined(found, self._both(), decided_by=True)
         self.depth -= 1
@@ -124,14 +124,14 @@ class _Reading:
 
     def _both(self) -> Any:
         found = self._comparison()
-        while self._next() == "&&":
+        while self._peek() == "&&":
             self.at += 1
             found = _joined(found, self._comparison(), decided_by=False)
         return found
 
     def _comparison(self) -> Any:
         left = self._single()
-        sign = self._next()
+        sign = self._peek()
         if sign not in _COMPARE:
             return left
         self.at += 1
@@ -143,7 +143,7 @@ class _Reading:
         return _COMPARE[sign](left, right)
 
     def _single(self) -> Any:
-        sign = self._next()
+        sign = self._peek()
         if sign == "!":
             self.at += 1
             value = self._single_within()
@@ -156,7 +156,7 @@ class _Reading:
             return UNKNOWN if value is UNKNOWN else -value
         if sign == "(":
             self.at += 1
-            value = self._either()
+            value = self._disjunction()
             self._take(")")
             return value
         if self.at >= len(self.words):
@@ -171,7 +171,7 @@ class _Reading:
             raise _Undecided
         if word == "inputs":
             return self._input()
-        return self._call(word) if self._next() == "(" else _named(word)
+        return self._call(word) if self._peek() == "(" else _named(word)
 
     def _single_within(self) -> Any:
         self.depth += 1
@@ -198,7 +198,7 @@ class _Reading:
 
     def _call(self, name: str) -> Any:
         self._take("(")
-        value = self._either()
+        value = self._disjunction()
         self._take(")")
         if value is UNKNOWN:
             return UNKNOWN

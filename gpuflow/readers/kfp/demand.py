@@ -105,7 +105,7 @@ def _workspace(ir: Ir) -> tuple[ClaimDemand, ...]:
 
 def _deadline(ir: Ir) -> Deadline | None:
     config = ir.platform.message("pipelineConfig")
-    seconds = config.whole("activeDeadlineSeconds")
+    seconds = config.integer("activeDeadlineSeconds")
     return Deadline(f"{seconds}s", seconds, config.where("activeDeadlineSeconds")) if seconds > 0 else None
 
 

@@ -123,7 +123,7 @@ class Message:
             raise self._wrong(name, value, "true or false")
         return bool(value)
 
-    def whole(self, name: str) -> int:
+    def integer(self, name: str) -> int:
         """A whole number; 0 where there is none."""
         value = self.get(name)
         if value is None:

@@ -167,7 +167,7 @@ def _accelerator(task: Task, spec: Message, made: Made) -> Iterator[tuple[str, s
     kind = substituted(spec.text("resourceType") or spec.text("type"), task.inputs)
     count = substituted(spec.text("resourceCount"), task.inputs)
     if not spec.text("resourceCount"):
-        old = spec.whole("count")
+        old = spec.integer("count")
         count = Known(str(old) if old > 0 else "")
     if isinstance(kind, Open) or isinstance(count, Open):
         unknown, name = (kind, "resourceType") if isinstance(kind, Open) else (count, "resourceCount")

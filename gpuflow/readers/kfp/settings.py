@@ -134,7 +134,7 @@ def _tolerations(task: Task, settings: Message, made: Made) -> None:
 def _toleration(each: Message) -> dict[str, Any]:
     found: dict[str, Any] = {key: each.text(key) for key in ("key", "operator", "value", "effect") if each.text(key)}
     if "tolerationSeconds" in each:
-        found["tolerationSeconds"] = each.whole("tolerationSeconds")
+        found["tolerationSeconds"] = each.integer("tolerationSeconds")
     return found
 
 
@@ -197,7 +197,7 @@ def _rest(task: Task, settings: Message, made: Made) -> None:
         name = _object_name(task, each, "secretName")
         if name:
             made.pod["spec"].setdefault("imagePullSecrets", []).append({"name": name})
-    deadline = settings.whole("activeDeadlineSeconds")
+    deadline = settings.integer("activeDeadlineSeconds")
     if deadline > 0:
         made.pod["spec"]["activeDeadlineSeconds"] = deadline
 
@@ -231,7 +231,7 @@ def _affinity(task: Task, settings: Message, made: Made) -> None:
         }
         term = {name: listed for name, listed in term.items() if listed}
         if term and "weight" in each:
-            preferred.append({"weight": each.whole("weight"), "preference": term})
+            preferred.append({"weight": each.integer("weight"), "preference": term})
         elif term:
             required.append(term)
     node: dict[str, Any] = {REQUIRED: {"nodeSelectorTerms": required}} if required else {}
@@ -257,7 +257,7 @@ def _identity(settings: Message, made: Made) -> None:
     if "securityContext" not in settings:
         return
     own = settings.message("securityContext")
-    context = {key: own.whole(key) for key in ("runAsUser", "runAsGroup") if key in own}
+    context = {key: own.integer(key) for key in ("runAsUser", "runAsGroup") if key in own}
     flags = {"runAsNonRoot": own.flag("runAsNonRoot")} if "runAsNonRoot" in own else {}
     made.main["securityContext"] = {**CONFINED, **context, **flags}
 

@@ -278,7 +278,7 @@ class Tasks:
         body = self.body(
             call, replace(around, copies=_times(around.copies, number), is_sure=around.is_sure and bool(number))
         )
-        limit = call.task.message("iteratorPolicy").whole("parallelismLimit")
+        limit = call.task.message("iteratorPolicy").integer("parallelismLimit")
         tree = Loop(path, body.tree, copies, limit if limit > 0 else None)
         if copies == 0:  # its driver finds that out
             return Part(Dag({"driver": self._engine_pod(path, call.task.where(), around), "items": tree}))
@@ -363,7 +363,7 @@ class Tasks:
     def _note(self, path: str, made: Made) -> None:
         for each in made.hidden:
             self.unseen.append(Unseen(path, each.because, each.where, each.resource, each.hint, each.is_placement))
-        self.findings += [self._judged(each) for each in made.findings]
+        self.findings += [self._warning_without_engine(each) for each in made.findings]
         self.only_at_most = self.only_at_most or made.only_at_most
 
     def _with_account(self, pod: dict[str, Any]) -> dict[str, Any]:
@@ -409,9 +409,9 @@ class Tasks:
 
     def _refuse(self, text: str, where: Where) -> None:
         hint = "it runs on other backends that read this format"
-        self.findings.append(self._judged(Finding("GF729", text, where, hint)))
+        self.findings.append(self._warning_without_engine(Finding("GF729", text, where, hint)))
 
-    def _judged(self, finding: Finding) -> Finding:
+    def _warning_without_engine(self, finding: Finding) -> Finding:
         """Without an engine nobody says that it is Kubeflow's own backend that runs it."""
         no_engine = self.options.engine == "none" and finding.severity == "error"
         return replace(finding, severity="warning") if no_engine else finding
@@ -441,7 +441,7 @@ def _item(items: list[Any] | Unknown, value: Value, path: str) -> Value:
 
 
 def _retries(task: Message, around: int) -> int:
-    return max(0, task.message("retryPolicy").whole("maxRetryCount")) if "retryPolicy" in task else around
+    return max(0, task.message("retryPolicy").integer("maxRetryCount")) if "retryPolicy" in task else around
 
 
 def _artifacts(task: Message, scope: Scope) -> dict[str, str]:

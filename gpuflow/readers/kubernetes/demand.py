@@ -48,7 +48,7 @@ class Object:
         labels = {} if metadata is None else metadata.labels()
         return Owner(labels, INTEGRATIONS.get((self.document.kind, self.document.group)))
 
-    def nothing(self, because: str) -> Passive:
+    def passive(self, because: str) -> Passive:
         return Passive(self.document, because)
 
 
@@ -59,7 +59,7 @@ class Run:
     steps: list[StepDemand] = field(default_factory=list)
     nodes: dict[str, Tree] = field(default_factory=dict)
 
-    def together(self, name: str, pod_sets: Iterable[Pods], where: Where, *, copies: int = 1, tries: int = 1) -> None:
+    def add_gang(self, name: str, pod_sets: Iterable[Pods], where: Where, *, copies: int = 1, tries: int = 1) -> None:
         """Pods that live together: one step with a set for each kind of them. Sets without pods are left out."""
         sets = tuple(PodSet(each, count, pod) for each, count, pod in pod_sets if count)
         if sets:
@@ -67,7 +67,7 @@ class Run:
             leaf = Leaf(name, {}, step.pods)
             self._add(step, leaf if copies == 1 else Loop(name, leaf, copies))
 
-    def apart(
+    def add_copies(
         self,
         name: str,
         pod: Mapping[str, Any],
@@ -99,7 +99,7 @@ class Run:
     ) -> Demand | Passive:
         """The demand of the object; an object without pods starts nothing."""
         if not self.steps:
-            return thing.nothing("it asks for no pods")
+            return thing.passive("it asks for no pods")
         graph = Dag(self.nodes, edges or {})
         steps = tuple(self.steps)
         return Demand(thing.name, steps, graph, only_at_most=only_at_most, overlap=overlap, claims=claims)

@@ -19,13 +19,13 @@ from gpuflow.runtime.gangs.kinds import JOBSET_BY_VOLCANO
 
 def pod(thing: Object) -> Demand | Passive:
     run = Run()
-    run.together(thing.name, [("main", 1, pod_of(thing.root))], thing.root.where)
+    run.add_gang(thing.name, [("main", 1, pod_of(thing.root))], thing.root.where)
     return run.demand(thing)
 
 
 def pod_template(thing: Object) -> Passive:
     """A template that others copy."""
-    return thing.nothing("a PodTemplate only serves others")
+    return thing.passive("a PodTemplate only serves others")
 
 
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
@@ -87,10 +87,10 @@ def _demand(thing: Object, spec: Part, metadata: Part | None, overlap: Overlap |
     # Kueue admits a Job with all of its parallel pods or not at all, unless it is told that fewer will do.
     whole = queued and MIN_PARALLELISM not in annotations
     if pods.at_once and (whole or pods.wait_for_each_other):
-        run.together(thing.name, [("main", pods.at_once, pods.pod)], where, tries=pods.tries)
+        run.add_gang(thing.name, [("main", pods.at_once, pods.pod)], where, tries=pods.tries)
     elif pods.at_once:
         copies = pods.at_once if pods.completions is None else pods.completions
-        run.apart(thing.name, pods.pod, copies, where, parallel=pods.at_once, tries=pods.tries)
+        run.add_copies(thing.name, pods.pod, copies, where, parallel=pods.at_once, tries=pods.tries)
     if queued and not whole:
         only = only or f"Kueue may admit fewer pods: {MIN_PARALLELISM}"
     return run.demand(thing, overlap=overlap, only_at_most=only)
@@ -192,8 +192,8 @@ def demand_of_jobs(
         if edges:
             only = only or "Kueue reserves quota for all replicatedJobs at once, and some start when others have ended"
         where = jobs[0].where if jobs else thing.root.where
-        run.together(thing.name, [(job.name, job.pods, job.pod) for job in jobs], where)
+        run.add_gang(thing.name, [(job.name, job.pods, job.pod) for job in jobs], where)
         return run.demand(thing, only_at_most=only, claims=tuple(claims))
     for job in jobs:
-        run.together(job.name, [("main", job.pods, job.pod)], job.where)
+        run.add_gang(job.name, [("main", job.pods, job.pod)], job.where)
     return run.demand(thing, edges, only_at_most=only, claims=tuple(claims))

@@ -52,7 +52,7 @@ def experiment(thing: Object) -> Demand | Passive:
         names = ", ".join(sorted(values.open))
         return _unseen(thing, f"its trials depend on values that each trial gets anew: {names}", trial.where)
     if isinstance(one, Passive):
-        return thing.nothing(f"its trials start nothing: {one.because}")
+        return thing.passive(f"its trials start nothing: {one.because}")
     return _demand(thing, one, spec, parallel, values)
 
 

@@ -88,11 +88,11 @@ def _cluster(
             known = None if group.at("maxReplicas") is None else most - now
             grown.append((name, pod, hosts, known, group))
     sets += [(name, count, thing.owner.with_queue(pod)) for name, count, pod in beside]
-    run.together(thing.name, sets, template.key_where)
+    run.add_gang(thing.name, sets, template.key_where)
     for name, pod, hosts, more, group in grown:
         said = "maxReplicas is not set" if more is None else f"maxReplicas is {group.count('maxReplicas', 0)}"
         why = f"the autoscaler decides how many workers group {name} has ({said})"
-        run.apart(f"{thing.name}-{name}-autoscaled", pod, Unknown(why, more), group.where, pods=hosts)
+        run.add_copies(f"{thing.name}-{name}-autoscaled", pod, Unknown(why, more), group.where, pods=hosts)
 
 
 def _autoscaler(spec: Part) -> dict[str, Any]:

@@ -32,9 +32,9 @@ def _replicas(thing: Object, claims: Part | None) -> Demand | Passive:
     template = thing.spec.need("template")
     pod = with_own_claims(pod_of(template, thing.owner), claims)
     if count == 0:
-        return thing.nothing("it has replicas: 0")
+        return thing.passive("it has replicas: 0")
     run = Run()
-    run.together(thing.name, [("main", count, pod)], template.key_where)
+    run.add_gang(thing.name, [("main", count, pod)], template.key_where)
     return run.demand(thing)
 
 
@@ -43,7 +43,7 @@ def daemon_set(thing: Object) -> Demand | Passive:
     template = thing.spec.need("template")
     run = Run()
     why = "a DaemonSet has one pod on each node that its pods may go to, and which nodes there are is not in the file"
-    run.apart(thing.name, pod_of(template, thing.owner), Unknown(why), template.key_where)
+    run.add_copies(thing.name, pod_of(template, thing.owner), Unknown(why), template.key_where)
     return run.demand(thing)
 
 
@@ -58,7 +58,7 @@ def leader_worker_set(thing: Object) -> Demand | Passive:
     own = group.at("leaderTemplate")
     leader = worker if own is None else with_own_claims(pod_of(own, thing.owner), claims)
     if count == 0:
-        return thing.nothing("it has replicas: 0")
+        return thing.passive("it has replicas: 0")
     run = Run()
-    run.together(thing.name, [("leader", 1, leader), ("workers", size - 1, worker)], template.key_where, copies=count)
+    run.add_gang(thing.name, [("leader", 1, leader), ("workers", size - 1, worker)], template.key_where, copies=count)
     return run.demand(thing)

@@ -61,7 +61,7 @@ def _demand(thing: Object, defaults: dict[str, int]) -> Demand | Passive:
     only = None if policy is None else suspended(policy, thing.owner.is_queued)
     run = Run()
     where = specs.key_where if not roles else roles[0][1].key_where
-    run.together(thing.name, sets, where)
+    run.add_gang(thing.name, sets, where)
     elastic = spec.at("elasticPolicy")
     worker = dict(roles).get("Worker")
     if elastic is not None and worker is not None:
@@ -76,7 +76,7 @@ def _grown(run: Run, thing: Object, elastic: Part, now: int, pod: dict[str, obje
     more = 0 if most is None else most.whole() - now
     if most is not None and more > 0:
         why = f"{most.name} lets it grow from {now} to {most.value} workers while it runs"
-        run.apart(f"{thing.name}-elastic", pod, Unknown(why, more), worker.key_where)
+        run.add_copies(f"{thing.name}-elastic", pod, Unknown(why, more), worker.key_where)
 
 
 ANCESTOR: Final = "trainer.kubeflow.org/trainjob-ancestor-step"

@@ -41,11 +41,11 @@ def volcano_job(thing: Object) -> Demand | Passive:
     least = spec.count("minAvailable", total) or total
     run = Run()
     if least >= total and tasks:
-        run.together(thing.name, [(name, count, pod) for name, count, pod, _ in tasks], tasks[0][3])
+        run.add_gang(thing.name, [(name, count, pod) for name, count, pod, _ in tasks], tasks[0][3])
     else:
         for name, count, pod, where in tasks:
             if count:
-                run.apart(name, pod, count, where)
+                run.add_copies(name, pod, count, where)
     found = run.demand(thing, only_at_most=only)
     if isinstance(found, Passive):
         return found

@@ -35,8 +35,8 @@ class DagSource:
         yield from self.found
         yield from self.common.warnings()
 
-    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
-        return self.common.heard(findings)
+    def unsilenced(self, findings: Iterable[Finding]) -> list[Finding]:
+        return self.common.unsilenced(findings)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def order_of(tasks: Mapping[str, Mapping[str, Any]]) -> Order:
         task, before = tasks[name], _before(tasks[name], tasks)
         rule = str(task.get("trigger_rule"))
         ran = [known.ran[each] for each in before]
-        earlier = [known.by(rule)[each] for each in before]
+        earlier = [known.known_by_rule(rule)[each] for each in before]
         if rule in FREE or not before:
             waits[name] = 0
         elif rule in EARLY and len(before) > 1:
@@ -89,7 +89,7 @@ class _Ends:
     over: dict[str, int] = field(default_factory=dict)
     unfailed: dict[str, int] = field(default_factory=dict)
 
-    def by(self, rule: str) -> dict[str, int]:
+    def known_by_rule(self, rule: str) -> dict[str, int]:
         """What a task of this rule knows of one that is before it."""
         if rule in AFTER_SUCCESS:
             return self.ran

@@ -228,16 +228,16 @@ class Artifact:
     def _forget_what_did_not_arrive(self) -> None:
         """After an error: it is sent once more."""
         if self._put:
-            arrived = self._arrived()
+            arrived = self._stored_sizes()
             self._put = {relative: file for relative, file in self._put.items() if arrived.get(relative) == file.size}
             self.settled = len(self._put)
 
-    def _arrived(self) -> dict[str, int]:
+    def _stored_sizes(self) -> dict[str, int]:
         cut = len(self._key(""))
         return {key[cut:]: size for key, size in self.store.names(f"{self.prefix}/files")}
 
     def _see_that_all_arrived(self) -> None:
-        arrived = self._arrived()
+        arrived = self._stored_sizes()
         for relative, file in self._put.items():
             if arrived.get(relative) != file.size:
                 path = self._path(relative)
@@ -269,11 +269,11 @@ class Artifact:
         path = self._path(relative)
         return self._key(relative), _Reader(self, relative, path, self._seen[relative]), os.path.getsize(path)
 
-    def passed(self, count: int) -> None:
+    def add_progress(self, count: int) -> None:
         """So many bytes are on their way."""
         self.progress(count)
         if self.told is not None:
-            self.told.moved(count)
+            self.told.add(count)
 
     def arrives(self, file: File) -> None:
         """A file was read to its end."""
@@ -297,15 +297,15 @@ class _Reader:
         self.sha256 = ""
         self._moved = 0
 
-    def moves(self, count: int) -> None:
+    def report_moved(self, count: int) -> None:
         """Another process is at it, and has sent so much more."""
         self._moved += count
-        self._artifact.passed(count)
+        self._artifact.add_progress(count)
 
     def took(self, size: int, sha256: str, mode: int, _: list[int]) -> bool:
         """Another process has read it, as a whole."""
         self._artifact.arrives(File(path=self._relative, size=size, sha256=sha256, mode=stat.S_IMODE(mode) & 0o777))
-        self._artifact.passed(max(0, size - self._moved))
+        self._artifact.add_progress(max(0, size - self._moved))
         return True
 
     def __iter__(self) -> Iterator[bytes]:
@@ -325,7 +325,7 @@ class _Reader:
                 data = os.read(handle, max(1, min(CHUNK, before.st_size - size)))
                 if not data:
                     break
-                self._artifact.passed(len(data))
+                self._artifact.add_progress(len(data))
                 hashed.update(data)
                 size += len(data)
                 yield data

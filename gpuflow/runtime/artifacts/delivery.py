@@ -250,7 +250,7 @@ class Delivery:
             told = Progress(self.say, f'the output "{output.name}" is kept')
             artifact = artifact_files.Artifact(ledger, store, prefix, source, lambda n: self._moves(limit, n), told)
             found = self._stored(artifact.keep, limit, lambda: artifact.settled)
-            self.say(told.ended())
+            self.say(told.summary())
             self.kept_in.append((store, prefix[: -len(name)]))
         except (artifact_files.NotKept, BadName) as refusal:
             raise outputs.BadOutput(f'the output "{output.name}" cannot be kept: {refusal}') from None
@@ -262,7 +262,7 @@ class Delivery:
 
     def remove_earlier(self, ledger: Ledger) -> None:
         """What earlier attempts of this run uploaded before they were lost; not those of other runs at the same URI."""
-        for name in ledger.earlier():
+        for name in ledger.earlier_artifacts():
             for store, top in self.kept_in:
                 store.delete([key for key, _ in store.names(f"{top}{name}")])
                 store.clear_uploads(f"{top}{name}")

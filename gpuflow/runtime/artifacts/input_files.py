@@ -380,7 +380,7 @@ class Place:
                 raise self._refusal(f"{place} is no folder of ours")
         while True:
             try:
-                handle = self._taken(os.path.join(self.hidden, "lock"))
+                handle = self._try_lock(os.path.join(self.hidden, "lock"))
             except FileNotFoundError:
                 vanished += 1
                 if vanished > _OFTEN:
@@ -397,7 +397,7 @@ class Place:
         finally:
             os.close(handle)
 
-    def _taken(self, path: str) -> int | None:
+    def _try_lock(self, path: str) -> int | None:
         import fcntl
 
         # To read is enough for a lock, and all that another user may.

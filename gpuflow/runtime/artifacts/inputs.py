@@ -123,7 +123,7 @@ class Inputs:
             )
 
     def _place(self, each: Input, path: str, source: Source) -> None:
-        place = Place(path, source, self._passed)
+        place = Place(path, source, self._add_progress)
         place.own, place.later = (path, source.uri) in _PLACED, self.later
         try:
             if self._is_linked(place) or place.is_filled():
@@ -134,7 +134,7 @@ class Inputs:
                 return
             told = Progress(self.say, f"the input {path}")
             self._fill(place, told)
-            self.say(told.ended())
+            self.say(told.summary())
         except local_files.NoRoom as refusal:
             raise BadOption(f"the input {path} cannot be placed: {refusal}; give it a larger volume") from None
         except OSError as refusal:
@@ -179,10 +179,10 @@ class Inputs:
             if mode is not None and os.path.isfile(target) and os.stat(target).st_mode & 0o777 != mode & 0o777:
                 return False
             shared = Shared(os.path.dirname(target))
-            return hashed(shared, target, self._passed) == (source.files[0].sha256 if source.ours else source.sum)
+            return hashed(shared, target, self._add_progress) == (source.files[0].sha256 if source.ours else source.sum)
         if not os.path.isdir(target):
             return False  # a store keeps no empty folder
-        there = compare(Shared(target), "", source.files, self._passed, learn=not source.ours, modes=EXACT)
+        there = compare(Shared(target), "", source.files, self._add_progress, learn=not source.ours, modes=EXACT)
         if there.is_whole(source.files) and source.adds_up():
             return True
         source.forget_hashes()
@@ -204,8 +204,8 @@ class Inputs:
         told.begin(source.size, source.count, source.size - sum(file.size or 0 for file in missing))
 
         def passed(count: int) -> None:
-            self._passed(count)
-            told.moved(count)
+            self._add_progress(count)
+            told.add(count)
 
         place = (source.store, source.prefix, source.files, shared, into, source.key, passed)
         self._persist(
@@ -226,7 +226,7 @@ class Inputs:
         except UnknownFormat as refusal:
             raise BadOption(str(refusal)) from None
 
-    def _passed(self, count: int) -> None:
+    def _add_progress(self, count: int) -> None:
         if not self.proceed():
             raise Abandoned()
         self.limit.progress(count)
@@ -240,7 +240,7 @@ class Inputs:
     def _wait(self) -> None:
         """Another one is at work on the same: it moves, or ends and lets go."""
         self.limit.progress()
-        self._passed(0)
+        self._add_progress(0)
 
 
 def _target(source: Source) -> str | None:

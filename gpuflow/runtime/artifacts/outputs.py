@@ -174,7 +174,7 @@ class Witness:
         """What the outputs are now."""
         self._looks = {name: _looks(place) for name, place in self._places.items()}
 
-    def question(self, found: container.Processes) -> None:
+    def note_killed(self, found: container.Processes) -> None:
         """These are about to be killed."""
         self._killed = found
         for process in found.values():

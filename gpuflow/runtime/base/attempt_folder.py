@@ -147,7 +147,7 @@ class AttemptFolder:
         with contextlib.suppress(OSError):
             self._shared.unlink(os.path.join(self.listeners, str(os.getpid() if pid is None else pid)))
 
-    def listening(self) -> set[int]:
+    def listening_pids(self) -> set[int]:
         """The processes that listen and live: a number used again by another process is not one of them."""
         try:
             names = self._shared.names(self.listeners)

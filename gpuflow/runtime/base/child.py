@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         """Who watches what a command leaves behind; `artifacts.outputs` has one."""
 
         def look(self) -> None: ...
-        def question(self, found: container.Processes) -> None: ...
+        def note_killed(self, found: container.Processes) -> None: ...
 
 
 __all__ = ["STOPS", "Child", "block_signals", "say", "stop_is_pending", "wake"]
@@ -101,7 +101,7 @@ class Child:
             for process in members.values():
                 container.signal_process(process, number)
             return
-        listeners = self._folder.listening() if self._folder is not None and number == signal.SIGTERM else set()
+        listeners = self._folder.listening_pids() if self._folder is not None and number == signal.SIGTERM else set()
         roles = container.roles(
             members, self.pid, listeners, lambda pid: container.hears(pid, number), container.is_shell
         )
@@ -173,7 +173,7 @@ class Child:
                 first = {pid: process for pid, process in first.items() if pid in found}
                 witness.look()
         if found and witness is not None:
-            witness.question(found)
+            witness.note_killed(found)
             found = self.members()
         if self.code is None and self.pid not in found:
             self._group(signal.SIGKILL)  # /proc cannot be read here

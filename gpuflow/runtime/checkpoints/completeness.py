@@ -100,7 +100,7 @@ class Watch:
     def hears(self) -> bool:
         return self.handle >= 0
 
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         """Whether what is watched is no longer what stands at the path: removed, or made anew."""
         return self._watched is None or _place(self.path) != self._watched
 
@@ -132,7 +132,7 @@ class Watch:
         """Names renamed into the directory since the last call; waits for one up to `timeout` seconds."""
         if not self.hears and self._library is not None:
             self.handle = self._library.inotify_init1(_NONBLOCK_CLOEXEC)
-            if self.hears and not self.gone():
+            if self.hears and not self.is_gone():
                 self.missed = self.renew()
         handles = [self._listen] + ([self.handle] if self.hears else [])
         ready, _, _ = select.select(handles, [], [], max(0.0, timeout))

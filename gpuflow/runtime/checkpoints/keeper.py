@@ -221,11 +221,11 @@ class Keeper:
         self._wake()
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether there is an upload to wait for. One that stands still inside the store's driver is not."""
         if not self._thread.is_alive():
             return False
-        if not self._over(_STUCK):
+        if not self._is_over(_STUCK):
             return True
         if not self._said_stuck:
             self._said_stuck = True
@@ -248,7 +248,7 @@ class Keeper:
                 # Whatever it is, training goes on.
                 self._complain(f"{type(surprise).__name__}: {surprise}")
                 time.sleep(0.2)
-            if self._ended(last):
+            if self._is_finished(last):
                 break
         if self._unheard and self.lost is None:
             self._say_what_is_unsure()
@@ -275,10 +275,10 @@ class Keeper:
         again = since + min(wait, most)
         return again if self._told or self._finishing else max(again, self._next_regular)
 
-    def _ended(self, last: bool) -> bool:
+    def _is_finished(self, last: bool) -> bool:
         """Whether that was the last turn; if so, what could not be kept is said."""
         waiting = None if self.lost is not None or not last else self._newest()
-        if self.lost is None and not (last and (waiting is None or self._over())):
+        if self.lost is None and not (last and (waiting is None or self._is_over())):
             return False
         if waiting is not None and self.store is not None:
             why = self.trouble or "there was no time left"
@@ -300,7 +300,7 @@ class Keeper:
             if self.store is not None:
                 self._keep(entry, self.store)
             else:
-                self._settle(entry)
+                self._settle_local(entry)
         if self.store is not None:
             self._prune(self.store)
         self._mind_others()
@@ -338,7 +338,7 @@ class Keeper:
 
     def _follow_directory(self, watch: Watch) -> None:
         """A program may remove its directory and make it anew: what was watched is then no longer there."""
-        if not watch.gone():
+        if not watch.is_gone():
             return
         if not os.path.isdir(self.directory.path):
             if not self._removed:
@@ -360,14 +360,14 @@ class Keeper:
 
     def _newest(self) -> Entry | None:
         """The newest finished checkpoint, unless it is safe already."""
-        for entry in reversed(self.directory.finished()):
+        for entry in reversed(self.directory.finished_entries()):
             if files.same_fingerprint(self._refused.get(entry.name), entry.key):
                 continue
             safe = entry.settled if self.store is None else entry.stored is not None
             return None if safe else entry
         return None
 
-    def _over(self, since: float = 0.0) -> bool:
+    def _is_over(self, since: float = 0.0) -> bool:
         """Whether there is no time left, since so many seconds."""
         if self._deadline is not None:
             return time.monotonic() >= self._deadline + since
@@ -380,7 +380,7 @@ class Keeper:
         began = time.monotonic()
         self._tries.begin()
         try:
-            pending = self._taken(entry, store)
+            pending = self._take_snapshot(entry, store)
             self._send(pending, store)
         except (transfer.Refused, BadOption) as refusal:
             self._refused[entry.name] = entry.key
@@ -399,7 +399,7 @@ class Keeper:
             self._drop(store)
         except (StorageError, OSError) as refusal:
             self._complain(f"could not keep {entry.name}, training goes on: {refusal}")
-            self._tries.has_gained(self._pending.upload.settled if self._pending is not None else 0)
+            self._tries.has_gained(self._pending.upload.arrived_files if self._pending is not None else 0)
             self._in_vain = self._tries.is_over()
             self._back_off()
         except Exception:
@@ -419,7 +419,7 @@ class Keeper:
         if self._pending is not None:
             self._pending.seconds += time.monotonic() - began
 
-    def _taken(self, entry: Entry, store: Store) -> Pending:
+    def _take_snapshot(self, entry: Entry, store: Store) -> Pending:
         """The snapshot of an entry: that of the try before, when it is of this same checkpoint."""
         if self._pending is not None:
             if self._pending.is_of(entry):
@@ -445,9 +445,9 @@ class Keeper:
 
     def _send(self, pending: Pending, store: Store) -> None:
         entry, upload = pending.entry, pending.upload
-        throttle = transfer.Throttle(self._bandwidth, self._proceed, self._moved)
+        throttle = transfer.Throttle(self._bandwidth, self._proceed, self._add_progress)
         files = upload.send(store, throttle)
-        if time.monotonic() - pending.taken < _SETTLED and not self._lasts(pending):
+        if time.monotonic() - pending.taken < _SETTLED and not self._snapshot_lasts(pending):
             # The program removes it, and may have begun to before the snapshot: then that is not the whole of it.
             raise transfer.Vanished(entry.name)
         files = self._all_files(pending, files, store)
@@ -465,7 +465,7 @@ class Keeper:
         self.ledger.assert_owner()
         pending.committing = True
         transfer.commit(store, upload.prefix, manifest, self.ledger.keys)
-        self._moved()
+        self._add_progress()
         if self._is_still(entry):
             self.directory.record(entry.name, stored=pending.name)
 
@@ -487,7 +487,7 @@ class Keeper:
             hint = "; other ranks may have it: keep the parts of all with --sharded" if others else ""
             raise transfer.Refused(f"it is a part of a checkpoint and lacks {missing}{hint}")
 
-    def _settle(self, entry: Entry) -> None:
+    def _settle_local(self, entry: Entry) -> None:
         """Without a store: force a checkpoint to disk, and write down what its files hash to.
 
         Once the program has ended only the first is done: there may be no time, and the disk is what counts.
@@ -499,7 +499,7 @@ class Keeper:
                     _force(item)
             total = None
             if not (self._told or self._finishing):
-                total = transfer.total(items, transfer.Throttle(self._bandwidth, self._unhurried, self._moved))
+                total = transfer.total(items, transfer.Throttle(self._bandwidth, self._unhurried, self._add_progress))
             if self._is_still(entry):
                 self.directory.record(entry.name, total=total, settled=True)
             self._wait = FIRST_WAIT
@@ -514,7 +514,7 @@ class Keeper:
                 self._refused[entry.name] = entry.key
                 self._complain(f"{entry.name} could not be forced to disk: {refusal}")
 
-    def _lasts(self, pending: Pending) -> bool:
+    def _snapshot_lasts(self, pending: Pending) -> bool:
         return local_files.snapshot_lasts(pending.entry.path, pending.upload.items, self.directory.follow)
 
     def _is_still(self, entry: Entry) -> bool:
@@ -524,17 +524,17 @@ class Keeper:
         most: int | None = self.options.bandwidth
         return None if self._told else most
 
-    def _moved(self, count: int | None = None) -> None:
+    def _add_progress(self, count: int | None = None) -> None:
         self._limit.progress()
         self._tries.progress(count)
         if self.directory.occupancy is not None:
             self.directory.occupancy.beat()
 
     def _proceed(self) -> bool:
-        return self.lost is None and not self._over()
+        return self.lost is None and not self._is_over()
 
     def _unhurried(self) -> bool:
-        return self.lost is None and not self._told and not self._over()
+        return self.lost is None and not self._told and not self._is_over()
 
     def _back_off(self) -> None:
         self._rest = (time.monotonic(), self._wait)

@@ -81,7 +81,7 @@ def restore_named(
     history = History(0, ledger.counts, None, None)
     restoring = _Restoring(directory, ledger, history, store, limit, proceed, say)
     restoring.same_run = owner(directory).get("run") == ledger.base
-    return restoring.named(store, name)
+    return restoring.restore_named(store, name)
 
 
 def set_apart(directory: Directory, path: str) -> str | None:
@@ -126,7 +126,7 @@ class _Restoring:
         self.began = time.monotonic()
         self._next_beat = 0.0
         self.same_run = False
-        self.throttle = transfer.unthrottled(proceed, self._moved)
+        self.throttle = transfer.unthrottled(proceed, self._add_progress)
 
     def run(self) -> Restored:
         directory, ledger = self.directory, self.ledger
@@ -144,9 +144,9 @@ class _Restoring:
             # Without a store what this run wrote down is all there is, also when another one worked here since.
             directory.disown(others=self.store is None and not fresh and not ledger.since)
         directory.look()
-        here = directory.finished()
+        here = directory.finished_entries()
         write_owner(directory, ledger)
-        self._moved()
+        self._add_progress()
         gone = {entry.name: flaw for entry in here if (flaw := directory.flaw(entry)) is not None}
         if gone:
             self.say(f"{list(gone.values())[-1]}; it is not resumed from")
@@ -158,7 +158,7 @@ class _Restoring:
             # Newer than anything the last attempt has stored, and so than anything in the store.
             ledger.resumed = f"{self.history.last:06d}-~"
             return self._from(here[-1].path, here[-1].name, "here, newer than the store")
-        return self._stored(self.store)
+        return self._restore_from_store(self.store)
 
     def _here(self, here: list[Entry], doubt: str | None) -> Restored:
         """Without a store. After the machine went down, or another run was here, the unverified may be half-written."""
@@ -190,8 +190,8 @@ class _Restoring:
         except (OSError, transfer.Vanished, transfer.Refused):
             return None
 
-    def _stored(self, store: Store) -> Restored:
-        found: list[tuple[str, str]] = self._persist(lambda: self._listed(store))
+    def _restore_from_store(self, store: Store) -> Restored:
+        found: list[tuple[str, str]] = self._persist(lambda: self._list_checkpoints(store))
         for name, prefix in reversed(found):
             manifest = self._manifest(store, prefix)
             if manifest is None:
@@ -211,7 +211,7 @@ class _Restoring:
             self.say(f"none of {len(found)} checkpoints in the store is intact; starting from nothing")
         return Restored(None, None, "nothing")
 
-    def named(self, store: Store, name: str) -> Restored:
+    def restore_named(self, store: Store, name: str) -> Restored:
         prefix = self.ledger.key("checkpoints", name)
         manifest = self._manifest(store, prefix)
         if manifest is None:
@@ -224,7 +224,7 @@ class _Restoring:
             raise StorageError(f"the checkpoint {prefix} is not intact here, and rank 0 resumes from it")
         return self._from(path, manifest.entry, "from the store")
 
-    def _listed(self, store: Store) -> list[tuple[str, str]]:
+    def _list_checkpoints(self, store: Store) -> list[tuple[str, str]]:
         """The checkpoints in the store. A listing that ends before what the book knows of is not to be believed."""
         found = transfer.manifests(store, self.ledger.base, self.ledger.since)
         known = self.history.kept
@@ -244,7 +244,7 @@ class _Restoring:
         try:
             for attempt in range(_TRIES):
                 try:
-                    self._persist(lambda: download.fetch(store, self.throttle), lambda: download.settled)
+                    self._persist(lambda: download.fetch(store, self.throttle), lambda: download.arrived_files)
                     if not self.same_run and self.directory.set_aside(manifest.entry):
                         self.say(f"{manifest.entry} of another run stood in the way; it has a dotted name now")
                     return self.directory.place(temporary, manifest.entry, stored=name)
@@ -286,7 +286,7 @@ class _Restoring:
     def _from(self, path: str, name: str, how: str) -> Restored:
         return Restored(path, name, how, time.monotonic() - self.began)
 
-    def _moved(self, count: int | None = None) -> None:
+    def _add_progress(self, count: int | None = None) -> None:
         """Something came: storage is not at its end, and a probe may see that we are alive."""
         self.limit.progress(count)
         if time.monotonic() >= self._next_beat:

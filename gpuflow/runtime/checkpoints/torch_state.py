@@ -130,7 +130,7 @@ class Staging:
     def __init__(self) -> None:
         self._buffers: dict[int, list[Any]] = {}
 
-    def pinned(self) -> dict[int, int]:
+    def pinned_buffers(self) -> dict[int, int]:
         """How many buffers of which size are there."""
         return {size: len(buffers) for size, buffers in self._buffers.items()}
 

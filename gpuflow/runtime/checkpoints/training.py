@@ -217,7 +217,7 @@ class Checkpointing:
         """Hear SIGTERM, also after a framework has put its own handler in the way, and say that this process does."""
         if threading.current_thread() is not threading.main_thread():
             return
-        replaced = signal.signal(signal.SIGTERM, self._hear)
+        replaced = signal.signal(signal.SIGTERM, self._on_signal)
         if not self._installed:
             self._previous, self._installed = replaced, True
         try:
@@ -231,7 +231,7 @@ class Checkpointing:
         given = os.environ.get("GPUFLOW_RESUME_FROM")
         if given or self.supervised:
             return given
-        finished = self.directory.finished()
+        finished = self.directory.finished_entries()
         return finished[-1].path if finished else None
 
     @property
@@ -273,13 +273,13 @@ class Checkpointing:
         left, now = self.time_left(), time.monotonic()
         if left is not None:
             takes = self.save_seconds or 0.0
-            if self._running():
+            if self._is_saving():
                 # The one on its way is finished first.
                 takes += max(0.0, self._began + takes - now)
             self._asked = not self._saved_since_told and left > takes
         else:
             late = now - self._last_save >= self._every and now >= self._not_before
-            self._asked = late and not self._running()
+            self._asked = late and not self._is_saving()
         self._asked_on_notice = self._told
         return self._asked
 
@@ -358,7 +358,7 @@ class Checkpointing:
                 raise
             self._put_off(name, error)
             return
-        self._written(name, seconds, seconds, self._asked_on_notice)
+        self._record_save(name, seconds, seconds, self._asked_on_notice)
         self._prune(protect)
 
     def reopen(self, folder: str) -> None:
@@ -377,7 +377,7 @@ class Checkpointing:
             failure, self._failure = self._failure, None
             raise failure
 
-    def _running(self) -> bool:
+    def _is_saving(self) -> bool:
         return self._background is not None and self._background.is_alive()
 
     def _put_off(self, name: str, error: BaseException) -> None:
@@ -413,7 +413,7 @@ class Checkpointing:
         else:
             self._write_alone(write, path)
         took = time.monotonic() - began
-        self._written(name, took, took if stall is None else stall, told)
+        self._record_save(name, took, took if stall is None else stall, told)
         if together is None or together.leads:
             self._prune()
         return path
@@ -433,7 +433,7 @@ class Checkpointing:
         finally:
             self.directory.shared.discard(temporary)
 
-    def _written(self, name: str, took: float | None, stall: float | None, told: bool) -> None:
+    def _record_save(self, name: str, took: float | None, stall: float | None, told: bool) -> None:
         """A new finished checkpoint; `told` when it was begun after the notice, and is the last one."""
         if took is not None:
             self.save_seconds = took
@@ -448,7 +448,7 @@ class Checkpointing:
     def _next_name(self) -> str:
         numbers = [
             int(entry.name[len(PREFIX) :])
-            for entry in self.directory.finished()
+            for entry in self.directory.finished_entries()
             if entry.name.startswith(PREFIX) and _is_number(entry.name[len(PREFIX) :])
         ]
         return f"{PREFIX}{1 + max(numbers, default=0):08d}"
@@ -456,7 +456,7 @@ class Checkpointing:
     def _prune(self, protect: Iterable[str] = ()) -> None:
         """Keep the newest few here; the store keeps its own."""
         spared = {os.path.realpath(path) for path in protect}
-        own = [entry for entry in self.directory.finished() if entry.by_api or entry.name.startswith(PREFIX)]
+        own = [entry for entry in self.directory.finished_entries() if entry.by_api or entry.name.startswith(PREFIX)]
         for entry in own[: -self.keep]:
             if os.path.realpath(entry.path) not in spared:
                 discard(entry.path)
@@ -468,7 +468,7 @@ class Checkpointing:
             if _is_number(pid) and attempt_folder.process_began(int(pid)) is None:
                 self.directory.shared.discard(self.directory.temporary(name))
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         # A signal comes at any point of the program: no file is touched here.
         if not self._told:
             self._heard = time.monotonic()

@@ -81,7 +81,7 @@ class Upload:
         self._arrived: dict[str, File] = {}
 
     @property
-    def settled(self) -> int:
+    def arrived_files(self) -> int:
         """How many files have arrived."""
         return len(self._arrived)
 
@@ -127,7 +127,7 @@ class Download:
         self._arrived: set[str] = set()
 
     @property
-    def settled(self) -> int:
+    def arrived_files(self) -> int:
         """How many files have arrived."""
         return len(self._arrived)
 
@@ -240,7 +240,7 @@ class _Reader:
     def is_limited(self) -> bool:
         return self.throttle.bandwidth() is not None
 
-    def moves(self, count: int) -> None:
+    def report_moved(self, count: int) -> None:
         """Another process is at it, and has sent so much more."""
         self._moved += count
         self.throttle.pass_through(count)

@@ -72,7 +72,7 @@ class Following:
         verdict = watch.verdict(*self._codes)
         if verdict is None:
             self._settled = None
-            return (yield from self._waiting())
+            return (yield from self._check_queue())
         ended = watch.jobset is not None and attempt_verdict.has_ended(watch.jobset, watch.jobs, watch.kind)
         if verdict.outcome in (SUCCEEDED, INTERRUPTED):
             # Its controller would go on, with another pod in the place of the one that was taken away.
@@ -84,12 +84,12 @@ class Following:
         if self._settled is None:
             self._settled = now + self._settle
             self._tell(verdict.because)
-        if now < self._settled and (watch.alive() or not ended):
+        if now < self._settled and (watch.live_pods() or not ended):
             return None
         self.must_go = attempt_verdict.deactivated(watch.workload) is not None
         return verdict
 
-    def _waiting(self) -> Asking:
+    def _check_queue(self) -> Asking:
         words = yield from self.watch.situation()
         if words != self.words:
             self._tell(words)
@@ -109,7 +109,7 @@ class Draining:
 
     def is_over(self) -> bool:
         """After a look: whether its pods have ended, or had their time."""
-        alive = [] if self._watch.jobset is None else self._watch.alive()
+        alive = [] if self._watch.jobset is None else self._watch.live_pods()
         if not alive:
             return True
         if time.monotonic() >= self._until:

@@ -287,7 +287,7 @@ def prepare_first(
     except Refused as refusal:
         if refusal.status != 409:
             raise
-        there = api.present(path)
+        there = api.get_if_present(path)
         if there is not None and not is_ours(there):
             raise Misuse(f"{_with_name_of(first)} is there already, and this run did not create it") from None
         api.patiently(lambda: api.delete(path))

@@ -106,7 +106,7 @@ def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
             kube_client.stop_on_signal()
             return launcher.run()
         except Stopped:
-            return launcher.stopped()
+            return launcher.handle_stop()
     except (Misuse, NoAccount, Refused, BadOption) as refusal:
         sys.stdout.flush()
         return termination_message.refuse(str(refusal), log)

@@ -180,7 +180,7 @@ class GangKind(NamedTuple):
             each["spec"]["containers"][0]["name"]
         return found
 
-    def apart(self, manifest: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    def split(self, manifest: Mapping[str, Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         """What must be there first, if anything, and the object itself, as the API server takes them."""
         made = dict(manifest)
         first = None if self.before is None else made.pop(self.before.key, None)

@@ -77,7 +77,7 @@ class Launcher:
     def run(self) -> int:
         """Until one attempt succeeded, or no further one is allowed."""
         self._ask_what_is_needed()
-        jobset = self.newest()
+        jobset = self.find_newest()
         if jobset is None:
             jobset = self.create(1, Counts(), Before())
         else:
@@ -90,7 +90,7 @@ class Launcher:
                 attempt_object.number(jobset, attempt_object.INTERRUPTIONS),
             )
             verdict = attempt_object.read_verdict(jobset) or self.follow(jobset)
-            counts = before.after(verdict.outcome)
+            counts = before.with_outcome(verdict.outcome)
             spent = None if verdict.outcome == SUCCEEDED else attempts.spent_budget(self.options, counts, before)
             final = verdict.outcome == FINAL or spent is not None
             if final or verdict.outcome == SUCCEEDED:
@@ -113,7 +113,7 @@ class Launcher:
         grown = before.out_of_memory + (verdict.outcome == OUT_OF_MEMORY)
         return Before(grown, counts.interruptions, tuple(sorted(nodes)))
 
-    def newest(self) -> dict[str, Any] | None:
+    def find_newest(self) -> dict[str, Any] | None:
         """The JobSet of the highest attempt; one that is being deleted is waited for, and has never been."""
         query = {"labelSelector": f"{attempt_object.GANG}={self.gang.digest}"}
         said = False
@@ -133,7 +133,7 @@ class Launcher:
 
     def _adopt(self, jobset: dict[str, Any]) -> None:
         """A gang of a launcher before us goes with our pod now, and no longer with that one's."""
-        self._give(jobset)
+        self._give_prerequisite(jobset)
         owners = jobset["metadata"].get("ownerReferences") or ()
         if self.options.owner != "pod" or self._own is None or any(each["uid"] == self._own["uid"] for each in owners):
             return
@@ -147,17 +147,17 @@ class Launcher:
     def create(self, attempt: int, counts: Counts, before: Before) -> dict[str, Any]:
         """The JobSet of an attempt, created now, or a moment ago by a launcher that was lost."""
         whole = self.gang.body(attempt, counts.failures, counts.interruptions, before, new_secret())
-        first, body = self.gang.kind.apart(whole)
+        first, body = self.gang.kind.split(whole)
         unlike = "".join(f"; {words}" for words in self.gang.differences(before))
         name = body["metadata"]["name"]
         self.alive = f"{self.folder}/{name}"
         while True:
             try:
                 kind = self.gang.kind
-                if kind.before is not None and first is not None and self.api.present(self.alive) is None:
+                if kind.before is not None and first is not None and self.api.get_if_present(self.alive) is None:
                     attempt_object.prepare_first(self.api, kind.before.folder(self.namespace), first, self.gang.is_ours)
                 made = self.api.patiently(lambda: self.api.create(self.folder, body))
-                self._give(made)
+                self._give_prerequisite(made)
                 size = self.gang.shape.size
                 say(f"{self.what} {name}: created in {self.namespace}, attempt {attempt}, {size} pods{unlike}")
                 return made
@@ -165,7 +165,7 @@ class Launcher:
                 if refusal.status != 409:
                     self.alive = None
                     raise
-            there = self.api.present(f"{self.folder}/{name}")
+            there = self.api.get_if_present(f"{self.folder}/{name}")
             if there is not None and not self.gang.is_ours(there):
                 self.alive = None
                 raise Misuse(f"{self.what} {name} is there already, and this run did not create it")
@@ -175,7 +175,7 @@ class Launcher:
                 return there
             time.sleep(LOOK)
 
-    def _give(self, jobset: dict[str, Any]) -> None:
+    def _give_prerequisite(self, jobset: dict[str, Any]) -> None:
         """What had to be there before an attempt goes with it; what it needs of that and somebody took is made anew."""
         kind = self.gang.kind
         if kind.before is None:
@@ -183,7 +183,7 @@ class Launcher:
         notes = (attempt_object.ATTEMPT, attempt_object.FAILURES, attempt_object.INTERRUPTIONS)
         counts = [attempt_object.number(jobset, note) for note in notes]
         secret = str((jobset["metadata"].get("annotations") or {}).get(attempt_object.SECRET, ""))
-        first, _ = kind.apart(
+        first, _ = kind.split(
             self.gang.body(counts[0], counts[1], counts[2], attempt_object.read_before(jobset), secret)
         )
         attempt_object.give_to_object(self.api, kind.before.folder(self.namespace), kind, jobset, first)
@@ -196,7 +196,7 @@ class Launcher:
         kind = self.gang.kind
         selector = f"{kind.pods}={name},{kind.role}={self.gang.shape.first},{kind.rank}=0"
         logs = PodLogs(self.api, self.namespace, selector, named=False)
-        verdict = self._ended(watch, logs, jobset)
+        verdict = self._follow_to_end(watch, logs, jobset)
         logs.finish(5.0)
         self.alive = None
         if verdict.outcome == SUCCEEDED:
@@ -207,7 +207,7 @@ class Launcher:
                 self._drain(watch)
         return verdict
 
-    def _ended(self, watch: Watch, logs: PodLogs, jobset: dict[str, Any]) -> Verdict:
+    def _follow_to_end(self, watch: Watch, logs: PodLogs, jobset: dict[str, Any]) -> Verdict:
         options = self.options
         following = Following(
             watch,
@@ -301,7 +301,7 @@ class Launcher:
         termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
         return code
 
-    def stopped(self) -> int:
+    def handle_stop(self) -> int:
         """Told to stop. A launcher that is moved to another node leaves the gang alone; else the gang is deleted."""
         sentence = "told to stop; nothing runs"
         if self.alive is not None:
@@ -309,7 +309,7 @@ class Launcher:
             if self.options.owner == "pod":
                 # First of all: an engine may not leave us the time to ask anything.
                 sentence = f"told to stop; {self._delete(self.alive, wait=True)}"
-                return self._left(sentence)
+                return self._exit_interrupted(sentence)
             pod, why = self._ask_once(self._look_at_own_pod)
             if self._is_taken_away(pod, why):
                 sentence = f"this pod is taken away; {self.what} {name} goes on, and the next launcher finds it"
@@ -317,9 +317,9 @@ class Launcher:
                 if not pod:
                     say(f"whether this pod is only taken away is not known ({why}); {self.what} {name} is deleted")
                 sentence = f"told to stop; {self._delete(self.alive, wait=True)}"
-        return self._left(sentence)
+        return self._exit_interrupted(sentence)
 
-    def _left(self, sentence: str) -> int:
+    def _exit_interrupted(self, sentence: str) -> int:
         say(f"{sentence} (exit code {EXIT_INTERRUPTED})")
         facts = {"outcome": INTERRUPTED, "exit_code": EXIT_INTERRUPTED, "because": sentence}
         termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)

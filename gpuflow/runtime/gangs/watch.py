@@ -96,7 +96,7 @@ class Watch:
         self._uid = self.jobset["metadata"]["uid"]
         makes_jobs: str | None = self._uid
         if self.kind.through:
-            inner = yield from self._inner()
+            inner = yield from self._inner_jobset()
             makes_jobs = None if inner is None else inner["metadata"]["uid"]
             self.jobset = {**self.jobset, **({} if inner is None else {"runtime": {"spec": {"template": inner}}})}
         itself = dict(self.kind.as_job(self.jobset))
@@ -106,7 +106,7 @@ class Watch:
         own = {job["metadata"]["uid"] for job in self.jobs}
         self._remember([pod for pod in pods if _owner(pod) in own or pod["metadata"]["uid"] in self.pods])
 
-    def _inner(self) -> Asking:
+    def _inner_jobset(self) -> Asking:
         """The JobSet that it makes, which has its name; None before it is there."""
         path = f"/apis/{JOBSET.api_version}/namespaces/{self.namespace}/{JOBSET.plural}/{self.name}"
         found = yield from self._present(path)
@@ -150,7 +150,7 @@ class Watch:
             kind=self.kind,
         )
 
-    def alive(self) -> list[str]:
+    def live_pods(self) -> list[str]:
         """The pods that are there and have not ended."""
         return [name_of(self.pods[uid]) for uid in self.there if phase(self.pods[uid]) in ("Pending", "Running")]
 
@@ -187,11 +187,11 @@ class Watch:
             lines += yield from self._refusals()
         if not pods and len(lines) == 1 and self.kind.queue is not None:
             lines.append(f"it waits in the queue {found(self.jobset, self.kind.queue) or 'default'}")
-        lines += yield from self._grouped()
+        lines += yield from self._pod_group_status()
         lines += sorted({_stuck(pod) for pod in pods if phase(pod) == "Pending"} - {""})[:3]
         return "; ".join(lines)
 
-    def _grouped(self) -> Asking:
+    def _pod_group_status(self) -> Asking:
         """Where a PodGroup of Volcano's waits whose pods these are, and Volcano's own words for why."""
         assert self.jobset is not None
         templates = [each.template for each in self.kind.pod_sets(self.jobset)] if self.kind is JOBSET else []

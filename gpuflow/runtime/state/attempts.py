@@ -270,7 +270,7 @@ class Counts:
         self.failures, self.interruptions = min(failures, records.LAST), min(interruptions, records.LAST)
         self.seconds = min(seconds, _LONGEST)
 
-    def after(self, outcome: str, by: int = 1) -> Counts:
+    def with_outcome(self, outcome: str, by: int = 1) -> Counts:
         """The counts once an attempt has ended so; with -1, as if it had not."""
         grown = Counts(self.failures, self.interruptions, self.seconds)
         budget = COSTS.get(outcome)
@@ -328,7 +328,7 @@ def read_history(book: Book) -> History:
         if known is not None and known.assumed:
             late = outcome_of(book, known.attempt, known.id)
             if late is not None and late[0] != known.outcome:
-                counts = counts.after(known.outcome, -1).after(late[0])
+                counts = counts.with_outcome(known.outcome, -1).with_outcome(late[0])
         if not claim.forget:
             counts, end, previous, seen = _add_attempt(book, counts, claim.attempt, claim.id)
             kept = max(kept or "", seen or "") or None
@@ -378,7 +378,7 @@ def read_history_again(book: Book, history: History) -> History:
     if late is None:
         return history
     outcome, end = late
-    counts = history.counts.after(known.outcome, -1).after(outcome)
+    counts = history.counts.with_outcome(known.outcome, -1).with_outcome(outcome)
     final = end if end is not None and end.final else None
     return History(history.last, counts, final, history.last_id, since=history.since, kept=history.kept, previous=known)
 
@@ -444,7 +444,7 @@ def _add_attempt(
     """The counts with one more attempt, how that one ended, and its newest checkpoint that is known."""
     found = outcome_of(book, number, owner)
     outcome, end = found if found is not None else (INTERRUPTED, None)
-    grown = counts.after(outcome)
+    grown = counts.with_outcome(outcome)
     if end is not None:
         grown.seconds = min(_LONGEST, grown.seconds + end.seconds)
         # What it says of other attempts' checkpoints is not its to say.

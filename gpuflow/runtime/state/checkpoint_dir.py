@@ -114,11 +114,11 @@ class Directory:
         """A place for a file of this attempt that no one else looks at."""
         return os.path.join(self.attempt_folder, name)
 
-    def finished(self) -> list[Entry]:
+    def finished_entries(self) -> list[Entry]:
         """Finished checkpoints, oldest first. Records whose entry is gone or was replaced are dropped."""
         entries = []
         for name in self._recorded():
-            record = self._known(name)
+            record = self._read_record(name)
             key = self.key(name)
             if record is None or key is None or not files.same_fingerprint(record.get("key"), key):
                 if key is None:
@@ -140,7 +140,7 @@ class Directory:
         key = self.key(name)
         if key is None:
             return
-        old = self._known(name)
+        old = self._read_record(name)
         if old is None or not files.same_fingerprint(old.get("key"), key):
             old = {"key": key, "order": self._next_order(), "entries": self._entries(name)}
         elif fresh:
@@ -204,7 +204,7 @@ class Directory:
 
         With `others`, only what this identity did not write down itself.
         """
-        mine = {entry.name for entry in self.finished()} if others else set()
+        mine = {entry.name for entry in self.finished_entries()} if others else set()
         for name in self._recorded():
             if name not in mine:
                 self._forget(name)
@@ -255,7 +255,7 @@ class Directory:
     def _record_path(self, name: str) -> str:
         return os.path.join(self._records, f"{name}.json")
 
-    def _known(self, name: str) -> dict[str, Any] | None:
+    def _read_record(self, name: str) -> dict[str, Any] | None:
         record = self._unwritten.get(name) or load(self.shared, self._record_path(name)) or {}
         return record if _is_whole(record) else None
 
@@ -274,7 +274,7 @@ class Directory:
             self.shared.unlink(self._record_path(name))
 
     def _next_order(self) -> int:
-        return 1 + max(((self._known(name) or {}).get("order", 0) for name in self._recorded()), default=0)
+        return 1 + max(((self._read_record(name) or {}).get("order", 0) for name in self._recorded()), default=0)
 
     def _entries(self, name: str) -> int:
         """How many files and folders an entry has; of what cannot be listed, those that could."""
@@ -316,7 +316,7 @@ class Directory:
 
         That is so when the last write and the rename have one time, which on Linux is a tick of some milliseconds.
         """
-        known, names = {entry.name for entry in self.finished()}, []
+        known, names = {entry.name for entry in self.finished_entries()}, []
         with contextlib.suppress(OSError):
             for name in sorted(os.listdir(self.path)):
                 key = None if name.startswith(".") or name in known else self.key(name)

@@ -213,7 +213,7 @@ class Occupancy:
                 self.say(f"an older attempt of this run still works in {self.directory.path}; it will find out")
                 return
             if time.monotonic() >= until:
-                raise self._refused(holder[2])
+                raise self._refusal(holder[2])
             time.sleep(0.1)
             if self.renew():
                 self._clear(owner(self.directory))
@@ -227,7 +227,7 @@ class Occupancy:
             time.sleep(BEAT / 4)
             now = owner(self.directory)
             if (now.get("id"), now.get("beat")) != (before.get("id"), before.get("beat")):
-                raise self._refused(str(now.get("run")))
+                raise self._refusal(str(now.get("run")))
 
     def _holder(self) -> tuple[str, str, str]:
         try:
@@ -238,7 +238,7 @@ class Occupancy:
         identity, attempt, base = [*words, "", "", ""][:3]
         return identity, attempt, base
 
-    def _refused(self, other: str) -> BadOption:
+    def _refusal(self, other: str) -> BadOption:
         return BadOption(
             f"{self.directory.path} is in use by {other or 'another run'}, which is alive; {self.ledger.base} cannot "
             "work there too: give it a --checkpoint-dir of its own, or start both with --own-folder"

@@ -95,7 +95,7 @@ class Ledger(Book):
         if record.id != self.id:
             raise Lost(f"another attempt {self.number} has taken over")
 
-    def earlier(self) -> list[str]:
+    def earlier_artifacts(self) -> list[str]:
         """The names under which earlier attempts of this run may have left artifacts."""
         found = []
         for number in self.numbers():

@@ -45,7 +45,7 @@ class Folder(Store):
 
     @watched
     def read(self, key: str) -> bytes:
-        with self._asked(key):
+        with self._read_errors(key):
             try:
                 return self._shared.read(key, LARGE)
             except files.NotAFile as refusal:
@@ -124,7 +124,7 @@ class Folder(Store):
         return self._shared.path(key)
 
     def chunks(self, key: str) -> Iterator[bytes]:
-        with self._asked(key):
+        with self._read_errors(key):
             try:
                 handle = self._shared.open(key)
             except files.NotAFile as refusal:
@@ -153,7 +153,7 @@ class Folder(Store):
 
     @watched
     def size(self, key: str) -> int:
-        with self._asked(key):
+        with self._read_errors(key):
             status = self._shared.status(key)
         if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(key)
@@ -189,7 +189,7 @@ class Folder(Store):
             self._drop_empty(folder)
 
     @contextlib.contextmanager
-    def _asked(self, key: str) -> Iterator[None]:
+    def _read_errors(self, key: str) -> Iterator[None]:
         """What a key that leads nowhere is called, and what a disk that fails."""
         try:
             yield

@@ -120,24 +120,24 @@ class Remote(Store):
     @watched
     def read(self, key: str) -> bytes:
         try:
-            return bytes(self._do(lambda: self.fs.cat_file(self._path(key), start=0, end=LARGE + 1)))
+            return bytes(self._call_driver(lambda: self.fs.cat_file(self._path(key), start=0, end=LARGE + 1)))
         except StorageError:
             # Of an object without bytes no range can be read, says S3.
-            if self._do(lambda: self.fs.info(self._path(key))).get("size") == 0:
+            if self._call_driver(lambda: self.fs.info(self._path(key))).get("size") == 0:
                 return b""
             raise
 
     @watched
     def write(self, key: str, data: bytes) -> None:
         with self._writing(key):
-            self._do(lambda: self.fs.pipe_file(self._path(key), data))
+            self._call_driver(lambda: self.fs.pipe_file(self._path(key), data))
 
     @watched
     def create(self, key: str, data: bytes) -> bool:
         """Conditional where driver and server can. Where they cannot this is a plain write, which a probe finds out."""
         try:
             with self._writing(key):
-                self._do(lambda: self.fs.pipe_file(self._path(key), data, mode="create"))
+                self._call_driver(lambda: self.fs.pipe_file(self._path(key), data, mode="create"))
             return True
         except FileExistsError:
             return False
@@ -161,16 +161,16 @@ class Remote(Store):
                 self._put_s3(key, chunks, block, ahead_of_it)
 
     def _put(self, key: str, chunks: Iterable[bytes], block: int) -> None:
-        file = self._do(lambda: self.fs.open(self._path(key), "wb", block_size=block))
+        file = self._call_driver(lambda: self.fs.open(self._path(key), "wb", block_size=block))
         try:
             for data in chunks:
-                self._do(lambda data=data: file.write(data))
+                self._call_driver(lambda data=data: file.write(data))
         except BaseException:
             # Closing would complete the object with what there is of it.
             self._quietly(file.discard)
             file.closed = True
             raise
-        self._do(file.close)
+        self._call_driver(file.close)
 
     def _put_s3(self, key: str, chunks: Iterable[bytes], block: int, width: int) -> None:
         blocks = _blocks(chunks, block)
@@ -184,16 +184,16 @@ class Remote(Store):
         sha256 = getattr(chunks, "sha256", None) or None
         self._directly(
             lambda direct: direct.put(name, first, sha256),
-            lambda: self._do(lambda: self.fs.pipe_file(self._path(key), b"".join(first))),
+            lambda: self._call_driver(lambda: self.fs.pipe_file(self._path(key), b"".join(first))),
         )
 
     def _put_parts(self, place: dict[str, str], blocks: Iterator[list[bytes]], width: int) -> None:
-        upload = self._do(lambda: self.fs.call_s3("create_multipart_upload", **place))["UploadId"]
+        upload = self._call_driver(lambda: self.fs.call_s3("create_multipart_upload", **place))["UploadId"]
 
         def send(number: int, block: list[bytes]) -> Callable[[], dict[str, Any]]:
             def by_driver() -> dict[str, Any]:
                 named = {**place, "UploadId": upload, "PartNumber": number, "Body": b"".join(block)}
-                answer = self._do(lambda: self.fs.call_s3("upload_part", **named))
+                answer = self._call_driver(lambda: self.fs.call_s3("upload_part", **named))
                 return {"PartNumber": number, **{name: answer[name] for name in _TAGS if answer.get(name)}}
 
             def sent() -> dict[str, Any]:
@@ -209,7 +209,7 @@ class Remote(Store):
             # One block is read while the others are sent, where there is memory for more than one.
             parts = list(ahead(actions, width)) if width else [action() for action in actions]
             whole = {"MultipartUpload": {"Parts": parts}, "UploadId": upload}
-            self._do(lambda: self.fs.call_s3("complete_multipart_upload", **place, **whole))
+            self._call_driver(lambda: self.fs.call_s3("complete_multipart_upload", **place, **whole))
         except BaseException:
             self._quietly(lambda: self.fs.call_s3("abort_multipart_upload", UploadId=upload, **place))
             raise
@@ -223,7 +223,7 @@ class Remote(Store):
             try:
                 found = action(direct)
                 if turn is not None:
-                    turn.answers()
+                    turn.note_answer()
                 return found
             except NotDone as refusal:
                 if refusal.silent:
@@ -237,7 +237,7 @@ class Remote(Store):
         tags: list[str | None] = []
         if direct is not None:
             try:
-                for data in self._fetched(direct, self._path(key).partition("/")[2], tags):
+                for data in self._fetch_blocks(direct, self._path(key).partition("/")[2], tags):
                     count += len(data)
                     yield data
                 return
@@ -248,14 +248,14 @@ class Remote(Store):
         yield from self._driver_chunks(key, count, tags)
 
     def _driver_chunks(self, key: str, begin: int, tags: list[str | None]) -> Iterator[bytes]:
-        file = self._do(lambda: self.fs.open(self._path(key), "rb", block_size=8 * CHUNK))
+        file = self._call_driver(lambda: self.fs.open(self._path(key), "rb", block_size=8 * CHUNK))
         try:
             if begin:
                 if (getattr(file, "details", None) or {}).get("ETag") not in tags:
                     raise StorageError(f"{self.url(key)} was replaced while it was read")
-                self._do(lambda: file.seek(begin))
+                self._call_driver(lambda: file.seek(begin))
             while True:
-                data = self._do(lambda: file.read(8 * CHUNK))
+                data = self._call_driver(lambda: file.read(8 * CHUNK))
                 if not data:
                     return
                 yield data
@@ -265,18 +265,18 @@ class Remote(Store):
     @watched
     def size(self, key: str) -> int:
         try:
-            info = self._do(lambda: self.fs.info(self._path(key)))
+            info = self._call_driver(lambda: self.fs.info(self._path(key)))
         except FileNotFoundError:
             if self._speaks_s3:
                 # Of an object that is not there S3 says no more; of a bucket it does.
                 bucket, _, name = self._path(key).partition("/")
-                self._do(lambda: self.fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=name, MaxKeys=1))
+                self._call_driver(lambda: self.fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=name, MaxKeys=1))
             raise
         if info.get("type") == "directory":
             raise FileNotFoundError(key)
         return int(info.get("size") or 0)
 
-    def _fetched(self, direct: Direct, name: str, tags: list[str | None]) -> Iterator[bytes]:
+    def _fetch_blocks(self, direct: Direct, name: str, tags: list[str | None]) -> Iterator[bytes]:
         """The first block tells how long it is; of a long one several blocks come at once, where there is room.
 
         `tags` hears which object it is, as the server marks it.
@@ -304,11 +304,15 @@ class Remote(Store):
             found: dict[str, dict[str, Any]] = self.fs.find(self._path(prefix), detail=True)
             return found
 
-        return list(self._directly(lambda direct: self._listed(direct, prefix), lambda: self._found(prefix, find)))
+        return list(
+            self._directly(
+                lambda direct: self._list_directly(direct, prefix), lambda: self._list_by_driver(prefix, find)
+            )
+        )
 
-    def _found(self, prefix: str, find: Callable[[], dict[str, dict[str, Any]]]) -> list[tuple[str, int]]:
+    def _list_by_driver(self, prefix: str, find: Callable[[], dict[str, dict[str, Any]]]) -> list[tuple[str, int]]:
         try:
-            found = self._do(find)
+            found = self._call_driver(find)
         except FileNotFoundError:
             return []
         # Some stores list the folders that were; a key is a file below the prefix.
@@ -316,7 +320,7 @@ class Remote(Store):
         sizes = {name[cut:]: int(info.get("size") or 0) for name, info in found.items() if info.get("type") == "file"}
         return sorted((key, size) for key, size in sizes.items() if key.startswith(below) and not key.endswith("/"))
 
-    def _listed(self, direct: Direct, prefix: str) -> list[tuple[str, int]]:
+    def _list_directly(self, direct: Direct, prefix: str) -> list[tuple[str, int]]:
         bucket, _, below = f"{self._path(prefix)}/".partition("/")
         cut = len(self.root) - len(bucket)
         return sorted((key[cut:], size) for key, size in direct.names(below) if not key.endswith("/"))
@@ -336,7 +340,7 @@ class Remote(Store):
             bucket = paths[0].partition("/")[0]
             named = [{"Key": path.partition("/")[2]} for path in paths]
             request = {"Bucket": bucket, "Delete": {"Objects": named, "Quiet": True}}
-            answer = self._do(lambda: self.fs.call_s3("delete_objects", **request))
+            answer = self._call_driver(lambda: self.fs.call_s3("delete_objects", **request))
             for error in (answer or {}).get("Errors") or []:
                 raise StorageError(
                     f"{error.get('Key')} could not be removed: {error.get('Message') or error.get('Code')}"
@@ -345,14 +349,14 @@ class Remote(Store):
         # In a list drivers take some characters for patterns, and would remove what matches.
         if len(paths) > 1 and not any(letter in path for path in paths for letter in _GLOB):
             with contextlib.suppress(FileNotFoundError, NotImplementedError, TypeError):
-                self._do(lambda: self.fs.rm(paths))
+                self._call_driver(lambda: self.fs.rm(paths))
                 return
         for path in paths:
             self._delete_one(path)
 
     def _delete_one(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            self._do(lambda: self.fs.rm_file(path))
+            self._call_driver(lambda: self.fs.rm_file(path))
 
     @watched
     def clear_uploads(self, prefix: str) -> None:
@@ -362,13 +366,13 @@ class Remote(Store):
         bucket, _, top = self._path(prefix).partition("/")
         more: dict[str, Any] = {}
         while True:
-            page = self._do(
+            page = self._call_driver(
                 lambda more=more: self.fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{top}/", **more)
             )
             for upload in page.get("Uploads") or []:
                 named = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
                 with contextlib.suppress(FileNotFoundError):
-                    self._do(lambda named=named: self.fs.call_s3("abort_multipart_upload", **named))
+                    self._call_driver(lambda named=named: self.fs.call_s3("abort_multipart_upload", **named))
             if not page.get("IsTruncated"):
                 return
             more = {"KeyMarker": page.get("NextKeyMarker"), "UploadIdMarker": page.get("NextUploadIdMarker")}
@@ -410,7 +414,7 @@ class Remote(Store):
             raise StorageError(f"{key!r} cannot be kept at {self.scheme}://: adlfs takes '?' for the end of a name")
         return f"{self.root}/{key}".rstrip("/")
 
-    def _do(self, action: Any) -> Any:
+    def _call_driver(self, action: Any) -> Any:
         """Drivers raise whatever their client library raises; all but a few of those are worth another try."""
         turn, pauses = storage_timeout.current(), iter(_PAUSES)
         while True:
@@ -419,7 +423,7 @@ class Remote(Store):
             try:
                 found = action()
                 if turn is not None:
-                    turn.answers()
+                    turn.note_answer()
                 return found
             except (FileExistsError, TypeError, NotImplementedError):
                 raise
@@ -462,7 +466,7 @@ def _order(item: tuple[str, Any, int]) -> Order:
     if not hasattr(reader, "took"):
         return Order(item, None, lambda _: False)
     words = transfer_pool.to_put(key, reader.path, reader.seen, size, is_limited=reader.is_limited)
-    return Order(item, words, lambda answer: bool(reader.took(*answer)), moves=reader.moves)
+    return Order(item, words, lambda answer: bool(reader.took(*answer)), moves=reader.report_moved)
 
 
 class Room:

@@ -202,7 +202,7 @@ class Connection:
         line, _, self._rest = self._rest.partition(b"\r\n")
         return line
 
-    def done(self, *, reusable: bool) -> None:
+    def release(self, *, reusable: bool) -> None:
         if reusable and not self._rest:
             self._among.give_back(self)
         else:
@@ -288,7 +288,7 @@ class Answer:
             yield connection
             whole = True
         finally:
-            connection.done(reusable=whole and self.reusable)
+            connection.release(reusable=whole and self.reusable)
 
     def read(self, most: int) -> bytes:
         """All of a body that has at most so many bytes."""

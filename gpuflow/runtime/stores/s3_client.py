@@ -161,7 +161,7 @@ class Direct:
         return {"kinds": {name: kind.plain() for name, kind in kinds.items()}, "server": self._server.plain}
 
     @classmethod
-    def told(cls, plain: Mapping[str, Any], credentials: Credentials) -> Direct:
+    def from_plain(cls, plain: Mapping[str, Any], credentials: Credentials) -> Direct:
         """As another process described it."""
         kinds = {
             name: Kind(method, before, netloc, headers, checked=checked)

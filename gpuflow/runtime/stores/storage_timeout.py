@@ -161,12 +161,12 @@ class Turn:
         if self._around is not None:
             self._around.asks(where, place)
 
-    def answers(self) -> None:
+    def note_answer(self) -> None:
         """Storage did what it was asked."""
         self.answered = time.monotonic()
         _SILENT.discard(self.place)
         if self._around is not None:
-            self._around.answers()
+            self._around.note_answer()
 
 
 _CURRENT: contextvars.ContextVar[Turn | None] = contextvars.ContextVar("storage", default=None)
@@ -255,7 +255,7 @@ class _Pace:
         elif _worked() - self._worked >= _SHARE * (now - self._since):
             self._renew(now)
             return 0.0
-        travelled = _TRAFFIC.counted(now)
+        travelled = _TRAFFIC.count(now)
         if self._travelled is None:
             self._travelled = travelled  # what went before is not looked at: that costs more than most calls
         # What was handed on counts by itself: from and to a disk nothing travels.
@@ -287,7 +287,7 @@ class _Traffic:
         self._total = 0
         self._next = 0.0
 
-    def counted(self, now: float) -> int:
+    def count(self, now: float) -> int:
         with self._lock:
             if now >= self._next:
                 self._next = now + _GLANCE
@@ -303,7 +303,7 @@ class _Traffic:
 
 
 _TRAFFIC = _Traffic()
-traffic, moved_elsewhere = _TRAFFIC.counted, _TRAFFIC.add
+traffic, moved_elsewhere = _TRAFFIC.count, _TRAFFIC.add
 
 
 def _connections() -> Iterator[tuple[int, int]]:
@@ -342,9 +342,9 @@ def watched(method: Any) -> Any:
             try:
                 found = method(store, *given, **named)
             except (FileNotFoundError, FileExistsError):
-                turn.answers()
+                turn.note_answer()
                 raise
-            turn.answers()
+            turn.note_answer()
             return found
 
         return work() if current() is not None else _alone(work)

@@ -133,7 +133,7 @@ class Progress:
         """So many bytes in so many files are to come; called again when it is tried again."""
         self.total, self.files, self.done = total, files, done
 
-    def moved(self, count: int) -> None:
+    def add(self, count: int) -> None:
         with self._lock:
             self.done = min(self.total, self.done + count)  # what is tried again counts once
             now = time.monotonic()
@@ -149,7 +149,7 @@ class Progress:
         rest = f", about {units.spoken(left / rate)} left" if rate > 0 and self.total else ""
         return f"{self.what}: {amount(self.done)} of {amount(self.total)}, {amount(rate)}/s{rest}"
 
-    def ended(self) -> str:
+    def summary(self) -> str:
         """What is said at the end: nothing for what took no time worth a word."""
         took = time.monotonic() - self.began
         return f"{self.what}: {amount(self.total)} in {_file_count(self.files)}, in {units.spoken(took)}" + (

@@ -167,7 +167,7 @@ class _Lane:
                     else:
                         number += 1
                         held[number] = order
-                        process = process or self._started()
+                        process = process or self._start()
                         self._sign(process)
                         what, key, *words = order.words
                         _say(process, [what, number, f"{self._below}{key}", *words])
@@ -192,7 +192,7 @@ class _Lane:
                 order.lost()
                 leave(order.item)
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         import subprocess  # not before it is needed: most transfers have no worker
 
         with self._lock:

@@ -52,7 +52,7 @@ def main() -> int:
     source = open(0, "rb", closefd=False)  # noqa: SIM115  # it stays open as long as this process
     told = json.loads(source.readline())
     credentials = Credentials(Signer(*told["signer"]))
-    worker = _Worker(Direct.told(told["direct"], credentials), told["top"], told["most"])
+    worker = _Worker(Direct.from_plain(told["direct"], credentials), told["top"], told["most"])
     for _ in range(told["threads"]):
         threading.Thread(target=worker.work, daemon=True).start()
     threading.Thread(target=worker.tell_traffic, daemon=True).start()
@@ -82,7 +82,7 @@ class _Worker:
             what, number, *words = self.orders.get()
             moved = _Moved(self._say, number)
             try:
-                answer = self._sent(moved.passed, *words) if what == "put" else self._fetched(moved.passed, *words)
+                answer = self._send(moved.add, *words) if what == "put" else self._fetch(moved.add, *words)
             except Exception:
                 answer = []
             self._say(number, *answer)
@@ -102,7 +102,7 @@ class _Worker:
         with self._lock:
             os.write(1, line)
 
-    def _sent(self, passed: Callable[[int], None], key: str, path: str, seen: list[int]) -> list[Any]:
+    def _send(self, passed: Callable[[int], None], key: str, path: str, seen: list[int]) -> list[Any]:
         handle = open_same(path, seen)
         try:
             before = os.fstat(handle)
@@ -139,7 +139,7 @@ class _Worker:
         self._direct.put(key, body, body.sha256)
         return body.sha256
 
-    def _fetched(
+    def _fetch(
         self, passed: Callable[[int], None], key: str, path: str, size: int, sha256: str, mode: int
     ) -> list[Any]:
         if self._folders is None:
@@ -157,7 +157,7 @@ class _Moved:
     def __init__(self, say: Callable[..., None], number: int) -> None:
         self._say, self._number, self._untold = say, number, 0
 
-    def passed(self, count: int) -> None:
+    def add(self, count: int) -> None:
         self._untold += count
         if self._untold >= _TOLD_EVERY:
             self._say(self._number, "moved", self._untold)

@@ -151,7 +151,7 @@ class Creation:
             except Refused as refusal:
                 if refusal.status != 409:
                     raise
-            there = self.api.present(f"{self.folder}/{name}")
+            there = self.api.get_if_present(f"{self.folder}/{name}")
             if there is None or "deletionTimestamp" in there["metadata"]:
                 time.sleep(POLL)  # it is going: the next round creates it
                 continue
@@ -174,7 +174,7 @@ class Creation:
         logs = PodLogs(self.api, self.namespace, f"{self.pods_label}={name}") if labelled else None
         began, before = time.monotonic(), ""
         while True:
-            now = self.api.present(path)
+            now = self.api.get_if_present(path)
             if now is None:
                 say(f"{self.kind} {name}: somebody deleted it")
                 return 1
@@ -188,7 +188,7 @@ class Creation:
             if good or bad:
                 if logs is not None:
                     logs.finish(5.0)
-                return self._written(now) if good else self._exit_code(name)
+                return self._write_outputs(now) if good else self._exit_code(name)
             if self.timeout is not None and time.monotonic() - began > self.timeout:
                 say(f"{self.kind} {name}: not done after {units.spoken(self.timeout)}")
                 self.remove()
@@ -204,7 +204,7 @@ class Creation:
             except (Refused, Unreachable) as failure:
                 say(f"{self.kind} {self.path.rsplit('/', 1)[1]}: NOT deleted: {failure}")
 
-    def _written(self, now: dict[str, Any]) -> int:
+    def _write_outputs(self, now: dict[str, Any]) -> int:
         folder = self.environ.get("GPUFLOW_OUTPUTS", "")
         for name, place in self.outputs:
             value = object_state.found(now, place)

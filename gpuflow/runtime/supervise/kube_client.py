@@ -78,18 +78,18 @@ class ApiServer:
                 "there is no service account here; run in a pod of the cluster whose account may create the object"
             )
         self.base = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-        self.namespace = self._own("namespace")
+        self.namespace = self._read_account_file("namespace")
         self._trust = ssl.create_default_context(cafile=os.path.join(account, "ca.crt"))
         self._granted: set[tuple[str, ...]] = set()
         self._refused_since: dict[tuple[str, ...], float] = {}
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        return self._asked("GET", path, None, query)
+        return self._request("GET", path, None, query)
 
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        return self._asked("POST", path, body, {})
+        return self._request("POST", path, body, {})
 
-    def present(self, path: str) -> dict[str, Any] | None:
+    def get_if_present(self, path: str) -> dict[str, Any] | None:
         """An object, or None when there is none; an API server that is away is waited for."""
         try:
             return self.patiently(lambda: self.get(path))
@@ -112,12 +112,12 @@ class ApiServer:
 
     def merge(self, path: str, body: dict[str, Any]) -> None:
         """Change an object: what the body names, and nothing else."""
-        self._asked("PATCH", path, body, {})
+        self._request("PATCH", path, body, {})
 
     def delete(self, path: str, propagation: str = "Background") -> None:
         """Delete an object and what it owns; one that is gone is fine. `Foreground`: what it owns goes first."""
         try:
-            self._asked("DELETE", path, {"propagationPolicy": propagation}, {})
+            self._request("DELETE", path, {"propagationPolicy": propagation}, {})
         except Refused as refusal:
             if refusal.status != 404:
                 raise
@@ -126,12 +126,12 @@ class ApiServer:
         """An answer to read line by line."""
         return self._open("GET", path, None, query, timeout)
 
-    def _own(self, name: str) -> str:
+    def _read_account_file(self, name: str) -> str:
         # The token is renewed while the pod runs, so it is read for each request.
         with open(os.path.join(self.account, name), encoding="utf-8") as file:
             return file.read().strip()
 
-    def _asked(self, method: str, path: str, body: dict[str, Any] | None, query: Mapping[str, str]) -> dict[str, Any]:
+    def _request(self, method: str, path: str, body: dict[str, Any] | None, query: Mapping[str, str]) -> dict[str, Any]:
         with self._open(method, path, body, query, TIMEOUT) as answer:
             try:
                 found: dict[str, Any] = json.load(answer)
@@ -144,7 +144,7 @@ class ApiServer:
     ) -> HTTPResponse:
         url = self.base + path + ("?" + urllib.parse.urlencode(query) if query else "")
         request = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), method=method)
-        request.add_header("Authorization", "Bearer " + self._own("token"))
+        request.add_header("Authorization", "Bearer " + self._read_account_file("token"))
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         request.add_header("Content-Type", kind)
         try:

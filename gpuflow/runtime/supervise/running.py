@@ -236,7 +236,7 @@ class Running:
         if ended and witness is not None and ending.outcome == SUCCEEDED:
             torn = witness.testimony()
             ending = ending if torn is None else Ending(RETRYABLE, torn, child.code)
-        self._ended(ending)
+        self._report_end(ending)
         self._finish_keeper()
         if self.keeper is not None and self.keeper.lost is not None:
             return Ending(INTERRUPTED, self.keeper.lost, child.code, until=self.deadline)
@@ -267,10 +267,10 @@ class Running:
         outcome = RETRYABLE if guessed and not attempts.budgets_are_counted(options) else verdict.outcome
         return Ending(outcome, f"exit code {child.code}: {verdict.because}", child.code, by_itself=True)
 
-    def _ended(self, ending: Ending) -> None:
+    def _report_end(self, ending: Ending) -> None:
         """The command has ended so. A gang tells its other ranks."""
 
-    def _order(self) -> str | None:
+    def _stop_order(self) -> str | None:
         """Why the command must stop though nobody told this supervisor: its gang may say so."""
         return None
 
@@ -280,9 +280,9 @@ class Running:
         while child.code is None or (self.deadline is not None and killed is None and child.group_lives()):
             if self.keeper is not None and self.keeper.lost is not None and self.deadline is None:
                 say(f"{self.keeper.lost}; ending the command")
-                self._tell(child, self.keeper.lost)
-            elif self.deadline is None and (order := self._order()) is not None:
-                self._tell(child, order)
+                self._tell_to_stop(child, self.keeper.lost)
+            elif self.deadline is None and (order := self._stop_order()) is not None:
+                self._tell_to_stop(child, order)
             limit = 3600.0
             if self.deadline is None and self._ends_at is not None:
                 limit = min(limit, max(0.0, self._ends_at - time.monotonic()))
@@ -305,11 +305,11 @@ class Running:
                 time.sleep(0.05)
                 child.reap()
             if heard is not None and self.deadline is None:
-                self._tell(child, TOLD)
+                self._tell_to_stop(child, TOLD)
             elif self._is_late(child):
                 self._timed_out = True
                 say(f"the command has run for its {units.spoken(self.options.timeout)}; it is told to stop")
-                self._tell(child, LATE)
+                self._tell_to_stop(child, LATE)
             elif heard == signal.SIGINT and killed is None:
                 child.send(signal.SIGKILL)
                 killed = time.monotonic()
@@ -321,7 +321,7 @@ class Running:
         child.reap()
         return child.code is None and not children.stop_is_pending()
 
-    def _tell(self, child: children.Child, why: str) -> None:
+    def _tell_to_stop(self, child: children.Child, why: str) -> None:
         """Tell the program to stop, and the keeper that there is no more time than this."""
         now = time.monotonic()
         self._program_deadline = now + self.grace[0]
@@ -341,7 +341,7 @@ class Running:
         if keeper is None:
             return
         keeper.finish(self.deadline)
-        while keeper.busy:
+        while keeper.is_busy:
             if self.deadline is None and children.stop_is_pending():
                 self.deadline = time.monotonic() + self.grace[1]
                 keeper.finish(self.deadline)

@@ -121,7 +121,7 @@ def one(attempt: Attempt) -> int:
     try:
         return attempt.run()
     except Stopped:
-        return attempt.close(attempt.stopped())
+        return attempt.close(attempt.stop_ending())
     except (BadOption, UnknownFormat) as refusal:
         return attempt.refuse(str(refusal))
     except StorageError as refusal:
@@ -162,9 +162,9 @@ class Attempt:
 
         options = self.options
         inputs = input_options.parse(options)
-        delivery = Delivery(options, self.environ, say, self._stored, self._moves, open_place)
+        delivery = Delivery(options, self.environ, say, self._persist, self._add_progress, open_place)
         self.delivery = delivery
-        ledger = self._open()
+        ledger = self._open_ledger()
         # Artifacts without a URI of their own are kept beside the checkpoints.
         store = self.store if self.store is not None else ledger.store
         # Without a book nobody knows which of the others there are dead: nothing of theirs is touched.
@@ -202,7 +202,7 @@ class Attempt:
         try:
             kept = delivery.collect(ledger, store, lasting=self._lasting)
             self._fit(kept)
-            marker: Success = self._stored(lambda: ledger.succeed(kept))
+            marker: Success = self._persist(lambda: ledger.succeed(kept))
             delivery.deliver(marker, ledger, store)
             self._outputs = marker.outputs
             if marker.id == ledger.id and delivery.kept_in:
@@ -232,7 +232,7 @@ class Attempt:
     def _fit(self, kept: Mapping[str, Kept]) -> None:
         """BadOutput for outputs that cannot be handed on."""
 
-    def _more(self) -> dict[str, Any]:
+    def _more_facts(self) -> dict[str, Any]:
         """Further facts for the last words."""
         return {}
 
@@ -274,19 +274,19 @@ class Attempt:
         """Become the newest attempt, or find that there is nothing to do. When someone else came, all is read again."""
         options = self.options
         while True:
-            done = self._stored(ledger.success)
+            done = self._persist(ledger.success)
             if done is not None and options.after_success == "skip":
                 return _success(done)
-            history: History = self._stored(ledger.history)
+            history: History = self._persist(ledger.history)
             if history.previous is not None and history.final is None and done is None:
                 history = self._settle_last(ledger, history)
             if history.final is not None and options.after_final == "stop" and done is None:
                 return history
             renew = history.final is not None
-            if self._stored(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=d is not None, renew=r)):
+            if self._persist(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=d is not None, renew=r)):
                 break
         # Between the look and the claim someone may have succeeded, or ended for good.
-        again = self._stored(ledger.success)
+        again = self._persist(ledger.success)
         if again is not None:
             self._best_effort(lambda: ledger.end(NEVER_STARTED, final=False, exit_code=0, because="succeeded already"))
             return _success(again)
@@ -295,7 +295,7 @@ class Attempt:
         if renew:
             counts = Counts(0, 0, history.counts.seconds)
             return History(history.last, counts, None, history.last_id, since=history.since, kept=history.kept)
-        looked: History = self._stored(lambda: ledger.look_again(history))
+        looked: History = self._persist(lambda: ledger.look_again(history))
         return looked
 
     def _settle_last(self, ledger: Ledger, history: History) -> History:
@@ -304,12 +304,12 @@ class Attempt:
 
         if not self._last:
             self._last = (diagnosis.read_last(self.options.last, say),)
-        if not self._stored(lambda: diagnosis.settle_last(ledger, history, self._last[0])):
+        if not self._persist(lambda: diagnosis.settle_last(ledger, history, self._last[0])):
             return history
-        again: History = self._stored(ledger.history)
+        again: History = self._persist(ledger.history)
         return again
 
-    def stopped(self) -> Ending:
+    def stop_ending(self) -> Ending:
         """Told to stop while the supervisor itself was at work."""
         self._must_stop()  # the grace has begun
         if self._own_code is None:
@@ -331,7 +331,7 @@ class Attempt:
         from gpuflow.runtime.base import termination_message
 
         options, ledger = self.options, self.ledger
-        counts = ledger.counts.after(ending.outcome) if ledger else None
+        counts = ledger.counts.with_outcome(ending.outcome) if ledger else None
         final = ending.final or ending.outcome == FINAL
         because = ending.because
         if ledger and counts is not None and not final and ending.outcome != SUCCEEDED:
@@ -359,7 +359,7 @@ class Attempt:
             facts["checkpoint"] = self.keeper.kept
             if self.keeper.trouble:
                 facts["storage"] = self.keeper.trouble[:500]
-        facts.update(self._more())
+        facts.update(self._more_facts())
         number = f"attempt {ledger.number} " if ledger is not None and ledger.number else ""
         sentence = f"{number}{facts['outcome']}: {because} (exit code {code})"
         if ending.outcome != SUCCEEDED:
@@ -367,7 +367,7 @@ class Attempt:
         termination_message.write(options.termination_log, f"gpuflow-run: {sentence}", facts)
         return code
 
-    def _open(self) -> Ledger:
+    def _open_ledger(self) -> Ledger:
         """The book: in the state, the store, or hidden in the checkpoint directory; else for this attempt only."""
         options = self.options
         keys = read_keys(options.key_file, say)
@@ -480,7 +480,7 @@ class Attempt:
         termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
         return EXIT_FINAL
 
-    def _stored(self, action: Any, limit: Limit | None = None, settled: Callable[[], int] = lambda: 0) -> Any:
+    def _persist(self, action: Any, limit: Limit | None = None, settled: Callable[[], int] = lambda: 0) -> Any:
         """A thing that must be stored or read: tried again for a while. Told to stop, it is given up at once before
         the command ran, and at the end of the grace after it."""
         try:
@@ -491,7 +491,7 @@ class Attempt:
                 raise Stopped() from None
             raise
 
-    def _moves(self, limit: Limit, count: int) -> None:
+    def _add_progress(self, limit: Limit, count: int) -> None:
         """So many bytes have passed."""
         limit.progress(count)
         if self._must_stop():

@@ -203,16 +203,16 @@ class Shared:
             keys = sorted((key for key in again if key[0] == stem), key=lambda key: (-counted[key], key[1]))
             taken: set[str] = set()
             for key in keys:
-                name = next(name for name in self._wishes(stem, values[key], homes[key]) if name not in taken)
+                name = next(name for name in self._candidate_names(stem, values[key], homes[key]) if name not in taken)
                 taken.add(name)
                 self._names[key] = Name(name)
         ordered = sorted(self._names, key=lambda key: (STEMS.index(key[0]), self._names[key].text))
         self.constants: dict[str, Any] = {self._names[key].text: values[key] for key in ordered}
 
-    def named(self, call: Any) -> Any:
+    def with_names(self, call: Any) -> Any:
         """A task's call with names where it has parts in common with others."""
         if isinstance(call, Method):
-            return Method(self.named(call.target), call.name, call.args, call.named)
+            return Method(self.with_names(call.target), call.name, call.args, call.named)
         if not isinstance(call, Call):
             return call
         named = self._replace(dict(call.named), ARGUMENTS)
@@ -272,7 +272,7 @@ class Shared:
         usual = self._defaults.env.get(_pipeline(pod), frozenset())
         return list(takewhile(lambda entry: entry["name"] in usual, container.get("env", ())))
 
-    def _wishes(self, stem: str, value: Any, homes: set[str]) -> Iterator[str]:
+    def _candidate_names(self, stem: str, value: Any, homes: set[str]) -> Iterator[str]:
         """Names for a value, the best one first. The last one no other value has."""
         tags = [tuple(filter(None, tag)) for tag in _TAGS.get(stem, _plain)(value)]
         if stem in ("LABELS", "ENV") and homes.isdisjoint(("", self._defaults.pipeline)):
@@ -410,7 +410,7 @@ def dag_file(dag: Dag, request: Request, homes: Mapping[str, str] = HOMES) -> st
     settings = settings_with_reasons(dag.settings, calls)
     lines += [*([""] if shared.constants else []), f"with {source_text(Call('DAG', (), settings), '', 12)} as dag:"]
     lines += _tasks(
-        [Made(made.variable, made.group, with_reasons(shared.named(made.call), made.call)) for made in dag.tasks]
+        [Made(made.variable, made.group, with_reasons(shared.with_names(made.call), made.call)) for made in dag.tasks]
     )
     lines += _edges(dag.edges)
     lines += [*([""] if dag.roles else []), *(f"    {source_text(role, '    ')}" for role in dag.roles)]

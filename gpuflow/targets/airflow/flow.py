@@ -169,7 +169,7 @@ def _opened(scope: Scope, before: tuple[str, ...], gate: Any) -> Iterator[Task]:
 
 def _sub_pipeline(task: Task, gate: Any, may_be_skipped: bool, has_followers: bool) -> Iterator[Task]:
     """A sub-pipeline: the list of its items or the mark of its beginning, its tasks, and where needed its end."""
-    scope, step = task.scope.inner(task.name), task.step
+    scope, step = task.scope.scope_of(task.name), task.step
     after, timed = task.after, _time_limit(task.scope, task.name) is not None
     if task.scope.opens_list(task.name):
         # The list is a task too: it takes the condition, and the steps inside run for what it lists.

@@ -50,7 +50,7 @@ def pod_data(scope: Scope, name: str, site: Site, *, leads: bool = False) -> dic
     is_rank = scope.pipeline.effective(name).gang is not None
     out = Engine(FACTS.supervisor, FACTS.outputs_dir, scope.within)
     engine = Engine(within=scope.within, leads=leads) if is_rank else out
-    pod: dict[str, Any] = marks.replaced(pod_for(scope.pipeline, name, site, marks, engine))
+    pod: dict[str, Any] = marks.replace(pod_for(scope.pipeline, name, site, marks, engine))
     if (copies := scope.copies()) and is_supervised(scope.pipeline.effective(name), site):
         _tell_copies(pod["spec"]["containers"][0]["command"], copies)
     made = {run_claim_volume(claim): claim for claim in scope.pipeline.claims}
@@ -68,7 +68,7 @@ def launcher_data(scope: Scope, name: str, site: Site) -> dict[str, Any]:
     marks = Marks(scope)
     engine = Engine(FACTS.supervisor, FACTS.outputs_dir, scope.within)
     pod = launcher_for(scope.pipeline, name, site, marks, engine, lambda text: MARK in text, owner="none")
-    replaced: dict[str, Any] = marks.replaced(pod)
+    replaced: dict[str, Any] = marks.replace(pod)
     return replaced
 
 

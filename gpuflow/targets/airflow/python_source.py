@@ -42,7 +42,7 @@ class Import:
     attribute: str
     arguments: Mapping[str, Any] | None = None
 
-    def called(self, name: str) -> Name | Call:
+    def expression(self, name: str) -> Name | Call:
         """As the file writes it, where it is imported under this name."""
         return Name(name) if self.arguments is None else Call(name, (), self.arguments)
 
@@ -261,7 +261,7 @@ def imports_in(tree: Any) -> list[Import]:
 def with_names(tree: Any, names: Mapping[tuple[str, str], str]) -> Any:
     """The tree with the names under which the file imports objects."""
     if isinstance(tree, Import):
-        return tree.called(names[tree.module, tree.attribute])
+        return tree.expression(names[tree.module, tree.attribute])
     if isinstance(tree, dict):
         return {key: with_names(value, names) for key, value in tree.items()}
     if isinstance(tree, list):

@@ -120,7 +120,7 @@ class Scope:
         """A step's full task id."""
         return ".".join((*self.group, step))
 
-    def inner(self, name: str) -> Scope:
+    def scope_of(self, name: str) -> Scope:
         """The scope of the sub-pipeline that step `name` is."""
         step = self.pipeline.effective(name)
         assert step.pipeline is not None
@@ -183,7 +183,7 @@ class Scope:
     def _output(self, ref: OutputRef, reader: tuple[str, ...]) -> Any:
         step = self.pipeline.steps[ref.step]
         if step.pipeline is not None:
-            return self.inner(ref.step).node(step.pipeline.outputs[ref.name], reader=reader)
+            return self.scope_of(ref.step).node(step.pipeline.outputs[ref.name], reader=reader)
         declared, outside = step.outputs[ref.name], len(self.keys) > len(reader)
         several = bool(step.for_each) or outside
         where = self.pipeline.where("steps", ref.step, "outputs", ref.name)
@@ -281,12 +281,12 @@ class Marks:
         self._nodes.append(node)
         return f"{MARK}{len(self._nodes) - 1}{MARK}"
 
-    def replaced(self, tree: Any) -> Any:
+    def replace(self, tree: Any) -> Any:
         """A pod with calls where the marks are."""
         if isinstance(tree, dict):
-            return {key: self.replaced(value) for key, value in tree.items()}
+            return {key: self.replace(value) for key, value in tree.items()}
         if isinstance(tree, list):
-            return [self.replaced(value) for value in tree]
+            return [self.replace(value) for value in tree]
         if isinstance(tree, str) and MARK in tree:
             pieces = tree.split(MARK)
             return glued([self._nodes[int(piece)] if index % 2 else piece for index, piece in enumerate(pieces)])

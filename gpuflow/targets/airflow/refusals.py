@@ -139,7 +139,7 @@ def clock_change(expression: str, zone: str) -> datetime | None:
         if has_every_hour and (past - first) % timedelta(hours=1) == timedelta(0):
             continue
         for clock in _minutes(first, past):
-            if clock.hour in cron.hours and clock.minute in cron.minutes and cron.on(clock.date()):
+            if clock.hour in cron.hours and clock.minute in cron.minutes and cron.is_on(clock.date()):
                 return clock
     return None
 
@@ -263,7 +263,7 @@ def _inside(scope: Scope, site: Site) -> Iterator[Finding]:
         if step.for_each and scope.has_own_list(name) and (step.pipeline is not None or keeps_state(step, site)):
             yield from equal_items(name, step.for_each, pipeline.where("steps", name, "for_each"))
         if step.pipeline is not None:
-            yield from _inside(scope.inner(name), site)
+            yield from _inside(scope.scope_of(name), site)
 
 
 def equal_items(name: str, sources: Mapping[str, Any], where: Where | None = None) -> Iterator[Finding]:

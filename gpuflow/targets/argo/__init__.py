@@ -53,7 +53,7 @@ class Argo(Target):
     def alert_pod(self, plan: Plan) -> dict[str, Any] | None:
         return AGENT_POD if sent_by_agent(plan.pipeline, plan.site) else None
 
-    def beside(self, batch: Batch) -> Iterable[Artifact]:
+    def batch_files(self, batch: Batch) -> Iterable[Artifact]:
         return kustomized(batch)
 
 

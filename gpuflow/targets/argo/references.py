@@ -56,7 +56,7 @@ class RunFacts:
     def __init__(self, schedule: Schedule | None = None) -> None:
         self.schedule = schedule
 
-    def moment(self, ref: RunRef) -> str:
+    def time_expression(self, ref: RunRef) -> str:
         """The expression for a date as a time of Go, in its own zone, the schedule's, or UTC."""
         own = self.schedule.timezone if self.schedule is not None else "UTC"
         if ref.field == "interval_start" and self.schedule is not None:
@@ -66,7 +66,7 @@ class RunFacts:
 
     def formatted(self, ref: RunRef) -> Iterator[tuple[bool, str]]:
         """A date as expressions (True) and the text between them (False)."""
-        moment = self.moment(ref)
+        moment = self.time_expression(ref)
         return (
             (True, f"{moment}.Format('{word}')") if is_layout else (False, word) for is_layout, word in layouts(ref)
         )
@@ -113,7 +113,7 @@ def steps_of(cron: clock.Cron) -> int | None:
     One time may be skipped by the clock, so it is twice the longest way between two days that have times.
     """
     days = [date(2023, 1, 1) + timedelta(days=number) for number in range(366 * 3)]
-    found = [day for day in days if cron.on(day)]
+    found = [day for day in days if cron.is_on(day)]
     if len(found) < 2:
         return None
     longest = max((later - earlier).days for earlier, later in pairwise(found)) * 24 * 60

@@ -205,7 +205,7 @@ def shared(templates: Sequence[Template], keep: Sequence[str]) -> list[Template]
             calls[member.template["name"]] = Call(template["name"], inputs, own)
 
     def called(task: dict[str, Any]) -> dict[str, Any]:
-        return calls[task["template"]].of(task) if task["template"] in calls else task
+        return calls[task["template"]].apply(task) if task["template"] in calls else task
 
     left = [instead.get(one["name"], one) for one in templates if one["name"] in instead or one["name"] not in calls]
     return _without_twins([_with_tasks(template, called) for template in left], keep)
@@ -321,7 +321,7 @@ class Call:
     inputs: frozenset[str]
     values: Mapping[str, str]
 
-    def of(self, task: dict[str, Any]) -> dict[str, Any]:
+    def apply(self, task: dict[str, Any]) -> dict[str, Any]:
         """The task with the shared template; its values in the task's own words for what it handed over before."""
         given = {entry["name"]: entry for entry in task.get("arguments", {}).get("parameters", [])}
 

@@ -108,7 +108,7 @@ class Nodes:
         return self.pods * POD_BYTES + self.groups * GROUP_BYTES
 
     @property
-    def most(self) -> int:
+    def max_bytes(self) -> int:
         """The same when every retry is used."""
         return self.once + self.retries * POD_BYTES
 
@@ -116,7 +116,7 @@ class Nodes:
 def nodes_of(plan: Plan, within: str = "") -> Nodes:
     """The nodes of a run, or of a sub-pipeline. A loop over something only the run knows counts once."""
     total = Nodes(groups=1)
-    for each in plan.inside[within]:
+    for each in plan.steps_by_parent[within]:
         counted = each.kind == "container" and counts_budgets(each.step, plan.site)
         retries = most_retries(each.step.retry, counted=counted) if each.kind == "container" else 0
         one = nodes_of(plan, each.name) if each.kind == "pipeline" else Nodes(1, 1 if retries else 0, retries)
@@ -130,15 +130,15 @@ def size_findings(plan: Plan, manifest: Mapping[str, Any]) -> tuple[Finding, ...
     """A warning when a run's object could pass what Argo's controller keeps."""
     written = len(json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).encode())
     nodes = nodes_of(plan)
-    if written + nodes.most <= LARGEST:
+    if written + nodes.max_bytes <= LARGEST:
         return ()
     text = (
         f"a run of {nodes.pods + nodes.groups:,} nodes takes about {_mib(written + nodes.once)} of status and templates"
     )
     if nodes.retries:
-        text += f", {_mib(written + nodes.most)} when every retry is used"
+        text += f", {_mib(written + nodes.max_bytes)} when every retry is used"
     text += f"; Argo stores at most {_mib(LARGEST)}"
-    packed = written + int(nodes.most * PACKED)
+    packed = written + int(nodes.max_bytes * PACKED)
     if packed <= LARGEST:
         hint = f"Argo compresses the node status if needed, here to about {_mib(packed)}; you need to do nothing"
     else:

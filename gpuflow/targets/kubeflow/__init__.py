@@ -52,7 +52,7 @@ class Kubeflow(Target):
     def asked_of_it(self, request: Request) -> Iterable[Use]:
         return asked_of_engine(request.plan, request.uses, BY_RANKS)
 
-    def weaker(self, request: Request) -> Iterable[Finding]:
+    def partial_support(self, request: Request) -> Iterable[Finding]:
         yield from retry_notes(request.plan, restarts_at(request.site))
         yield from unsure_ends(request.plan)
 

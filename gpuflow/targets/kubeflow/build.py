@@ -90,7 +90,7 @@ class Cel:
     def render(self, tree: Expression) -> str:
         """The condition as the driver reads it."""
         if isinstance(tree, Logic):
-            return _LOGIC[tree.operator].join(self._grouped(term) for term in tree.terms)
+            return _LOGIC[tree.operator].join(self._parenthesize(term) for term in tree.terms)
         if isinstance(tree, Not):
             return f"!({self.render(tree.term)})"
         if isinstance(tree, Member):
@@ -104,7 +104,7 @@ class Cel:
             return f"{self._operand(tree, False)} == true"
         return _constant(tree.value, False)
 
-    def _grouped(self, term: Expression) -> str:
+    def _parenthesize(self, term: Expression) -> str:
         return f"({self.render(term)})" if isinstance(term, Logic) else self.render(term)
 
     def _is_double(self, tree: Expression) -> bool:
@@ -370,10 +370,12 @@ class Builder:
         wants: dict[str, Want] = {
             input_name(channel): (self._source(name, channel), self.type_of(channel, dag, items)) for channel in used
         }
-        wants |= {input_name(taken): (taken, dag.produced[taken][2]) for taken in self._taken(name, used, dag)}
+        wants |= {
+            input_name(taken): (taken, dag.produced[taken][2]) for taken in self._input_artifacts(name, used, dag)
+        }
         if settings is not None:
             wants[CACHE_SETTINGS] = (Fixed(settings), STRING)
-        made = self._made(name, step)
+        made = self._step_outputs(name, step)
         inputs = {key: type_ for key, (_, type_) in wants.items()}
         self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, dict(made.values()))
         spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
@@ -386,7 +388,7 @@ class Builder:
         given = {ref: key for ref, key in made.items() if OutputRef(ref.step, ref.name) in self.consumed}
         return Task(name, spec, wants, dict.fromkeys(claims, STRING), given, task_options(step).display_name)
 
-    def _made(self, name: str, step: Step) -> dict[Given, tuple[str, AnyType]]:
+    def _step_outputs(self, name: str, step: Step) -> dict[Given, tuple[str, AnyType]]:
         """What a step gives: the text of every output, and the artifacts behind some."""
         if not step.outputs:
             return {}
@@ -396,7 +398,7 @@ class Builder:
             made[ref] = (keys[out], output_type(output.type, self.wanted.get(ref)))
         return made | {ArtifactRef(name, out): (out, type_) for out, type_ in artifact_types(step).items()}
 
-    def _taken(self, name: str, used: list[Channel], dag: Dag) -> list[ArtifactRef]:
+    def _input_artifacts(self, name: str, used: list[Channel], dag: Dag) -> list[ArtifactRef]:
         """The artifacts behind the outputs that a step reads. An exit step reads what may not be there."""
         if name in self.pipeline.exit:
             return []

@@ -71,7 +71,7 @@ class Handover:
     kinds: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
 
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """The options of the supervisor that say it."""
         if not self.keys:
             return []
@@ -124,7 +124,7 @@ def command_words(main: dict[str, Any], outputs: Handover) -> list[str]:
 def _delivering(command: list[str], outputs: Handover) -> list[str]:
     """The supervisor's command, told where KFP's launcher looks for each output; without a supervisor, as it is."""
     at = next((index for index, word in enumerate(command) if word.startswith("--engine=")), 0)
-    return [*command[:at], *outputs.words(), *command[at:]] if at else command
+    return [*command[:at], *outputs.arguments(), *command[at:]] if at else command
 
 
 _OF_THE_RUN = (RUN_ID, TASK)

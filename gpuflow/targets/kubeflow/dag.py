@@ -146,7 +146,7 @@ class Dag:
 
 def gathered(type_: AnyType) -> AnyType:
     """The type of what all items of a loop give."""
-    return type_.gathered if isinstance(type_, ArtifactType) else LIST
+    return type_.as_list if isinstance(type_, ArtifactType) else LIST
 
 
 def inputs_of(types: Mapping[str, AnyType]) -> Any:

@@ -261,7 +261,7 @@ class ArtifactType:
     many: bool = False
 
     @property
-    def gathered(self) -> ArtifactType:
+    def as_list(self) -> ArtifactType:
         return replace(self, many=True)
 
     def define(self, spec: Any) -> None:

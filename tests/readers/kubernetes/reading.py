@@ -34,4 +34,4 @@ def findings(text: str, site: Site | None = None) -> list[Finding]:
     """What is said of the first object."""
     source = demand(text, site).source
     assert source is not None
-    return source.heard(source.warnings())
+    return source.unsilenced(source.warnings())

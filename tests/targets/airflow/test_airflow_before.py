@@ -109,9 +109,9 @@ def test_what_a_lost_worker_left_is_made_anew_or_given_to_the_gang(kind: GangKin
     assert kind.before is not None
     task = operator(kind)
     whole = manifest(task)  # each one has a secret of its own
-    first, _ = kind.apart(deepcopy(whole))
+    first, _ = kind.split(deepcopy(whole))
     assert first is not None
-    where = task._place(kind.before)
+    where = task._prerequisite_place(kind.before)
     table.create_namespaced_custom_object(*where, {**first, "spec": {"of": "before"}})
     task._create(whole)
     assert table.of(kind.before.plural)["spec"] == first["spec"]
@@ -125,12 +125,12 @@ def test_what_a_lost_worker_left_is_made_anew_or_given_to_the_gang(kind: GangKin
     del table.of(kind.before.plural)["metadata"]["ownerReferences"]
     task._wait = lambda *arguments: arguments[2:]
     context = Stage(store=None).context(task)
-    assert task._go_on(context, attempts.Ledger(epoch=0), [made]) == (made["metadata"]["name"], "end")
+    assert task._resume_or_create(context, attempts.Ledger(epoch=0), [made]) == (made["metadata"]["name"], "end")
     assert owners(table.of(kind.before.plural)) == [made["metadata"]["uid"]]
     asked = len(table.asked)
     kept = {**made, "metadata": {**made["metadata"], "labels": {CHECKED: "True"}}}
     task._start = lambda *arguments: "the next"
-    assert task._go_on(context, attempts.Ledger(epoch=0), [kept]) == "the next" and len(table.asked) == asked
+    assert task._resume_or_create(context, attempts.Ledger(epoch=0), [kept]) == "the next" and len(table.asked) == asked
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.word)

@@ -215,9 +215,9 @@ def test_with_a_connection_the_note_says_why_a_task_waits(api: Api) -> None:
     notes = TaskNotes(TASK, logging.getLogger("test"))
 
     async def both() -> None:
-        await notes.tell("waiting in queue research")
+        await notes.show("waiting in queue research")
         api.tokens += 1  # the token is too old now
-        await notes.tell("number 2 in it")
+        await notes.show("number 2 in it")
 
     asyncio.run(both())
     assert api.note == "gpuflow: number 2 in it"
@@ -226,12 +226,12 @@ def test_with_a_connection_the_note_says_why_a_task_waits(api: Api) -> None:
 
 def test_a_note_that_somebody_wrote_stays(api: Api) -> None:
     api.note = "Ann looks at it"
-    asyncio.run(TaskNotes(TASK, logging.getLogger("test")).tell("waiting"))
+    asyncio.run(TaskNotes(TASK, logging.getLogger("test")).show("waiting"))
     assert api.note == "Ann looks at it"
 
 
 def test_a_mapped_task_has_a_note_of_its_own_and_a_long_one_is_cut(api: Api) -> None:
-    asyncio.run(TaskNotes({**TASK, "map_index": 3}, logging.getLogger("test")).tell("w" * 5000))
+    asyncio.run(TaskNotes({**TASK, "map_index": 3}, logging.getLogger("test")).show("w" * 5000))
     assert "/taskInstances/train/3?" in api.asked[-1][1]
     assert api.note is not None
     assert len(api.note) == 1000
@@ -245,8 +245,8 @@ def test_an_api_that_refuses_costs_a_line_and_is_not_asked_again(
     notes = TaskNotes(TASK, logging.getLogger("test"))
 
     async def twice() -> None:
-        await notes.tell("waiting")
-        await notes.tell("still waiting")
+        await notes.show("waiting")
+        await notes.show("still waiting")
 
     with caplog.at_level(logging.WARNING, "test"):
         asyncio.run(twice())

@@ -132,13 +132,13 @@ def test_equal_items_are_refused_where_what_belongs_to_an_item_is_found_by_it() 
 
 
 def test_a_limit_counts_pods_or_items() -> None:
-    pods = at_most(2).question(context())
+    pods = at_most(2).query(context())
     assert is_full(pods, [("a", {}), ("b", {})])
     assert not is_full(pods, [("a", {})])
     assert is_beyond(pods, "c", [("a", {}), ("b", {}), ("c", {})])
     limit = at_most(1, "e", items=["e.s"])
     mine, other = limit.labels(context({"e.s": "a"})), limit.labels(context({"e.s": "b"}))
-    items = limit.question(context({"e.s": "a"}))
+    items = limit.query(context({"e.s": "a"}))
     assert is_full(items, [("x", other)])
     assert not is_full(items, [("x", mine), ("y", mine)]), "more pods of the same item are no more items"
     assert mine[limit.label] == other[limit.label]
@@ -206,7 +206,7 @@ def test_a_volume_of_a_run_is_made_once_and_deleted_however_often_a_try_is_repea
     api, name = Volumes(), claim("finetune-data")
     make = MakeClaim(task_id="claim-data", name=name, size="10Gi", storage_class="fast")
     delete = DeleteClaim(task_id="delete-claim-data", name=name)
-    make._where = delete._where = lambda: (api, "ml")
+    make._api_and_namespace = delete._api_and_namespace = lambda: (api, "ml")
     made = [make.execute(context()) for _ in range(2)]
     assert made == [name.value(context())] * 2
     assert api.claims[made[0]]["spec"] == {

@@ -314,7 +314,7 @@ def test_logs_of_other_containers_are_copied_into_the_tasks_log(
     assert lines == ["[main] words of main", "[proxy] words of proxy"]
     _, arguments = trigger.serialize()
     assert arguments["other_logs"] == {"proxy": "2027-01-01T00:00:02Z"}, "another triggerer goes on from there"
-    assert trigger._copied["other_logs"] == arguments["other_logs"]
+    assert trigger._log_position["other_logs"] == arguments["other_logs"]
 
 
 def test_events_of_a_failed_pod_are_logged_where_that_is_wanted(

@@ -122,7 +122,7 @@ class Selector(NamedTuple):
 def compiled(expression: str) -> Selector:
     """`Unsupported` for text that is not among what is evaluated."""
     parser = _Parser(list(tokens(expression)))
-    node = parser.whole()
+    node = parser.parse()
     if node.type not in ("bool", DYN):
         raise Unsupported(f"a selector that gives no bool: {expression}")
     return Selector(expression, node.run)
@@ -155,7 +155,7 @@ class _Parser:
         self.position += 1
         return word.text
 
-    def whole(self) -> Node:
+    def parse(self) -> Node:
         node = self.expression()
         if self.next is not END:
             raise Unsupported(f"{self.next.text!r}")
@@ -165,21 +165,21 @@ class _Parser:
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise Unsupported("a selector that is nested so deep")
-        condition = self.either()
+        condition = self.disjunction()
         if self.take("?"):
-            yes = self.either()
+            yes = self.disjunction()
             self.need(":")
             condition = _conditional(condition, yes, self.expression())
         self.depth -= 1
         return condition
 
-    def either(self) -> Node:
-        node = self.both()
+    def disjunction(self) -> Node:
+        node = self.conjunction()
         while self.take("||"):
-            node = _logical(node, self.both(), absorbing=True)
+            node = _logical(node, self.conjunction(), absorbing=True)
         return node
 
-    def both(self) -> Node:
+    def conjunction(self) -> Node:
         node = self.relation()
         while self.take("&&"):
             node = _logical(node, self.relation(), absorbing=False)

@@ -41,7 +41,7 @@ Program = list[Step]
 class Pattern:
     def __init__(self, text: str) -> None:
         self.text, self.position, self.depth = text, 0, 0
-        self.program = self._either()
+        self.program = self._alternation()
         if self.position < len(text):
             raise NotEvaluated(text)
 
@@ -49,7 +49,7 @@ class Pattern:
         """Whether a part of the text matches. `TooLarge` where a check has matched too much already."""
         places: set[int] = set()
         for position in range(len(text) + 1):
-            places = self._reached(places | {0}, is_begin=position == 0, is_end=position == len(text))
+            places = self._epsilon_closure(places | {0}, is_begin=position == 0, is_end=position == len(text))
             if len(self.program) in places:
                 return True
             if position < len(text):
@@ -60,7 +60,7 @@ class Pattern:
     def _takes(step: Step, letter: str) -> bool:
         return step.kind == "any" or (step.kind == "set" and (letter in step.letters) is not step.is_negated)
 
-    def _reached(self, places: set[int], *, is_begin: bool, is_end: bool) -> set[int]:
+    def _epsilon_closure(self, places: set[int], *, is_begin: bool, is_end: bool) -> set[int]:
         """The places that are reached without a letter."""
         found, todo = set(places), list(places)
         while todo:
@@ -81,7 +81,7 @@ class Pattern:
     def _next(self) -> str:
         return self.text[self.position : self.position + 1]
 
-    def _either(self) -> Program:
+    def _alternation(self) -> Program:
         program = self._sequence()
         while self._next() == "|":
             self.position += 1
@@ -97,7 +97,7 @@ class Pattern:
 
     def _repeated(self) -> Program:
         can_repeat = self._next() not in ("^", "$")
-        one = self._one()
+        one = self._atom()
         sign = self._next()
         if sign not in REPEATS:
             return one
@@ -110,14 +110,14 @@ class Pattern:
             return [_split(1, len(one) + 1), *one]
         return [_split(1, len(one) + 2), *one, _split(-len(one) - 1)]
 
-    def _one(self) -> Program:
+    def _atom(self) -> Program:
         letter = self._next()
         self.position += 1
         if letter == "(":
             self.depth += 1
             if self.depth > MOST_DEPTH or self._next() == "?":
                 raise NotEvaluated(self.text)
-            program = self._either()
+            program = self._alternation()
             if self._next() != ")":
                 raise NotEvaluated(self.text)
             self.position += 1

@@ -252,7 +252,7 @@ class _Judge:
         if len(places) * len(self.members) > MOST_TRIED or self._meets_others(tie):
             return False
         return all(
-            each.pool.hosts & place and self.nodes.among(each, self.nodes.concurrency, place).verdict == "always"
+            each.pool.hosts & place and self.nodes.decide_among(each, self.nodes.concurrency, place).verdict == "always"
             for each in self.members
             for place in places
             if not (

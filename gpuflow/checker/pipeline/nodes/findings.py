@@ -261,7 +261,7 @@ def _deciding(node_verdicts: NodeVerdicts, node_verdict: NodeVerdict) -> Collect
         return decision.resources
     if request.pool.hosts and all(node_pools.free[index].slots < 1 for index in request.pool.hosts):
         return (PODS,)
-    return node_verdicts.short(request) or (PODS,)
+    return node_verdicts.short_resources(request) or (PODS,)
 
 
 def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[Finding]:

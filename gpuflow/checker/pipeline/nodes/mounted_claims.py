@@ -140,7 +140,7 @@ class MountedClaims:
 
     def _of(self, key: str) -> MountedClaim:
         if key not in self.mounted:
-            self.mounted[key] = self._judged(key, self._wheres.get(key, Where()))
+            self.mounted[key] = self._examine(key, self._wheres.get(key, Where()))
         return self.mounted[key]
 
     def _key(self, volume: Body) -> str | None:
@@ -150,7 +150,7 @@ class MountedClaims:
         own = self._own.get(str(volume.get("name")))
         return str(claim) if own is None else OWN + own.name
 
-    def _judged(self, key: str, where: Where) -> MountedClaim:
+    def _examine(self, key: str, where: Where) -> MountedClaim:
         claim = self.storage.claims.get((self.namespace, key))
         mounted = MountedClaim(key, claim, where)
         if claim is None:
@@ -168,9 +168,9 @@ class MountedClaims:
             )
         if claim.is_leaving:
             return replace(mounted, never=f'persistentvolumeclaim "{key}" is being deleted', because="is being deleted")
-        return self._bound(mounted, claim) if claim.is_bound else self._unbound(mounted, claim)
+        return self._examine_bound(mounted, claim) if claim.is_bound else self._unbound(mounted, claim)
 
-    def _bound(self, mounted: MountedClaim, claim: Claim) -> MountedClaim:
+    def _examine_bound(self, mounted: MountedClaim, claim: Claim) -> MountedClaim:
         volumes = self.storage.volumes
         if volumes is None:
             if "PersistentVolume" in self._assumed:

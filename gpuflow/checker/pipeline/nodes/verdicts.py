@@ -116,10 +116,12 @@ class NodeVerdicts:
         open_devices = () if devices is None else devices.unknown(request.pod_group)
         if unknown or open_devices:
             return NodeVerdict(request, "unknown", unknown=unknown, devices=open_devices)
-        decision = self.among(request, self.concurrency)
+        decision = self.decide_among(request, self.concurrency)
         return NodeVerdict(request, decision.verdict, decision)
 
-    def among(self, request: PoolRequest, concurrency: Concurrency, hosts: frozenset[int] | None = None) -> Decision:
+    def decide_among(
+        self, request: PoolRequest, concurrency: Concurrency, hosts: frozenset[int] | None = None
+    ) -> Decision:
         """Decide when all pods that may run at the same time are on the nodes in the worst way.
 
         `hosts`: the only nodes that are left to the pod.
@@ -145,7 +147,9 @@ class NodeVerdicts:
         with limited_advice():
             return largest_cap(
                 self.concurrency,
-                lambda concurrency: all(self.among(request, concurrency).verdict == "always" for request in requests),
+                lambda concurrency: all(
+                    self.decide_among(request, concurrency).verdict == "always" for request in requests
+                ),
             )
 
     def competitors(self, request: PoolRequest) -> Competitors:
@@ -197,7 +201,7 @@ class NodeVerdicts:
         most = self.ceilings(request).get(resource)
         return (value if most is None else most if value is None else min(value, most)), witness
 
-    def short(self, request: PoolRequest) -> tuple[str, ...]:
+    def short_resources(self, request: PoolRequest) -> tuple[str, ...]:
         """The resources of which no node of the pool has enough free now; all when it is not one of them alone."""
         hosts = request.pool.hosts
         if not hosts:

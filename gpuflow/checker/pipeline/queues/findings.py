@@ -291,7 +291,7 @@ def _wait(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, hin
         near = queue_verdicts.concurrency.concurrent_with(frozenset(request.pod_group.steps))
         competitors = competitors.concurrent_with(near)
     peak, _, witness = competitors.peak_load(resource, queue_verdicts.concurrency)
-    left = sum(queue_verdicts.left(request, flavor, resource) for flavor in flavors)
+    left = sum(queue_verdicts.available(request, flavor, resource) for flavor in flavors)
     asked = "?" if peak is None else amount(as_quantity(resource, peak * queue_verdicts.runs))
     together = asking(witness or request.pod_group.steps[:1], request.pod_group.steps)
     if len(flavors) > 1:
@@ -361,14 +361,14 @@ def _lines(queue_verdicts: QueueVerdicts, safe: dict[str, int | None]) -> Iterat
                     keys.setdefault((each.request.cluster_queue.name, group.flavors, resource), []).append(each)
     for (queue, flavors, resource), members in sorted(keys.items(), key=lambda item: item[0]):
         request = members[0].request
-        left = [queue_verdicts.left(request, flavor, resource) for flavor in flavors]
-        used = sum(queue_verdicts.used(request, flavor, resource) for flavor in flavors)
+        left = [queue_verdicts.available(request, flavor, resource) for flavor in flavors]
+        used = sum(queue_verdicts.usage(request, flavor, resource) for flavor in flavors)
         if UNLIMITED in left:
             continue
         verdict = worst(_verdict(each, resource) for each in members)
         # What steps in other queues of the cohort ask for matters where it can block this one.
         competitors = (
-            queue_verdicts.own(request, flavors)
+            queue_verdicts.own_competitors(request, flavors)
             if verdict == "always"
             else queue_verdicts.competitors(request, flavors)
         )

@@ -51,7 +51,7 @@ class PendingWorkloads:
         self.workloads = list(_pending_workloads(kueue, waiting))
         self._pending: dict[tuple[QuotaNode, tuple[str, ...]], PendingRequests | None] = {}
 
-    def below(self, top: QuotaNode, flavors: tuple[str, ...]) -> PendingRequests | None:
+    def requests_below(self, top: QuotaNode, flavors: tuple[str, ...]) -> PendingRequests | None:
         """The workloads that may be charged for these flavors in the queues below a node; `None` when there is none."""
         key = top, flavors
         if key not in self._pending:

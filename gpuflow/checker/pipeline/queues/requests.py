@@ -306,6 +306,6 @@ def _let_through(leaf: QuotaNode, height: int, key: FlavorResource) -> int:
     limit = node.quotas.get(key, NO_QUOTA).borrowing
     if limit is None:
         return UNLIMITED
-    local = node.local(key)
+    local = node.local_quota(key)
     lent = minus(minus(node.subtree.get(key, 0), local), max(0, minus(node.usage.get(key, 0), local)))
     return max(0, plus(plus(kept, node.local_available(key)), plus(lent, limit)))

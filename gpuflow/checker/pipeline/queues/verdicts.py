@@ -117,13 +117,13 @@ class QueueVerdicts:
 
     def competitors(self, request: QueueRequest, flavors: tuple[str, ...]) -> Competitors:
         """All that may be charged for these flavors in the cohort tree of the request's ClusterQueue."""
-        return self.below(root_of(self.kueue, request), flavors)
+        return self.competitors_below(root_of(self.kueue, request), flavors)
 
-    def own(self, request: QueueRequest, flavors: tuple[str, ...]) -> Competitors:
+    def own_competitors(self, request: QueueRequest, flavors: tuple[str, ...]) -> Competitors:
         """All that may be charged for these flavors in the request's ClusterQueue itself."""
-        return self.below(self._node(request), flavors)
+        return self.competitors_below(self._node(request), flavors)
 
-    def below(self, top: QuotaNode, flavors: tuple[str, ...]) -> Competitors:
+    def competitors_below(self, top: QuotaNode, flavors: tuple[str, ...]) -> Competitors:
         """All that may be charged for these flavors in the queues below a node."""
         key = top, flavors
         if key not in self._competitors:
@@ -152,7 +152,7 @@ class QueueVerdicts:
                 node = self.kueue.snapshot.nodes.get(name)
                 if node is None or top not in node.path():
                     continue
-                peak = self.below(node, key[:1]).peak_load(key[1], concurrency).value
+                peak = self.competitors_below(node, key[:1]).peak_load(key[1], concurrency).value
                 kept = 0 if node is own else node.local_available(key)
                 total = None if total is None or peak is None else total + max(peak * self.runs - kept, 0)
             self._charged[known] = total
@@ -172,16 +172,16 @@ class QueueVerdicts:
         for group in request.groups:
             flavors = [name for name in assignment.flavors if name in group.flavors]
             for resource in group.asked if len(flavors) == 1 else ():
-                left = self.left(request, flavors[0], resource)
+                left = self.available(request, flavors[0], resource)
                 if group.asked[resource] == asked.get(resource, 0) * pod_group.pods:
                     found[resource] = request.cluster_queue.name, flavors[0], left
         return found
 
-    def left(self, request: QueueRequest, flavor: str, resource: str) -> int:
+    def available(self, request: QueueRequest, flavor: str, resource: str) -> int:
         """What the request's ClusterQueue can still have of a flavor, borrowing included."""
         return max(0, self._node(request).available((flavor, resource)))
 
-    def used(self, request: QueueRequest, flavor: str, resource: str) -> int:
+    def usage(self, request: QueueRequest, flavor: str, resource: str) -> int:
         """What its queue holds of a flavor now."""
         return self._node(request).usage.get((flavor, resource), 0)
 
@@ -229,10 +229,10 @@ class QueueVerdicts:
     ) -> tuple[Decision, tuple[str, ...]]:
         """Decide one resource group: first among the pipeline's own pods, then with pending workloads as well."""
         answer, flavors = self._decide_group(request, group, concurrency, no_pending)
-        pending = self.pending.below(root_of(self.kueue, request), group.flavors)
+        pending = self.pending.requests_below(root_of(self.kueue, request), group.flavors)
         if answer.verdict != "always" or pending is None:
             return answer, flavors
-        with_pending, flavors = self._decide_group(request, group, concurrency, self.pending.below)
+        with_pending, flavors = self._decide_group(request, group, concurrency, self.pending.requests_below)
         return (answer if with_pending.verdict == "always" else blocked_by(pending, with_pending, group.asked)), flavors
 
     def _decide_group(
@@ -275,7 +275,9 @@ class QueueVerdicts:
 
         return any(
             all(holds(each.own) or all(map(holds, each.levels)) for each in resources)
-            for resources in cohort_headroom(self.kueue, request, group, self.below, most_charged, pending_below)
+            for resources in cohort_headroom(
+                self.kueue, request, group, self.competitors_below, most_charged, pending_below
+            )
         )
 
     def _is_always(self, request: QueueRequest, concurrency: Concurrency) -> bool:

@@ -100,9 +100,9 @@ class Parts:
 
     def all_have(self, entry: str, token: str) -> bool:
         """Whether every member has finished this entry, of the same save."""
-        return not self.without(entry, token)
+        return not self.members_without(entry, token)
 
-    def without(self, entry: str, token: str) -> list[int]:
+    def members_without(self, entry: str, token: str) -> list[int]:
         """The members that have not finished it."""
         with self._hub.lock:
             return [rank for rank in self.ranks if self._finished[rank].get(entry) != token]
@@ -121,7 +121,7 @@ class Parts:
             self.moved = time.monotonic()
             self._hub.tell("keep", entry=entry, token=token, checkpoint=checkpoint, order=self._order)
 
-    def done(self, checkpoint: str, *, kept: bool) -> None:
+    def announce(self, checkpoint: str, *, kept: bool) -> None:
         """Tell them that it exists, or that it never will."""
         self._hub.tell("done", checkpoint=checkpoint, kept=kept)
 
@@ -129,7 +129,7 @@ class Parts:
         """Tell them that no part is asked for any more."""
         self._hub.tell("enough")
 
-    def lost(self) -> list[int]:
+    def lost_members(self) -> list[int]:
         with self._hub.lock:
             return [rank for rank in self.ranks if rank not in self._hub.members]
 
@@ -328,11 +328,11 @@ class Hub(Star):
             self.tally.stopping(0, outcome, because, told=told)
             self._act()
 
-    def ended(self, ending: Ending, *, collateral: bool) -> None:
+    def report_end(self, ending: Ending, *, collateral: bool) -> None:
         """Rank 0's own command has ended."""
         with self.lock:
             outcome = COLLATERAL if collateral else ending.outcome
-            self.tally.ended(0, outcome, ending.because, ending.own_code, time.monotonic())
+            self.tally.report_end(0, outcome, ending.because, ending.own_code, time.monotonic())
             self._act()
 
     def outcome(self, until: Callable[[], float | None]) -> Report:
@@ -457,7 +457,7 @@ class Hub(Star):
         if what == "stopping" and outcome in (INTERRUPTED, TIMED_OUT):
             self.tally.stopping(rank, outcome, because, told=message.get("told") is True)
         elif what == "ended" and outcome in _KNOWN_OUTCOMES:
-            self.tally.ended(rank, outcome, because, words.number(message, "code"), time.monotonic())
+            self.tally.report_end(rank, outcome, because, words.number(message, "code"), time.monotonic())
         elif what == "refuse":
             self._refused = self._refused or f"rank {rank} cannot start: {because}"
         elif what in ("seen", "ready", "bye"):
@@ -522,7 +522,7 @@ class Hub(Star):
         if self.desk is not None:
             self.desk.lose(rank, why)
         if rank not in self._answers.get("bye", {}):
-            self.tally.lost(rank, f"rank {rank} is lost: {why}")
+            self.tally.report_loss(rank, f"rank {rank} is lost: {why}")
             self._act()
 
     def _forget(self, line: Line) -> None:

@@ -232,7 +232,7 @@ class Desk(Star):
         """What rank 0's program gets, so that its mpirun needs no flags."""
         return mpi_variables(self.folder, self._hub.place.size)
 
-    def over(self, code: int | None) -> None:
+    def end_orders(self, code: int | None) -> None:
         """Rank 0's program has ended: the other ranks wait for no more orders."""
         with self.lock:
             if not self._closed:

@@ -256,12 +256,12 @@ class Tally:
         self._add(rank, outcome, because, None, told=told)
         self._decide()
 
-    def lost(self, rank: int, because: str) -> None:
+    def report_loss(self, rank: int, because: str) -> None:
         """Nothing more will be heard from a rank."""
         self.over.add(rank)
         self.stopping(rank, INTERRUPTED, because)
 
-    def ended(self, rank: int, outcome: str, because: str, code: int | None, now: float) -> None:
+    def report_end(self, rank: int, outcome: str, because: str, code: int | None, now: float) -> None:
         """A rank's command has ended."""
         if rank in self.over:
             return

@@ -176,7 +176,7 @@ class KeeperAttempt(supervisor.Attempt):
     def _agreed(self, running: Running, ending: Ending) -> Ending:
         """The gang's ending instead of rank 0's own."""
         assert isinstance(running, GangRunning)
-        running._ended(ending)
+        running._report_end(ending)
         if running.keeper is not None and running.keeper.lost is not None:
             self.hub.stopping(INTERRUPTED, running.keeper.lost)
         gang = self.hub.outcome(lambda: running.deadline)
@@ -195,10 +195,10 @@ class KeeperAttempt(supervisor.Attempt):
             self.desk.close()
         super().clean_up()
 
-    def stopped(self) -> Ending:
+    def stop_ending(self) -> Ending:
         decided = self.hub.tally.decided
         if decided is None or decided.outcome == SUCCEEDED:
-            return super().stopped()
+            return super().stop_ending()
         return Ending(INTERRUPTED, f"{decided.because}, before the command ran", told=decided.told)
 
     def close(self, ending: Ending) -> int:
@@ -228,7 +228,7 @@ class KeeperAttempt(supervisor.Attempt):
                 f"{OUTPUTS_MOST}; make large values outputs of type file"
             )
 
-    def _more(self) -> dict[str, Any]:
+    def _more_facts(self) -> dict[str, Any]:
         cause = {} if self._cause is None else {"cause_rank": self._cause}
         return {**cause, **({"outputs": _output_values(self._outputs)} if self._outputs else {})}
 
@@ -325,7 +325,7 @@ class Member:
         running.keeps_parts = options.sharded and self.directory is not None and not self._shared and store is not None
         running.attempt_id = words.text(word, "id")
         ending = running.run()
-        running._ended(ending)
+        running._report_end(ending)
         self.own_code = ending.own_code
         verdict = spoke.await_verdict(None if running.by_gang else running.deadline, options.grace)
         if verdict.outcome == SUCCEEDED and ending.outcome != SUCCEEDED:

@@ -34,10 +34,10 @@ class GangRunning(Running):
     """Whether the gang told it to stop. What it does then says nothing."""
     reported = False
 
-    def _order(self) -> str | None:
+    def _stop_order(self) -> str | None:
         return self.star.order
 
-    def _tell(self, child: children.Child, why: str) -> None:
+    def _tell_to_stop(self, child: children.Child, why: str) -> None:
         rank = self.star.place.rank
         if why == self.star.order:
             self.by_gang = True
@@ -47,12 +47,12 @@ class GangRunning(Running):
             self.star.stopping(INTERRUPTED, f"rank {rank} was told to stop", told=True)
         else:
             self.star.stopping(INTERRUPTED, f"rank {rank}: {why}")
-        super()._tell(child, why)
+        super()._tell_to_stop(child, why)
 
-    def _ended(self, ending: Ending) -> None:
+    def _report_end(self, ending: Ending) -> None:
         if not self.reported:
             self.reported = True
-            self.star.ended(ending, collateral=self.by_gang)
+            self.star.report_end(ending, collateral=self.by_gang)
 
 
 class KeeperRunning(GangRunning):
@@ -113,9 +113,9 @@ class LaunchingRunning(KeeperRunning):
         child.others_listen = self.desk.others_listen
         return child
 
-    def _ended(self, ending: Ending) -> None:
-        self.desk.over(ending.own_code)
-        super()._ended(ending)
+    def _report_end(self, ending: Ending) -> None:
+        self.desk.end_orders(ending.own_code)
+        super()._report_end(ending)
 
 
 class _Listeners(threading.Thread):
@@ -151,9 +151,9 @@ class OrderedRunning(MemberRunning):
         child.serves = True
         return child
 
-    def _tell(self, child: children.Child, why: str) -> None:
+    def _tell_to_stop(self, child: children.Child, why: str) -> None:
         self.relay.finish(None)
-        super()._tell(child, why)
+        super()._tell_to_stop(child, why)
 
     def _judge(self, child: children.Child, kills: int, *, told: bool) -> Ending:
         """mpirun says how its processes ended. That one of them was killed for memory only this rank can see."""
@@ -163,4 +163,4 @@ class OrderedRunning(MemberRunning):
         return super()._judge(child, kills, told=told)
 
     def _count_listeners(self) -> int:
-        return 0 if self.folder is None else len(self.folder.listening())
+        return 0 if self.folder is None else len(self.folder.listening_pids())

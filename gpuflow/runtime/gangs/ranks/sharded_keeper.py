@@ -67,9 +67,9 @@ class GatheringKeeper(Keeper):
         super().start()
 
     def _newest(self) -> Entry | None:
-        if self.parts.lost():
+        if self.parts.lost_members():
             return None  # nothing becomes whole any more: nobody waits for it
-        for entry in reversed(self.directory.finished()):
+        for entry in reversed(self.directory.finished_entries()):
             if files.same_fingerprint(self._refused.get(entry.name), entry.key):
                 continue
             if entry.stored is not None:
@@ -81,13 +81,13 @@ class GatheringKeeper(Keeper):
                 return entry
         return None
 
-    def _ended(self, last: bool) -> bool:
-        if last and self.lost is None and not self._over() and self.parts.may_finish_more():
+    def _is_finished(self, last: bool) -> bool:
+        if last and self.lost is None and not self._is_over() and self.parts.may_finish_more():
             # Another rank's program still runs: what it finishes may make a checkpoint whole.
             self._limit.progress()
             time.sleep(_GLANCE)
             return False
-        ended = super()._ended(last)
+        ended = super()._is_finished(last)
         if ended:
             self._say_what_is_not_whole()
             self.parts.close()
@@ -95,15 +95,15 @@ class GatheringKeeper(Keeper):
 
     def _say_what_is_not_whole(self) -> None:
         """The newest entry that some rank lacks; what could not be stored is said by others."""
-        newest = next(reversed(self.directory.finished()), None)
+        newest = next(reversed(self.directory.finished_entries()), None)
         if (
             newest is None
             or newest.stored is not None
             or files.same_fingerprint(self._refused.get(newest.name), newest.key)
         ):
             return
-        lacking = self.parts.without(newest.name, hub.token_of(self.directory, newest.name))
-        lost = self.parts.lost()
+        lacking = self.parts.members_without(newest.name, hub.token_of(self.directory, newest.name))
+        lost = self.parts.lost_members()
         if lacking or lost:
             ranks = ", ".join(map(str, lacking or lost))
             why = "did not finish its part" if lacking else "is lost"
@@ -114,7 +114,7 @@ class GatheringKeeper(Keeper):
         token = hub.token_of(self.directory, pending.entry.name)
         self.parts.ask(pending.entry.name, token, pending.name)
         super()._send(pending, store)
-        self.parts.done(pending.name, kept=True)
+        self.parts.announce(pending.name, kept=True)
 
     def _all_files(self, pending: Pending, files: list[File], store: Store) -> list[File]:
         if files and files[0].path == "":
@@ -126,7 +126,7 @@ class GatheringKeeper(Keeper):
         }
         whole = hub.merge_lists({0: files, **parts})
         hub.check_all_listed(store, pending.upload.prefix, whole)
-        self._moved()
+        self._add_progress()
         return whole
 
     def _stored_parts(self, pending: Pending) -> dict[int, str]:
@@ -135,7 +135,7 @@ class GatheringKeeper(Keeper):
             found = self.parts.answers(pending.name)
             if found is not None:
                 return found
-            if not self._proceed() or self.parts.lost():
+            if not self._proceed() or self.parts.lost_members():
                 raise transfer.Abandoned()
             quiet = time.monotonic() - self.parts.moved
             if quiet > self.options.storage_timeout:
@@ -146,7 +146,7 @@ class GatheringKeeper(Keeper):
 
     def _drop(self, store: Store) -> None:
         if self._pending is not None:
-            self.parts.done(self._pending.name, kept=False)
+            self.parts.announce(self._pending.name, kept=False)
         super()._drop(store)
 
     @property
@@ -171,7 +171,7 @@ class PartKeeper(Keeper):
 
     def start(self) -> None:
         # What an earlier attempt left here is no part of anything.
-        for entry in self.directory.finished():
+        for entry in self.directory.finished_entries():
             self._told_of[entry.name] = (entry.key, hub.token_of(self.directory, entry.name))
         self.spoke.wake_keeper = self._wake
         super().start()
@@ -181,24 +181,24 @@ class PartKeeper(Keeper):
 
     def _turn(self, last: bool) -> None:
         assert self._watch is not None and self.store is not None
-        self._look(0.0 if last or self._order != self._asked() else None)
+        self._look(0.0 if last or self._order != self._asked_order() else None)
         self._tell_finished()
         if last and not self._said_last:
             self._said_last = True
             self.spoke.say("last")
         self._settle_done(self.store)
         message = self.spoke.keep
-        if message is not None and self._order != self._asked():
-            self._order = self._asked()
+        if message is not None and self._order != self._asked_order():
+            self._order = self._asked_order()
             self._keep_part(message, self.store)
         elif last:
             time.sleep(_GLANCE)
 
-    def _asked(self) -> int:
+    def _asked_order(self) -> int:
         return 0 if self.spoke.keep is None else words.number(self.spoke.keep, "order") or 0
 
     def _tell_finished(self) -> None:
-        for entry in self.directory.finished():
+        for entry in self.directory.finished_entries():
             token = hub.token_of(self.directory, entry.name)
             known = self._told_of.get(entry.name)
             if known is not None and files.same_fingerprint(known[0], entry.key) and known[1] == token:
@@ -244,9 +244,9 @@ class PartKeeper(Keeper):
 
     def _stored_part(self, message: Message, checkpoint: str, store: Store) -> str:
         pending = self._part(message, checkpoint)
-        throttle = transfer.Throttle(self._bandwidth, self._proceed, self._moved)
+        throttle = transfer.Throttle(self._bandwidth, self._proceed, self._add_progress)
         files = pending.upload.send(store, throttle)
-        if time.monotonic() - pending.taken < _SETTLED and not self._lasts(pending):
+        if time.monotonic() - pending.taken < _SETTLED and not self._snapshot_lasts(pending):
             raise transfer.Vanished(pending.entry.name)
         part = Manifest(
             checkpoint=checkpoint,
@@ -262,7 +262,7 @@ class PartKeeper(Keeper):
     def _part(self, message: Message, checkpoint: str) -> Pending:
         """The snapshot of our part: that of the try before, when it is of this same checkpoint."""
         name, token = words.text(message, "entry"), words.text(message, "token")
-        entry = next((each for each in self.directory.finished() if each.name == name), None)
+        entry = next((each for each in self.directory.finished_entries() if each.name == name), None)
         if self._pending is not None:
             if self._pending.name == checkpoint and (entry is None or self._pending.is_of(entry)):
                 return self._pending
@@ -284,26 +284,28 @@ class PartKeeper(Keeper):
         self._pending = Pending(entry, checkpoint, copy, upload)
         return self._pending
 
-    def _moved(self, count: int | None = None) -> None:
-        super()._moved(count)
+    def _add_progress(self, count: int | None = None) -> None:
+        super()._add_progress(count)
         if time.monotonic() >= self._say_moving_at:
             self._say_moving_at = time.monotonic() + _SAY_MOVING
             self.spoke.say("moving")
 
     def _proceed(self) -> bool:
         # A newer order makes this one void.
-        return super()._proceed() and self._order == self._asked() and self.spoke.verdict is None
+        return super()._proceed() and self._order == self._asked_order() and self.spoke.verdict is None
 
-    def _ended(self, last: bool) -> bool:
+    def _is_finished(self, last: bool) -> bool:
         """The program has ended, and rank 0 asks for no more parts."""
-        over = last and self._said_last and (self.spoke.enough or self.spoke.verdict is not None or self._timed_out())
+        over = (
+            last and self._said_last and (self.spoke.enough or self.spoke.verdict is not None or self._has_timed_out())
+        )
         if over and self._pending is not None:
             self.directory.shared.discard(self._pending.copy)
         return over
 
-    def _timed_out(self) -> bool:
-        return self._deadline is not None and self._over()
+    def _has_timed_out(self) -> bool:
+        return self._deadline is not None and self._is_over()
 
-    def _over(self, since: float = 0.0) -> bool:
+    def _is_over(self, since: float = 0.0) -> bool:
         # Without a deadline it is rank 0 that says when there is no more to keep.
-        return self._deadline is not None and super()._over(since)
+        return self._deadline is not None and super()._is_over(since)

@@ -128,7 +128,7 @@ class Spoke(Star):
                 self._said_stopping = True
                 self.say("stopping", outcome=outcome, because=because, told=told)
 
-    def ended(self, ending: Ending, *, collateral: bool) -> None:
+    def report_end(self, ending: Ending, *, collateral: bool) -> None:
         """This rank's command has ended."""
         outcome = COLLATERAL if collateral else ending.outcome
         self.say("ended", outcome=outcome, because=ending.because, code=ending.own_code)
@@ -163,7 +163,7 @@ class Spoke(Star):
         connection = socket.create_connection((place.leader, place.port), _ONE_TRY)
         line = Line(connection, place.leader)
         try:
-            welcome = self._first(line, "welcome")
+            welcome = self._wait_for_first(line, "welcome")
             nonce = words.text(welcome, "nonce")
             facts: dict[str, Any] = {"gpuflow": words.VERSION, "gang": place.name, "rank": place.rank}
             if place.slots is not None:
@@ -171,13 +171,13 @@ class Spoke(Star):
             if self.keys is not None:
                 facts["proof"] = self.keys.sign(nonce, words.sign_of(place.name, place.rank))
             line.write(words.pack("hello", size=place.size, **facts))
-            self._first(line, "beat")  # rank 0 turns away at once, or gives signs of life
+            self._wait_for_first(line, "beat")  # rank 0 turns away at once, or gives signs of life
         except BaseException:
             line.close()
             raise
         return line
 
-    def _first(self, line: Line, what: str) -> Message:
+    def _wait_for_first(self, line: Line, what: str) -> Message:
         until = time.monotonic() + _ANSWER_WITHIN
         while time.monotonic() < until:
             found = line.read()
