@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 
 from gpuflow.runtime.base import records
-from gpuflow.runtime.base.records import Claim, End, File, Kept, Manifest, Record, Success
+from gpuflow.runtime.base.record_fields import Record
+from gpuflow.runtime.base.records import Claim, End, File, Kept, Manifest, Success
 from gpuflow.runtime.stores.store import StorageError, Store
 
 KEY = b"the key of the explorer, 32 bytes"

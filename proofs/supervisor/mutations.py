@@ -119,7 +119,7 @@ ALL: dict[str, Mutation] = {
         "what is not signed with the key of the run is not believed",
         "forged",
         {"start": 1},
-        ("base/record_fields.py", "if keys is not None and (", "if keys is None and ("),
+        ("base/records.py", "if keys is not None and (", "if keys is None and ("),
     ),
 }
 """The five of the issue, and what the explorer itself has found."""

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime.base.record_fields import Corrupt
-from gpuflow.runtime.base.records import File
+from gpuflow.runtime.base.records import Corrupt, File
 from gpuflow.runtime.checkpoints import keeper as keeping
 from gpuflow.runtime.checkpoints import transfer
 from gpuflow.runtime.checkpoints.completeness import Watch

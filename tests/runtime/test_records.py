@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpuflow.runtime.base import records
+from gpuflow.runtime.base.record_fields import Record
 from gpuflow.runtime.base.records import (
     Claim,
     Corrupt,
@@ -30,7 +31,7 @@ SHA = "0" * 64
 VERSION_1 = Path(__file__).parent / "stores" / "version-1"
 
 
-def examples() -> list[records.Record]:
+def examples() -> list[Record]:
     files = [
         File(path="d", directory=True),
         File(path="d/l", link="../w"),
@@ -55,7 +56,7 @@ def examples() -> list[records.Record]:
 
 
 @pytest.mark.parametrize("record", examples(), ids=lambda record: type(record).__name__)
-def test_a_record_reads_back_as_it_was_written(record: records.Record) -> None:
+def test_a_record_reads_back_as_it_was_written(record: Record) -> None:
     data = records.pack(record)
     value = json.loads(data)
     assert value["format"] == 2
@@ -64,7 +65,7 @@ def test_a_record_reads_back_as_it_was_written(record: records.Record) -> None:
 
 
 @pytest.mark.parametrize("record", examples(), ids=lambda record: type(record).__name__)
-def test_an_unknown_format_is_named_and_not_guessed_at(record: records.Record) -> None:
+def test_an_unknown_format_is_named_and_not_guessed_at(record: Record) -> None:
     value = {**json.loads(records.pack(record)), "format": 3}
     with pytest.raises(UnknownFormat, match="is of format 3"):
         records.unpack(type(record), records.encode({**value, "hash": records.digest(value)}), "k")

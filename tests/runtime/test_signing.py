@@ -18,6 +18,7 @@ import pytest
 from gpuflow.runtime.base import records
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.outcomes import RETRYABLE
+from gpuflow.runtime.base.record_fields import LAST
 from gpuflow.runtime.base.records import Claim, Corrupt, End, File, Judgment, Kept, Manifest, Success, UnknownFormat
 from gpuflow.runtime.base.signing import Keys, read_keys
 from gpuflow.runtime.checkpoints import keeper, transfer
@@ -170,7 +171,7 @@ def test_a_forged_claim_costs_nothing_and_ends_nothing(keys: Keys | None, store:
 
 
 def test_a_thousand_forged_claims_are_one_sentence_and_the_next_number_is_beyond_those_in_a_row(store: Folder) -> None:
-    for number in [*range(2, 1000), records.LAST]:
+    for number in [*range(2, 1000), LAST]:
         store.write(f"{BASE}/attempts/{number:06d}.json", forged_claim(number))
     said: list[str] = []
     assert begin(store, KEYS, said).number == 1

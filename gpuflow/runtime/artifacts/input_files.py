@@ -177,7 +177,7 @@ def _manifest(store: Store, prefix: str, name: str, keys: Keys | None, say: Call
         manifest = _signed(data, signed_places(manifest.run, url), keys)
     elif manifest.signed:
         say(f"{url} is signed, and there is no --key-file: the signature is not checked")
-    if manifest.checkpoint != name or manifest.attempt != records.attempt_of(name):
+    if manifest.checkpoint != name or manifest.attempt != record_fields.attempt_of(name):
         raise Corrupt(f"{url} is of another artifact")
     return manifest
 

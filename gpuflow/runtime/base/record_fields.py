@@ -1,14 +1,11 @@
-"""What records are made of: names, fields, and bytes with a hash and a signature. The rest is refused with ValueError.
+"""What records are made of: names and fields. The rest is refused with ValueError.
 
 Names come from a store too: a file name, a path below a folder, a link that stays in it. A name that passes here can be
 made below a folder on any Linux file system, and leads nowhere else.
-
-`pack` and `unpack` turn a record to bytes and back: one JSON object with its format, its hash and a signature.
 """
 
 from __future__ import annotations
 
-import json
 import posixpath
 
 TYPE_CHECKING = False
@@ -16,8 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
-
-    from gpuflow.runtime.base.signing import Keys
 
     Check = Callable[[Any], Any]
 
@@ -83,25 +78,40 @@ OUTCOMES = (
 """The words of the evidence table. Spelled out here: what a store may hold does not change with the table."""
 
 
-class Record:
-    """One record: its fields are attributes. `FIELDS` says what each must be, and what it is when it is not there."""
+class Field:
+    """One field of a record: what it must be, and what it is when it is not there."""
 
-    FIELDS: tuple[tuple[str, Check, Any], ...] = ()
+    def __init__(self, check: Check, default: Any) -> None:
+        self.check, self.default = check, default
+
+
+def field(check: Check, default: Any = REQUIRED) -> Any:
+    """A field as the attribute that it becomes."""
+    return Field(check, default)
+
+
+class Record:
+    """One record. Each kind lists its fields as `name: type = field(…)`; they become attributes."""
+
+    FIELDS: Mapping[str, Field] = {}
     NAMES_FILES = False
     """Whether it may be large. In version 1 these had a hash, attempts and ends had none."""
     signed = False
     """Whether it came with a signature; with keys, one that was verified."""
 
+    def __init_subclass__(cls) -> None:
+        cls.FIELDS = {name: found for name, found in vars(cls).items() if isinstance(found, Field)}
+
     def __init__(self, **values: Any) -> None:
-        unknown = sorted(set(values) - {name for name, _, _ in self.FIELDS})
+        unknown = sorted(set(values) - set(self.FIELDS))
         if unknown:
             raise TypeError(f"{type(self).__name__} has no field {unknown[0]}")
-        for name, check, default in self.FIELDS:
-            value = values.get(name, default)
+        for name, field in self.FIELDS.items():
+            value = values.get(name, field.default)
             if value is REQUIRED:
                 raise ValueError(f"{name} is missing")
             try:
-                setattr(self, name, value if value is default else check(value))
+                setattr(self, name, value if value is field.default else field.check(value))
             except ValueError as refusal:
                 raise ValueError(f"{name}: {refusal}") from None
         self.check()
@@ -111,7 +121,7 @@ class Record:
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {name: _is_plain(getattr(self, name)) for name, _, _ in self.FIELDS}
+        return {name: _is_plain(getattr(self, name)) for name in self.FIELDS}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Record) and type(self) is type(other) and self.plain() == other.plain()
@@ -252,7 +262,7 @@ def inner(kind: type[Record]) -> Check:
 
 
 def known(kind: type[Record], value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value[name] for name, _, _ in kind.FIELDS if name in value}
+    return {name: value[name] for name in kind.FIELDS if name in value}
 
 
 def is_id(value: str) -> bool:
@@ -278,93 +288,3 @@ def _is_plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _is_plain(item) for name, item in value.items()}
     return value
-
-
-FORMAT = 2
-SMALL, LARGE = 1 << 20, 64 << 20
-"""Most bytes of a claim, an end or a judgment, and of a manifest or a marker, which name files. More is corrupt."""
-_UNSEALED = ("hash", "signature")
-
-
-class Corrupt(Exception):
-    """What came from the store is not what was put there."""
-
-
-class UnknownFormat(Exception):
-    """A record of a format that this version does not know: exit code 78."""
-
-
-def pack(record: Record, place: str = "", keys: Keys | None = None) -> bytes:
-    """The bytes of a record, signed for its place in the store when there are keys."""
-    value = {"format": FORMAT, **record.plain()}
-    hashed = digest(value)
-    return encode({**value, "hash": hashed, "signature": None if keys is None else keys.sign(hashed, place)})
-
-
-def unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None = None) -> Any:
-    """The record in these bytes; Corrupt, or UnknownFormat. `key` is its place in the store.
-
-    With keys, what none of them has signed for this place is Corrupt, whatever format it claims to have.
-    """
-    most = LARGE if kind.NAMES_FILES else SMALL
-    if len(data) > most:
-        raise Corrupt(f"{key} is larger than {most} bytes, and so no record")
-    try:
-        return _unpack(kind, data, key, keys)
-    except (RecursionError, MemoryError):
-        raise Corrupt(f"{key} is not whole") from None
-
-
-def _unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None) -> Any:
-    try:
-        value = json.loads(data.decode("utf-8", "surrogatepass"), parse_int=_whole_number)
-    except ValueError:
-        raise Corrupt(f"{key} is not whole") from None
-    if not isinstance(value, dict):
-        raise Corrupt(f"{key} is not whole")
-    hashed = digest(value)
-    if keys is not None and (value.get("hash") != hashed or not keys.verify(value.get("signature"), hashed, key)):
-        raise Corrupt(f"{key} is not signed with our key")
-    version = value.get("format", value.get("contract", 1))
-    if isinstance(version, bool) or not isinstance(version, int):
-        raise Corrupt(f"{key} is not whole")
-    if version not in (1, FORMAT) or ("format" in value and version != FORMAT):
-        raise UnknownFormat(
-            f"{key} is of format {version}, and this gpuflow-run knows 1 and {FORMAT}; use a newer gpuflow-run, "
-            "or another --run-id, or remove the object if no gpuflow-run wrote it"
-        )
-    if (version == FORMAT or "hash" in value or kind.NAMES_FILES) and value.get("hash") != hashed:
-        raise Corrupt(f"{key} is not whole")
-    try:
-        record = kind(**known(kind, value))
-    except ValueError as refusal:
-        raise Corrupt(f"{key}: {refusal}") from None
-    record.signed = value.get("signature") is not None
-    return record
-
-
-def _whole_number(digits: str) -> int:
-    """Numbers of a million digits take minutes to read, and none of ours has more than these."""
-    if len(digits) > 20:
-        raise ValueError("too large a number")
-    return int(digits)
-
-
-def encode(value: Mapping[str, Any]) -> bytes:
-    return (json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")) + "\n").encode(
-        "utf-8", "surrogatepass"
-    )
-
-
-def digest(value: Mapping[str, Any]) -> str:
-    """The hash of a record without its own `hash` and without a signature, which is over the hash."""
-    import hashlib
-
-    return hashlib.sha256(encode({key: item for key, item in value.items() if key not in _UNSEALED})).hexdigest()
-
-
-def text_digest(text: str) -> str:
-    """The hash of a value's text."""
-    import hashlib
-
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -7,57 +7,17 @@ Records of version 1 (no `format`) are read; they are never written.
 
 from __future__ import annotations
 
+import json
+
 from gpuflow.runtime.base import record_fields as may_be
-from gpuflow.runtime.base.record_fields import (
-    FORMAT,
-    LARGE,
-    LAST,
-    REQUIRED,
-    SMALL,
-    Corrupt,
-    Record,
-    UnknownFormat,
-    attempt_of,
-    digest,
-    encode,
-    is_id,
-    pack,
-    text_digest,
-    unpack,
-)
+from gpuflow.runtime.base.record_fields import Record, attempt_of, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
-__all__ = [
-    "FORMAT",
-    "LARGE",
-    "LAST",
-    "SMALL",
-    "Claim",
-    "Corrupt",
-    "End",
-    "File",
-    "Judgment",
-    "Kept",
-    "Manifest",
-    "Previous",
-    "Record",
-    "Success",
-    "UnknownFormat",
-    "Usage",
-    "artifact_name",
-    "attempt_of",
-    "checkpoint_name",
-    "digest",
-    "encode",
-    "is_id",
-    "pack",
-    "text_digest",
-    "unpack",
-]
+    from gpuflow.runtime.base.signing import Keys
 
 
 class Previous(Record):
@@ -67,47 +27,27 @@ class Previous(Record):
     `outcome`.
     """
 
-    attempt: int
-    id: str
-    outcome: str
-    assumed: bool
-    FIELDS = (
-        ("attempt", may_be.count, REQUIRED),
-        ("id", may_be.word, REQUIRED),
-        ("outcome", may_be.outcome, REQUIRED),
-        ("assumed", may_be.flag, REQUIRED),
-    )
+    attempt: int = field(may_be.count)
+    id: str = field(may_be.word)
+    outcome: str = field(may_be.outcome)
+    assumed: bool = field(may_be.flag)
 
 
 class Claim(Record):
     """`attempts/000007.json`: a number that belongs to one attempt, and the sums of all before it since `since`."""
 
-    attempt: int
-    id: str
-    host: str
-    time: str
-    since: int
-    failures: int
-    interruptions: int
-    seconds: float
-    checkpoint: str | None
-    forget: bool
-    previous: Previous | None
-    engine_attempt: int | None
-    FIELDS = (
-        ("attempt", may_be.count, REQUIRED),
-        ("id", may_be.word, REQUIRED),
-        ("host", may_be.text, ""),
-        ("time", may_be.text, ""),
-        ("since", may_be.count, 0),
-        ("failures", may_be.count, REQUIRED),
-        ("interruptions", may_be.count, REQUIRED),
-        ("seconds", may_be.number, REQUIRED),
-        ("checkpoint", may_be.or_none(may_be.checkpoint), None),
-        ("forget", may_be.flag, False),
-        ("previous", may_be.or_none(may_be.inner(Previous)), None),
-        ("engine_attempt", may_be.or_none(may_be.count), None),
-    )
+    attempt: int = field(may_be.count)
+    id: str = field(may_be.word)
+    host: str = field(may_be.text, "")
+    time: str = field(may_be.text, "")
+    since: int = field(may_be.count, 0)
+    failures: int = field(may_be.count)
+    interruptions: int = field(may_be.count)
+    seconds: float = field(may_be.number)
+    checkpoint: str | None = field(may_be.or_none(may_be.checkpoint), None)
+    forget: bool = field(may_be.flag, False)
+    previous: Previous | None = field(may_be.or_none(may_be.inner(Previous)), None)
+    engine_attempt: int | None = field(may_be.or_none(may_be.count), None)
 
     def check(self) -> None:
         if self.since > self.attempt:
@@ -121,54 +61,32 @@ class Claim(Record):
 class End(Record):
     """`attempts/000007-<id>.end.json`: how an attempt ended."""
 
-    outcome: str
-    final: bool
-    exit_code: int
-    because: str
-    seconds: float
-    time: str
-    checkpoint: str | None
-    cause: Any
-    evidence: Any
-    FIELDS = (
-        ("outcome", may_be.outcome, REQUIRED),
-        ("final", may_be.flag, False),
-        ("exit_code", may_be.integer, REQUIRED),
-        ("because", may_be.text, ""),
-        ("seconds", may_be.number, REQUIRED),
-        ("time", may_be.text, ""),
-        ("checkpoint", may_be.or_none(may_be.checkpoint), None),
-        ("cause", may_be.anything, None),
-        ("evidence", may_be.anything, None),
-    )
+    outcome: str = field(may_be.outcome)
+    final: bool = field(may_be.flag, False)
+    exit_code: int = field(may_be.integer)
+    because: str = field(may_be.text, "")
+    seconds: float = field(may_be.number)
+    time: str = field(may_be.text, "")
+    checkpoint: str | None = field(may_be.or_none(may_be.checkpoint), None)
+    cause: Any = field(may_be.anything, None)
+    evidence: Any = field(may_be.anything, None)
 
 
 class Judgment(Record):
     """`attempts/000007-<id>.judged.json`: what someone found out about an attempt that left no word, or not all."""
 
-    outcome: str
-    cause: Any
-    evidence: Any
-    by: str
-    FIELDS = (
-        ("outcome", may_be.outcome, REQUIRED),
-        ("cause", may_be.anything, None),
-        ("evidence", may_be.anything, None),
-        ("by", may_be.text, ""),
-    )
+    outcome: str = field(may_be.outcome)
+    cause: Any = field(may_be.anything, None)
+    evidence: Any = field(may_be.anything, None)
+    by: str = field(may_be.text, "")
 
 
 class Usage(Record):
     """`attempts/000007-<id>.memory.json`: the last that was seen of an attempt's memory, in bytes."""
 
-    used: int
-    limit: int
-    time: str
-    FIELDS = (
-        ("used", may_be.natural, REQUIRED),
-        ("limit", may_be.natural, REQUIRED),
-        ("time", may_be.text, ""),
-    )
+    used: int = field(may_be.natural)
+    limit: int = field(may_be.natural)
+    time: str = field(may_be.text, "")
 
     def check(self) -> None:
         if self.limit == 0:
@@ -182,20 +100,12 @@ class Usage(Record):
 class File(Record):
     """One entry of a manifest: a file with `size`, `sha256` and `mode`, a `link`, or a `directory`."""
 
-    path: str
-    size: int | None
-    sha256: str | None
-    mode: int | None
-    link: str | None
-    directory: bool | None
-    FIELDS = (
-        ("path", may_be.path, REQUIRED),
-        ("size", may_be.or_none(may_be.natural), None),
-        ("sha256", may_be.or_none(may_be.sha256), None),
-        ("mode", may_be.or_none(may_be.mode), None),
-        ("link", may_be.or_none(may_be.clean), None),
-        ("directory", may_be.or_none(may_be.flag), None),
-    )
+    path: str = field(may_be.path)
+    size: int | None = field(may_be.or_none(may_be.natural), None)
+    sha256: str | None = field(may_be.or_none(may_be.sha256), None)
+    mode: int | None = field(may_be.or_none(may_be.mode), None)
+    link: str | None = field(may_be.or_none(may_be.clean), None)
+    directory: bool | None = field(may_be.or_none(may_be.flag), None)
 
     def check(self) -> None:
         kinds = [self.sha256 is not None, self.link is not None, bool(self.directory)]
@@ -209,27 +119,16 @@ class File(Record):
 class Manifest(Record):
     """`…/manifest.json`, written last: a checkpoint or an artifact exists when its manifest does."""
 
-    checkpoint: str
-    entry: str
-    kind: str
-    attempt: int
-    id: str
-    seconds: float
-    files: list[File]
-    shards: Any
-    run: str | None
+    checkpoint: str = field(may_be.word)
+    entry: str = field(may_be.name)
+    kind: str = field(may_be.one_of("file", "directory"))
+    attempt: int = field(may_be.count)
+    id: str = field(may_be.word)
+    seconds: float = field(may_be.number, 0.0)
+    files: list[File] = field(may_be.each(may_be.inner(File)))
+    shards: Any = field(may_be.anything, None)
+    run: str | None = field(may_be.or_none(may_be.path), None)
     NAMES_FILES = True
-    FIELDS = (
-        ("checkpoint", may_be.word, REQUIRED),
-        ("entry", may_be.name, REQUIRED),
-        ("kind", may_be.one_of("file", "directory"), REQUIRED),
-        ("attempt", may_be.count, REQUIRED),
-        ("id", may_be.word, REQUIRED),
-        ("seconds", may_be.number, 0.0),
-        ("files", may_be.each(may_be.inner(File)), REQUIRED),
-        ("shards", may_be.anything, None),
-        ("run", may_be.or_none(may_be.path), None),
-    )
 
     def plain(self) -> dict[str, Any]:
         plain = super().plain()
@@ -248,22 +147,13 @@ class Manifest(Record):
 class Kept(Record):
     """One output in the success marker: a value, or an artifact with its files."""
 
-    type: str
-    value: str | None
-    sha256: str
-    uri: str | None
-    key: str | None
-    bytes: int | None
-    files: list[File] | None
-    FIELDS = (
-        ("type", may_be.one_of("string", "int", "float", "bool", "json", "file", "directory"), REQUIRED),
-        ("value", may_be.or_none(may_be.clean), None),
-        ("sha256", may_be.sha256, REQUIRED),
-        ("uri", may_be.or_none(may_be.clean), None),
-        ("key", may_be.or_none(may_be.path), None),
-        ("bytes", may_be.or_none(may_be.natural), None),
-        ("files", may_be.or_none(may_be.each(may_be.inner(File))), None),
-    )
+    type: str = field(may_be.one_of("string", "int", "float", "bool", "json", "file", "directory"))
+    value: str | None = field(may_be.or_none(may_be.clean), None)
+    sha256: str = field(may_be.sha256)
+    uri: str | None = field(may_be.or_none(may_be.clean), None)
+    key: str | None = field(may_be.or_none(may_be.path), None)
+    bytes: int | None = field(may_be.or_none(may_be.natural), None)
+    files: list[File] | None = field(may_be.or_none(may_be.each(may_be.inner(File))), None)
 
     def check(self) -> None:
         if (self.value is None) != (self.type in ("file", "directory")):
@@ -289,17 +179,11 @@ def _outputs(value: Any) -> dict[str, Kept]:
 class Success(Record):
     """`success.json`: the run is done. The first one stays."""
 
-    attempt: int
-    id: str
-    time: str
-    outputs: dict[str, Kept]
+    attempt: int = field(may_be.count)
+    id: str = field(may_be.word)
+    time: str = field(may_be.text, "")
+    outputs: dict[str, Kept] = field(_outputs)
     NAMES_FILES = True
-    FIELDS = (
-        ("attempt", may_be.count, REQUIRED),
-        ("id", may_be.word, REQUIRED),
-        ("time", may_be.text, ""),
-        ("outputs", _outputs, REQUIRED),
-    )
 
 
 def checkpoint_name(attempt: int, number: int, owner: str) -> str:
@@ -335,3 +219,93 @@ def layout_problem(files: Iterable[File], *, single: bool) -> str | None:
         if file.link is not None and may_be.leads_out(file.path, file.link):
             return f"{file.path!r} is a link out of its folder to {file.link!r}"[:300]
     return None
+
+
+FORMAT = 2
+SMALL, LARGE = 1 << 20, 64 << 20
+"""Most bytes of a claim, an end or a judgment, and of a manifest or a marker, which name files. More is corrupt."""
+_UNSEALED = ("hash", "signature")
+
+
+class Corrupt(Exception):
+    """What came from the store is not what was put there."""
+
+
+class UnknownFormat(Exception):
+    """A record of a format that this version does not know: exit code 78."""
+
+
+def pack(record: Record, place: str = "", keys: Keys | None = None) -> bytes:
+    """The bytes of a record, signed for its place in the store when there are keys."""
+    value = {"format": FORMAT, **record.plain()}
+    hashed = digest(value)
+    return encode({**value, "hash": hashed, "signature": None if keys is None else keys.sign(hashed, place)})
+
+
+def unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None = None) -> Any:
+    """The record in these bytes; Corrupt, or UnknownFormat. `key` is its place in the store.
+
+    With keys, what none of them has signed for this place is Corrupt, whatever format it claims to have.
+    """
+    most = LARGE if kind.NAMES_FILES else SMALL
+    if len(data) > most:
+        raise Corrupt(f"{key} is larger than {most} bytes, and so no record")
+    try:
+        return _unpack(kind, data, key, keys)
+    except (RecursionError, MemoryError):
+        raise Corrupt(f"{key} is not whole") from None
+
+
+def _unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None) -> Any:
+    try:
+        value = json.loads(data.decode("utf-8", "surrogatepass"), parse_int=_whole_number)
+    except ValueError:
+        raise Corrupt(f"{key} is not whole") from None
+    if not isinstance(value, dict):
+        raise Corrupt(f"{key} is not whole")
+    hashed = digest(value)
+    if keys is not None and (value.get("hash") != hashed or not keys.verify(value.get("signature"), hashed, key)):
+        raise Corrupt(f"{key} is not signed with our key")
+    version = value.get("format", value.get("contract", 1))
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise Corrupt(f"{key} is not whole")
+    if version not in (1, FORMAT) or ("format" in value and version != FORMAT):
+        raise UnknownFormat(
+            f"{key} is of format {version}, and this gpuflow-run knows 1 and {FORMAT}; use a newer gpuflow-run, "
+            "or another --run-id, or remove the object if no gpuflow-run wrote it"
+        )
+    if (version == FORMAT or "hash" in value or kind.NAMES_FILES) and value.get("hash") != hashed:
+        raise Corrupt(f"{key} is not whole")
+    try:
+        record = kind(**may_be.known(kind, value))
+    except ValueError as refusal:
+        raise Corrupt(f"{key}: {refusal}") from None
+    record.signed = value.get("signature") is not None
+    return record
+
+
+def _whole_number(digits: str) -> int:
+    """Numbers of a million digits take minutes to read, and none of ours has more than these."""
+    if len(digits) > 20:
+        raise ValueError("too large a number")
+    return int(digits)
+
+
+def encode(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")) + "\n").encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def digest(value: Mapping[str, Any]) -> str:
+    """The hash of a record without its own `hash` and without a signature, which is over the hash."""
+    import hashlib
+
+    return hashlib.sha256(encode({key: item for key, item in value.items() if key not in _UNSEALED})).hexdigest()
+
+
+def text_digest(text: str) -> str:
+    """The hash of a value's text."""
+    import hashlib
+
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

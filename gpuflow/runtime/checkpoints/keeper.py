@@ -21,7 +21,8 @@ import time
 from gpuflow.runtime.base import files
 from gpuflow.runtime.base.files import open_same
 from gpuflow.runtime.base.options import BadOption
-from gpuflow.runtime.base.records import Corrupt, File, Manifest, attempt_of, checkpoint_name
+from gpuflow.runtime.base.record_fields import attempt_of
+from gpuflow.runtime.base.records import Corrupt, File, Manifest, checkpoint_name
 from gpuflow.runtime.checkpoints import completeness, interval, transfer
 from gpuflow.runtime.checkpoints.completeness import Watch
 from gpuflow.runtime.state.checkpoint_dir import Directory, Entry

@@ -8,7 +8,8 @@ import time
 
 from gpuflow.runtime.base.attempt_folder import process_began
 from gpuflow.runtime.base.options import BadOption
-from gpuflow.runtime.base.records import Corrupt, Manifest, attempt_of
+from gpuflow.runtime.base.record_fields import attempt_of
+from gpuflow.runtime.base.records import Corrupt, Manifest
 from gpuflow.runtime.checkpoints import transfer
 from gpuflow.runtime.state.checkpoint_dir import Directory, Entry
 from gpuflow.runtime.state.directory_owner import boot, last_word, orphan, owner, write_owner

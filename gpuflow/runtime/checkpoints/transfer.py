@@ -14,6 +14,7 @@ import time
 
 from gpuflow.runtime.base import records
 from gpuflow.runtime.base.files import Shared, open_same
+from gpuflow.runtime.base.record_fields import attempt_of
 from gpuflow.runtime.base.records import Corrupt, File, Manifest
 from gpuflow.runtime.stores import local_files, storage_timeout
 from gpuflow.runtime.stores.local_files import Changed, Item, Refused, Vanished, file_facts
@@ -178,7 +179,7 @@ def manifests(store: Store, base: str, since: int = 0) -> list[tuple[str, str]]:
     for key, _ in store.names(top.rstrip("/")):
         # Exactly so deep: a checkpoint may hold files of this name itself.
         name, _, rest = key[len(top) :].partition("/")
-        attempt = records.attempt_of(name)
+        attempt = attempt_of(name)
         if key.startswith(top) and rest == "manifest.json" and attempt is not None and attempt >= since:
             found.append((name, f"{top}{name}"))
     return sorted(found)
@@ -191,7 +192,7 @@ def read_manifest(store: Store, key: str, keys: Keys | None = None) -> Manifest:
     except FileNotFoundError:
         raise Corrupt(f"{key} is gone") from None
     name = key.split("/")[-2]
-    if manifest.checkpoint != name or manifest.attempt != records.attempt_of(name):
+    if manifest.checkpoint != name or manifest.attempt != attempt_of(name):
         raise Corrupt(f"{key} is of another checkpoint")
     return manifest
 

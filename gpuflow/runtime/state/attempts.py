@@ -14,8 +14,9 @@ from __future__ import annotations
 import os
 import time
 
-from gpuflow.runtime.base import records
+from gpuflow.runtime.base import record_fields, records
 from gpuflow.runtime.base.outcomes import DISK_LIMIT, FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, TIMED_OUT
+from gpuflow.runtime.base.record_fields import LAST, Record, is_id
 from gpuflow.runtime.base.records import Claim, Corrupt, End, Judgment, Previous, Success, UnknownFormat
 from gpuflow.runtime.stores.store import StorageError, Store
 
@@ -130,11 +131,11 @@ class Book:
         for key, _ in self.store.names(self.key("attempts")):
             number, _, owner = key.rpartition("/")[2].partition("-")
             taken = _number(f"{number}.json")
-            if taken is not None and owner.endswith(".end.json") and records.is_id(owner[: -len(".end.json")]):
+            if taken is not None and owner.endswith(".end.json") and is_id(owner[: -len(".end.json")]):
                 found.setdefault(taken, []).append(owner[: -len(".end.json")])
         return found
 
-    def read(self, kind: type[records.Record], key: str, store: Store | None = None) -> Any:
+    def read(self, kind: type[Record], key: str, store: Store | None = None) -> Any:
         """A record, or None when there is none."""
         try:
             data = (store or self.store).read(key)
@@ -183,7 +184,7 @@ class Book:
 
     def may_take(self, number: int) -> int:
         """This number. No run comes so far as the last one: a claim of that was made up."""
-        if number > records.LAST:
+        if number > LAST:
             raise StorageError(
                 f"{self.attempt_key(number - 1)} leaves no number for another attempt, and no run has had so many; "
                 "remove that object, or use another --run-id"
@@ -206,7 +207,7 @@ class Book:
             )
         return bool(self.store.conditional)
 
-    def pack(self, record: records.Record, place: str) -> bytes:
+    def pack(self, record: Record, place: str) -> bytes:
         """The bytes of a record, for its place in the store."""
         return records.pack(record, place, self.keys)
 
@@ -233,12 +234,12 @@ class Book:
 
 def attempt_of(key: str) -> int | None:
     """The attempt that a record below `attempts/` belongs to."""
-    return records.attempt_of(key.rpartition("/")[2])
+    return record_fields.attempt_of(key.rpartition("/")[2])
 
 
 def _number(name: str) -> int | None:
     """The number of a claim by its file name, spelled as we spell it: no other name is one of ours."""
-    number = records.attempt_of(name)
+    number = record_fields.attempt_of(name)
     return number if number and name == f"{number:06d}.json" else None
 
 
@@ -267,7 +268,7 @@ class Counts:
     """What the attempts before this one have used up."""
 
     def __init__(self, failures: int = 0, interruptions: int = 0, seconds: float = 0.0) -> None:
-        self.failures, self.interruptions = min(failures, records.LAST), min(interruptions, records.LAST)
+        self.failures, self.interruptions = min(failures, LAST), min(interruptions, LAST)
         self.seconds = min(seconds, _LONGEST)
 
     def with_outcome(self, outcome: str, by: int = 1) -> Counts:
@@ -275,7 +276,7 @@ class Counts:
         grown = Counts(self.failures, self.interruptions, self.seconds)
         budget = COSTS.get(outcome)
         if budget is not None:
-            setattr(grown, budget, min(records.LAST, max(0, getattr(grown, budget) + by)))
+            setattr(grown, budget, min(LAST, max(0, getattr(grown, budget) + by)))
         return grown
 
 
@@ -448,7 +449,7 @@ def _add_attempt(
     if end is not None:
         grown.seconds = min(_LONGEST, grown.seconds + end.seconds)
         # What it says of other attempts' checkpoints is not its to say.
-        seen = end.checkpoint if records.attempt_of(end.checkpoint or "") == number else None
+        seen = end.checkpoint if record_fields.attempt_of(end.checkpoint or "") == number else None
     else:
         lived, seen = _last_seen(book, number)
         grown.seconds = min(_LONGEST, grown.seconds + lived)
@@ -461,7 +462,7 @@ def _last_seen(book: Book, number: int) -> tuple[float, str | None]:
     top = book.key("checkpoints")
     for key, _ in book.checkpoints.names(top):
         name, _, rest = key[len(top) + 1 :].partition("/")
-        if rest != "manifest.json" or records.attempt_of(name) != number:
+        if rest != "manifest.json" or record_fields.attempt_of(name) != number:
             continue
         try:
             manifest = book.read(records.Manifest, key, book.checkpoints)
@@ -514,7 +515,7 @@ def remove_before(book: Book, since: int) -> None:
 
     def old(key: str, part: int) -> bool:
         parts = key[len(book.base) + 1 :].split("/")
-        number = records.attempt_of(parts[part]) if len(parts) > part else None
+        number = record_fields.attempt_of(parts[part]) if len(parts) > part else None
         return number is not None and number < since
 
     for place in book.places():

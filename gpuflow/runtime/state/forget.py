@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 
-from gpuflow.runtime.base import attempt_folder, records
+from gpuflow.runtime.base import attempt_folder
 from gpuflow.runtime.base.child import say
 from gpuflow.runtime.base.files import Shared
 from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.base.record_fields import attempt_of
 from gpuflow.runtime.base.records import Claim, Corrupt, UnknownFormat
 from gpuflow.runtime.base.signing import read_keys
 from gpuflow.runtime.state import attempts as histories
@@ -65,7 +66,7 @@ def forget_run(book: Book) -> None:
     kept = [] if numbers else [key for place in book.places() for key, _ in place.names(book.base)]
     if not numbers and not kept:
         return
-    made_by = (records.attempt_of(part) for key in kept for part in key[len(book.base) + 1 :].split("/")[1:3])
+    made_by = (attempt_of(part) for key in kept for part in key[len(book.base) + 1 :].split("/")[1:3])
     numbers = numbers or sorted(number for number in made_by if number is not None)
     while True:
         number = book.may_take(_next(book, numbers))
