@@ -105,8 +105,8 @@ class Star(threading.Thread):
             now = time.monotonic()
             with self.lock:
                 # What came while this machine stood still is read before anyone is called silent.
-                for key, mask in events:
-                    self.on_event(key.data, mask)
+                for key, _ in events:
+                    self._on_event(key.data)
                 if now - last > self.times.lost / 2:
                     self.forgive(now)
                 if now >= next_beat:
@@ -115,13 +115,44 @@ class Star(threading.Thread):
                 self.on_tick(now)
             last = now
 
-    def on_event(self, line: Line | None, mask: int) -> None:
+    def _on_event(self, line: Line | None) -> None:
         """Something can be read, or, without a line, somebody knocks."""
+        if line is None:
+            self._let_in()
+            return
+        try:
+            for message in [] if line.closed else line.read():
+                self._hear(line, message)
+                if line.closed:
+                    return
+        except Broken as end:
+            self._drop(line, str(end))
+
+    def _write(self, line: Line, message: bytes) -> None:
+        try:
+            line.write(message)
+        except Broken as end:
+            self._drop(line, str(end))
+
+    def _close(self, line: Line) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self.selector.unregister(line.socket)
+        line.close()
+
+    def _let_in(self) -> None:
+        """Somebody knocks, where this side listens."""
+        raise NotImplementedError
+
+    def _hear(self, line: Line, message: Message) -> None:
+        """What a peer says."""
+        raise NotImplementedError
+
+    def _drop(self, line: Line, why: str) -> None:
+        """A connection is over."""
         raise NotImplementedError
 
     def on_beat(self) -> None:
-        """It is time for a sign of life."""
-        raise NotImplementedError
+        """It is time for a sign of life, where the other side needs one: the kernel tells of the end of a process."""
 
     def on_tick(self, now: float) -> None:
         """Time has passed."""
@@ -129,7 +160,6 @@ class Star(threading.Thread):
 
     def forgive(self, now: float) -> None:
         """We were the ones who stood still: nobody was silent."""
-        raise NotImplementedError
 
     def end(self) -> None:
         self._over.set()

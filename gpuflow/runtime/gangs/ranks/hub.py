@@ -387,20 +387,6 @@ class Hub(Star):
 
     # -- what the thread does
 
-    def on_event(self, line: Line | None, mask: int) -> None:
-        if line is None:
-            self._let_in()
-            return
-        if line.closed:
-            return
-        try:
-            for message in line.read():
-                self._hear(line, message)
-                if line.closed:
-                    return
-        except Broken as end:
-            self._drop(line, str(end))
-
     def on_beat(self) -> None:
         self.tell("beat")
 
@@ -526,19 +512,11 @@ class Hub(Star):
             self._act()
 
     def _forget(self, line: Line) -> None:
-        with contextlib.suppress(KeyError, ValueError):
-            self.selector.unregister(line.socket)
-        line.close()
+        self._close(line)
         if line in self._strangers:
             self._strangers.remove(line)
         if line.rank is not None and self.members.get(line.rank) is line:
             del self.members[line.rank]
-
-    def _write(self, line: Line, message: bytes) -> None:
-        try:
-            line.write(message)
-        except Broken as end:
-            self._drop(line, str(end))
 
     def _remark(self, sentence: str) -> None:
         """Say it, once: who knocks again and again does not fill the log."""

@@ -26,7 +26,7 @@ from gpuflow.runtime.base import container, files
 from gpuflow.runtime.base.child import say
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.gangs.ranks import protocol as words
-from gpuflow.runtime.gangs.ranks.connection import Broken, Line, Star
+from gpuflow.runtime.gangs.ranks.connection import Line, Star
 from gpuflow.runtime.state.checkpoint_dir import discard
 
 TYPE_CHECKING = False
@@ -277,36 +277,21 @@ class Desk(Star):
 
     # -- what the thread does
 
-    def on_event(self, line: Line | None, mask: int) -> None:
-        if line is None:
-            assert self._listener is not None
-            with contextlib.suppress(OSError):
-                connection, _ = self._listener.accept()
-                fresh = Line(connection, "an agent of mpirun")
-                self._agents.append(fresh)
-                self.selector.register(connection, selectors.EVENT_READ, fresh)
-            return
-        if line.closed:
-            return
-        try:
-            for message in line.read():
-                self._ask(line, message)
-        except Broken:
-            self._drop(line)
-
-    def on_beat(self) -> None:
-        """An agent gives no sign of life, and needs none: the kernel tells of its end."""
+    def _let_in(self) -> None:
+        assert self._listener is not None
+        with contextlib.suppress(OSError):
+            connection, _ = self._listener.accept()
+            fresh = Line(connection, "an agent of mpirun")
+            self._agents.append(fresh)
+            self.selector.register(connection, selectors.EVENT_READ, fresh)
 
     def on_tick(self, now: float) -> None:
         # Also those whose order has returned: mpirun may be slow to read.
         for line in list(self._agents):
             if line.unsent:
-                self._flush(line)
+                self._write(line, b"")
 
-    def forgive(self, now: float) -> None:
-        """Nobody is called silent here."""
-
-    def _ask(self, line: Line, message: Message) -> None:
+    def _hear(self, line: Line, message: Message) -> None:
         host, command = words.text(message, "host"), words.whole(message, "command")
         rank = self._ranks.get(host)
         if message["say"] != "ask" or not command or line.rank is not None:
@@ -336,22 +321,11 @@ class Desk(Star):
             self.lose(rank, "it is not connected")
 
     def _answer(self, line: Line, what: str, **facts: Any) -> None:
-        try:
-            line.write(words.pack(what, **facts))
-        except Broken:
-            self._drop(line)
+        self._write(line, words.pack(what, **facts))
 
-    def _flush(self, line: Line) -> None:
-        try:
-            line.flush()
-        except Broken:
-            self._drop(line)
-
-    def _drop(self, line: Line) -> None:
+    def _drop(self, line: Line, why: str) -> None:
         """An agent is gone. mpirun has ended it where its order was still waited for: what it started must end too."""
-        with contextlib.suppress(KeyError, ValueError):
-            self.selector.unregister(line.socket)
-        line.close()
+        self._close(line)
         if line in self._agents:
             self._agents.remove(line)
         for order, (rank, other) in list(self._waiting.items()):
@@ -481,29 +455,13 @@ class Relay(Star):
         if self._worker is None:
             self._early.append(message)
         else:
-            self._write(message)
+            self._write(self._worker, message)
 
     # -- what the thread does
 
-    def on_event(self, line: Line | None, mask: int) -> None:
-        if line is None:
-            self._let_in()
-            return
-        try:
-            for message in line.read():
-                self._pass_on(message)
-        except Broken:
-            self._forget(line)
-
-    def on_beat(self) -> None:
-        """Our own program is our child: its end is seen without signs of life."""
-
     def on_tick(self, now: float) -> None:
         if self._worker is not None and self._worker.unsent:
-            self._write(b"")
-
-    def forgive(self, now: float) -> None:
-        """Nobody is called silent here."""
+            self._write(self._worker, b"")
 
     def _let_in(self) -> None:
         with contextlib.suppress(OSError):
@@ -514,23 +472,14 @@ class Relay(Star):
             self._worker = Line(connection, "our program")
             self.selector.register(connection, selectors.EVENT_READ, self._worker)
             early, self._early = self._early, []
-            self._write(b"".join(early))
+            self._write(self._worker, b"".join(early))
 
-    def _pass_on(self, message: Message) -> None:
+    def _hear(self, line: Line, message: Message) -> None:
         order = words.number(message, "order")
         if message["say"] == "printed":
             self._spoke.say("printed", order=order, to=message.get("to"), data=words.whole(message, "data"))
         elif message["say"] == "returned":
             self._spoke.say("returned", order=order, code=words.number(message, "code"))
 
-    def _write(self, message: bytes) -> None:
-        assert self._worker is not None
-        try:
-            self._worker.write(message)
-        except Broken:
-            self._forget(self._worker)
-
-    def _forget(self, line: Line) -> None:
-        with contextlib.suppress(KeyError, ValueError):
-            self.selector.unregister(line.socket)
-        line.close()
+    def _drop(self, line: Line, why: str) -> None:
+        self._close(line)

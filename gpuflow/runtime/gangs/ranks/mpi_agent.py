@@ -7,10 +7,12 @@ It asks rank 0's supervisor to have the command run on that host, prints what it
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import socket
 import sys
 
+from gpuflow.runtime.base import files
 from gpuflow.runtime.gangs.ranks import protocol as words
 
 TYPE_CHECKING = False
@@ -58,7 +60,8 @@ def _follow(stream: object, command: str) -> int:
         message = words.unpack(line)
         said = message["say"]
         if said == "printed":
-            _print(2 if message.get("to") == 2 else 1, base64.b64decode(words.whole(message, "data")))
+            with contextlib.suppress(OSError):  # mpirun reads no more; what the command does still counts
+                files.write_all(2 if message.get("to") == 2 else 1, base64.b64decode(words.whole(message, "data")))
         elif said == "returned":
             code = words.number(message, "code")
             return FAILED if code is None else code
@@ -67,15 +70,6 @@ def _follow(stream: object, command: str) -> int:
         elif said == "no":
             return _refuse(words.text(message, "because"))
     return _refuse("rank 0's supervisor has ended")
-
-
-def _print(number: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(number, view) :]
-        except OSError:
-            return  # mpirun reads no more; what the command does still counts
 
 
 def _refuse(sentence: str) -> int:

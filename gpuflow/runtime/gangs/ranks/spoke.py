@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import socket
@@ -111,10 +110,7 @@ class Spoke(Star):
     def say(self, what: str, **facts: Any) -> None:
         with self.lock:
             if self._line is not None and not self._line.closed:
-                try:
-                    self._line.write(words.pack(what, **facts))
-                except Broken as end:
-                    self._lose(str(end))
+                self._write(self._line, words.pack(what, **facts))
 
     def go(self) -> None:
         self.wait_for("go")
@@ -182,7 +178,7 @@ class Spoke(Star):
         while time.monotonic() < until:
             found = line.read()
             for message in found:
-                self._note(message)
+                self._hear(line, message)
             for message in found:
                 if message["say"] == what:
                     return message
@@ -206,15 +202,6 @@ class Spoke(Star):
 
     # -- what the thread does
 
-    def on_event(self, line: Line | None, mask: int) -> None:
-        if line is None or line.closed:
-            return
-        try:
-            for message in line.read():
-                self._note(message)
-        except Broken as end:
-            self._lose(str(end))
-
     def on_beat(self) -> None:
         self.say("beat", **({} if self.listening is None else {"listening": self.listening()}))
 
@@ -223,18 +210,15 @@ class Spoke(Star):
         if line is None or line.closed:
             return
         if now - line.heard > self.times.lost:
-            self._lose(f"nothing was heard from it for {units.spoken(self.times.lost)}")
+            self._drop(line, f"nothing was heard from it for {units.spoken(self.times.lost)}")
         elif line.unsent:
-            try:
-                line.flush()
-            except Broken as end:
-                self._lose(str(end))
+            self._write(line, b"")
 
     def forgive(self, now: float) -> None:
         if self._line is not None:
             self._line.heard = now
 
-    def _note(self, message: Message) -> None:
+    def _hear(self, line: Line, message: Message) -> None:
         what = message["say"]
         self._heard[what] = message
         if what == "verdict" and self.verdict is None:
@@ -252,11 +236,8 @@ class Spoke(Star):
             self.order = words.text(message, "because", "the gang has ended")
             children.wake()
 
-    def _lose(self, why: str) -> None:
-        if self._line is not None:
-            with contextlib.suppress(KeyError, ValueError):
-                self.selector.unregister(self._line.socket)
-            self._line.close()
+    def _drop(self, line: Line, why: str) -> None:
+        self._close(line)
         if self.verdict is None:
             because = f"rank 0 is lost: {why}"
             self.verdict = Verdict(EXIT_INTERRUPTED, INTERRUPTED, because)
