@@ -261,20 +261,20 @@ class GpuPodOperator(WaitingPod):
             seen, final_exit_codes=self.final_exit_codes, retryable_exit_codes=self.retryable_exit_codes
         )
         name = ((pod or last or {}).get("metadata") or {}).get("name", "?")
-        outcome, because = verdict if verdict is not None else (evidence.INTERRUPTED, "it disappeared before it ended")
-        if self.supervised and outcome == evidence.RETRYABLE and seen.exit_code == 137 and not seen.said:
+        outcome, because = verdict if verdict is not None else (outcomes.INTERRUPTED, "it disappeared before it ended")
+        if self.supervised and outcome == outcomes.RETRYABLE and seen.exit_code == 137 and not seen.said:
             # The supervisor has last words, also when its program is killed. Without them it was killed itself.
-            outcome, because = evidence.INTERRUPTED, "the supervisor was killed, and nobody says why"
+            outcome, because = outcomes.INTERRUPTED, "the supervisor was killed, and nobody says why"
         values: dict[str, Any] | None = {}
-        if outcome == evidence.SUCCEEDED and self.outputs:
+        if outcome == outcomes.SUCCEEDED and self.outputs:
             values, wrong = self._read_outputs(pod)
             if wrong is not None:
-                outcome, because = evidence.RETRYABLE, f"it succeeded, but {wrong}"
+                outcome, because = outcomes.RETRYABLE, f"it succeeded, but {wrong}"
             elif values is None:
-                outcome, because = evidence.INTERRUPTED, "it succeeded, but was gone before its outputs could be read"
+                outcome, because = outcomes.INTERRUPTED, "it succeeded, but was gone before its outputs could be read"
             elif missing := [name for name in self.outputs if name not in values]:
-                outcome, because = evidence.RETRYABLE, f"it succeeded, but wrote no output {', '.join(missing)}"
-        interrupted = outcome in (evidence.INTERRUPTED, evidence.NEVER_STARTED) or _spent_by_interruption(seen)
+                outcome, because = outcomes.RETRYABLE, f"it succeeded, but wrote no output {', '.join(missing)}"
+        interrupted = outcome in (outcomes.INTERRUPTED, outcomes.NEVER_STARTED) or _spent_by_interruption(seen)
         end = End(
             f"pod {name}",
             outcome,
@@ -413,10 +413,10 @@ def _spent_by_interruption(seen: Any) -> bool:
     """Whether the supervisor ended the step for good because of one interruption too many: the pod was taken away."""
     from gpuflow.runtime.supervise import evidence
 
-    if seen.exit_code != evidence.EXIT_FINAL:
+    if seen.exit_code != outcomes.EXIT_FINAL:
         return False
     verdict = evidence.judge(seen._replace(exit_code=None))
-    return verdict is not None and verdict.outcome == evidence.INTERRUPTED
+    return verdict is not None and verdict.outcome == outcomes.INTERRUPTED
 
 
 def _place(source: str | None) -> tuple[str | None, int | None]:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
+from gpuflow.runtime.base import outcomes
 from gpuflow.runtime.supervise import evidence
 
 from .contract import (
@@ -241,7 +242,7 @@ def _rows(ground: Ground, play: Play, told: dict[str, Any]) -> list[dict[str, An
     for line in told.get("said", ()):
         # "pod NAME: OUTCOME: BECAUSE", as the operator says it when it has judged.
         parts = line.split(": ", 2)
-        if len(parts) == 3 and parts[1] in evidence.OUTCOMES:
+        if len(parts) == 3 and parts[1] in outcomes.OUTCOMES:
             row = {"by": "operator", "outcome": parts[1], "because": parts[2]}
             if row not in found:
                 found.append(row)

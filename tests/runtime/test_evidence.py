@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime.supervise import evidence
-from gpuflow.runtime.supervise.evidence import (
+from gpuflow.runtime.base import outcomes
+from gpuflow.runtime.base.outcomes import (
     DISK_LIMIT,
     FINAL,
     INTERRUPTED,
@@ -19,11 +19,9 @@ from gpuflow.runtime.supervise.evidence import (
     RETRYABLE,
     SUCCEEDED,
     TIMED_OUT,
-    Evidence,
-    from_argo,
-    from_pod,
-    judge,
 )
+from gpuflow.runtime.supervise import evidence
+from gpuflow.runtime.supervise.evidence import Evidence, from_argo, from_pod, judge
 
 INIT_LOST = (
     "init: ContainerStatusUnknown (exit code 137): The container could not be located when the pod was terminated"
@@ -350,4 +348,4 @@ def test_a_program_that_outlives_a_killed_child_has_ended_well() -> None:
     state = {"terminated": {"exitCode": 0, "reason": "OOMKilled"}}
     pod = {"status": {"phase": "Succeeded", "containerStatuses": [{"name": "main", "state": state}]}}
     verdict = evidence.judge(evidence.from_pod(pod))
-    assert verdict is not None and verdict.outcome == evidence.SUCCEEDED
+    assert verdict is not None and verdict.outcome == outcomes.SUCCEEDED

@@ -24,36 +24,10 @@ from gpuflow.runtime.base.outcomes import (
     INTERRUPTED,
     NEVER_STARTED,
     OUT_OF_MEMORY,
-    OUTCOMES,
     RETRYABLE,
     SUCCEEDED,
-    SUPERVISOR_EXIT_CODES,
     TIMED_OUT,
 )
-
-__all__ = [
-    "DISK_LIMIT",
-    "EXIT_FINAL",
-    "EXIT_INTERRUPTED",
-    "EXIT_RUNTIME",
-    "EXIT_TIMED_OUT",
-    "FINAL",
-    "INTERRUPTED",
-    "NEVER_STARTED",
-    "OUTCOMES",
-    "OUT_OF_MEMORY",
-    "RETRYABLE",
-    "SUCCEEDED",
-    "SUPERVISOR_EXIT_CODES",
-    "TABLE",
-    "TIMED_OUT",
-    "Evidence",
-    "Row",
-    "Verdict",
-    "from_argo",
-    "from_pod",
-    "judge",
-]
 
 
 class Evidence(NamedTuple):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from gpuflow.runtime.base import outcomes
 from gpuflow.runtime.state.attempts import COSTS
 from gpuflow.runtime.supervise import evidence
 from gpuflow.spec.policies import Retry
@@ -197,5 +198,5 @@ def test_a_timeout_that_the_supervisor_keeps_is_a_failure_whatever_the_steps_lis
 def test_the_one_table_counts_each_end_as_the_flat_expression_does(last: Last) -> None:
     verdict = evidence.judge(evidence.from_argo(last.phase, last.message, last.exit_code))
     assert verdict is not None
-    counted = "interruptions" if verdict.outcome == evidence.NEVER_STARTED else COSTS[verdict.outcome]
+    counted = "interruptions" if verdict.outcome == outcomes.NEVER_STARTED else COSTS[verdict.outcome]
     assert counted == ("interruptions" if last in INTERRUPTED else "failures")
