@@ -166,8 +166,6 @@ def usage() -> str:
     lines = [
         "usage: gpuflow-run [options] -- command …",
         "       gpuflow-run probe [--ready] [--max-age 10m] [options]",
-    ]
-    lines += [
         "       gpuflow-run forget [options]",
         "       gpuflow-run digest PATH",
         "       gpuflow-run create FILE [options]",

@@ -1,54 +1,9 @@
 """`gpuflow-run [options] -- command …`: the supervisor's command line.
 
-Each option also by a variable `GPUFLOW_RUN_<OPTION>` (`GPUFLOW_RUN_CHECKPOINT_DIR`); the command line wins. Options
-that may be repeated are separated by newlines in their variable.
-
-| option | value | default | meaning |
-|---|---|---|---|
-| `--pipeline` `--step` `--run-id` `--item` | text | default, default, –, – | attempts that share it resume each other |
-| `--task` | text | – | the engine's own name of the task, part of the identity; its numbers of attempts are left out |
-| `--checkpoint-dir` | directory | – | where the program saves and resumes; `$GPUFLOW_CHECKPOINT_DIR` |
-| `--own-folder` | – | no | work in a folder of that directory that is this identity's own |
-| `--store` | directory, `s3://` `gs://` `az://` | – | where checkpoints are kept; else in the directory |
-| `--state` | directory or URL | the store | where budgets and the success marker are kept |
-| `--key-file` | file | – | keys, one per line: the first signs what is kept, what none has signed is not believed |
-| `--follow` | directory, repeated | – | links in a checkpoint to files below it are kept as those files |
-| `--every` | duration, `auto` | auto | how often a checkpoint is kept |
-| `--keep` | number | 2 | how many are kept |
-| `--grace` | duration | 30s | from SIGTERM to SIGKILL, the upload included |
-| `--resume-env` | name | – | one more variable like `$GPUFLOW_RESUME_FROM` |
-| `--marker` | file name | .gpuflow-complete | makes the directory that holds it a finished checkpoint |
-| `--mtbf` | duration | 4h | mean time between interruptions, the first guess of `auto` |
-| `--bandwidth` | bytes a second | – | most an upload may use: 200M |
-| `--failures` `--interruptions` | number | not counted | the two retry budgets |
-| `--retries` | number | not counted | one budget instead of the two: starts after the first, whatever ended it |
-| `--repeat` | – | no | after a failure that the budget allows, start the command again in this container |
-| `--backoff` `--backoff-factor` `--backoff-max` | duration, number, duration | 0s, 2, – | how long `--repeat` waits |
-| `--final-exit-codes` `--retryable-exit-codes` | 2,3 | – | which exit codes end the step for good |
-| `--after-success` | skip, again | skip | a start after the success marker: end at once, or train again from nothing |
-| `--after-final` | stop, renew | stop | a start after 79: end at once with 79, or with fresh budgets |
-| `--output` | NAME[:TYPE][=PATH], repeated | – | an output; PATH when not `$GPUFLOW_OUTPUTS/NAME` |
-| `--artifact` | NAME=URI, repeated | – | where a file or directory output is kept |
-| `--artifacts` | directory or URL | – | where files and directories without such a URI are kept, by identity |
-| `--input` | PATH=URI or PATH=[URI, …], repeated | – | what lies at PATH before the command starts |
-| `--input-type` | PATH=file or PATH=directory, repeated | directory | what data from outside is |
-| `--input-digest` | PATH=sha256:HEX, repeated | – | what an input must add up to |
-| `--deliver` | NAME=PATH, repeated | – | one more place for an output's value (KFP's own path per output) |
-| `--output-kind` | NAME=KIND, repeated | – | what an output is to Kubeflow: dataset, model, metrics, html … |
-| `--hand-over` | NAME, repeated | – | an output whose files Kubeflow keeps too, for its own components |
-| `--kubeflow` | JSON | – | what KFP's launcher says of the task (`{{$}}`); it is told of artifacts then |
-| `--engine` | argo, airflow, kubeflow, none | none | airflow: also `/airflow/xcom/return.json`, one JSON object |
-| `--outputs-dir` | directory | a temporary one | `$GPUFLOW_OUTPUTS`; Argo and KFP look there for NAME |
-| `--timeout` | duration | – | how long the command may run; then it is told to stop, and has failed: *timed out* |
-| `--gang` | number | – | ranks that work together; rank 0 is `$GPUFLOW_LEADER`, the own one `$GPUFLOW_RANK` |
-| `--gang-port` `--gang-timeout` | port, duration | 29501, 10m | where rank 0 listens; how long all wait for all |
-| `--sharded` | – | no | every rank of the gang writes a part of each checkpoint, and all parts are kept as one |
-| `--rank-offset` | number | 0 | added to `$GPUFLOW_RANK`: 1 for workers beside a leader |
-| `--mpi` | number | – | rank 0 runs the command, `mpirun …`; the others run what it starts there: at most so many |
-| `--engine-attempt` | number | – | the engine's own number of this attempt |
-| `--last` | JSON | – | what the engine knows of the attempt before: its number, and how its pod ended |
-| `--storage-timeout` | duration | 60s | how long storage may fail at the start and at the end |
-| `--termination-log` | file | /dev/termination-log | the last words, when the file is there |
+`base.options.TABLE` has the options, and `--help` prints them. Each also by a variable `GPUFLOW_RUN_<OPTION>`
+(`GPUFLOW_RUN_CHECKPOINT_DIR`); the command line wins. Options that may be repeated are separated by newlines in their
+variable. Without `--store` checkpoints are kept in the directory. `--engine airflow` also writes the outputs to
+`/airflow/xcom/return.json`, as one JSON object.
 
 `gpuflow-run probe [--ready] [--max-age 10m] …` is a probe, `gpuflow-run digest PATH` prints what `digest:` of an
 input says, `gpuflow-run forget …` throws the run's state away,
