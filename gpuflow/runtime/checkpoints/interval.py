@@ -13,11 +13,6 @@ SHORTEST = 5.0
 """Never ask for a save more often than this, however cheap it is."""
 
 
-def young(save: float, between: float) -> float:
-    """Young's interval for saves of `save` seconds and `between` seconds between interruptions."""
-    return math.sqrt(2 * save * between)
-
-
 def daly(save: float, between: float) -> float:
     """Daly's interval: Young's with two more terms, less the save itself; M when a save takes longer than 2 M."""
     if save >= 2 * between:
@@ -53,17 +48,3 @@ def upload_reserve(grace: float, upload: float | None) -> float:
     """
     wanted = 0.1 * grace if upload is None else 1.5 * upload + 1.0
     return 0.0 if wanted > grace / 2 else max(wanted, min(2.0, grace / 4))
-
-
-def notice_problem(notice: float, save: float, upload: float, grace: float) -> str | None:
-    """Why a save on notice cannot work, in one sentence, or None when it can. All in seconds."""
-    if grace > notice:
-        return (
-            f"the grace of {grace:g} s is longer than the notice of {notice:g} s the machine gives: it will not be had"
-        )
-    if save + upload > grace:
-        return (
-            f"a save of {save:g} s and its upload of {upload:g} s do not fit a grace of {grace:g} s: the work since "
-            "the last regular checkpoint is lost at every interruption"
-        )
-    return None
