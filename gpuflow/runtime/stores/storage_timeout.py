@@ -332,20 +332,27 @@ def _connections() -> Iterator[tuple[int, int]]:
 def watched(method: Any) -> Any:
     """A method of a store, `(self, key, …)`, that is waited for: by those around it, else by itself."""
 
+    def ask(turn: Turn, work: Callable[[], Any]) -> Any:
+        try:
+            found = work()
+        except (FileNotFoundError, FileExistsError):
+            turn.note_answer()
+            raise
+        turn.note_answer()
+        return found
+
+    return _waited_for(method, ask)
+
+
+def _waited_for(method: Any, ask: Callable[[Turn, Callable[[], Any]], Any]) -> Any:
     @functools.wraps(method)
     def call(store: Any, *given: Any, **named: Any) -> Any:
         def work() -> Any:
             turn = current()
             if turn is None:
                 return method(store, *given, **named)
-            turn.asks(_where(store, given), store.url(""))
-            try:
-                found = method(store, *given, **named)
-            except (FileNotFoundError, FileExistsError):
-                turn.note_answer()
-                raise
-            turn.note_answer()
-            return found
+            turn.asks(str(store.url(given[0] if given and isinstance(given[0], str) else "")), store.url(""))
+            return ask(turn, lambda: method(store, *given, **named))
 
         return work() if current() is not None else _alone(work)
 
@@ -381,23 +388,11 @@ def written_to_disk(method: Any) -> Any:
     That is said, and a notice is heard, but it is not given up.
     """
 
-    @functools.wraps(method)
-    def call(store: Any, *given: Any, **named: Any) -> Any:
-        def work() -> Any:
-            turn = current()
-            if turn is None:
-                return method(store, *given, **named)
-            turn.asks(_where(store, given), store.url(""))
-            with turn.on_disk():
-                return method(store, *given, **named)
+    def ask(turn: Turn, work: Callable[[], Any]) -> Any:
+        with turn.on_disk():
+            return work()
 
-        return work() if current() is not None else _alone(work)
-
-    return call
-
-
-def _where(store: Any, given: tuple[Any, ...]) -> str:
-    return str(store.url(given[0] if given and isinstance(given[0], str) else ""))
+    return _waited_for(method, ask)
 
 
 def leave(code: int) -> int:
