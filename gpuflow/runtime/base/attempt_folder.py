@@ -27,6 +27,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from gpuflow.runtime.base.options import Options
+
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _LONGEST = 120
 
@@ -43,6 +45,11 @@ def path_part(text: str) -> str:
 
     digest = hashlib.sha256(encoded.encode()).hexdigest()[:16]
     return f"{encoded[: _LONGEST - 18]}%~{digest}"
+
+
+def identity_of_options(options: Options) -> str:
+    """Where the state lives of the run that the options name."""
+    return identity_path(options.pipeline, options.run_id or "unnamed", options.step, options.item, options.task)
 
 
 def identity_path(pipeline: str, run: str, step: str, item: str | None, task: str | None = None) -> str:
@@ -188,11 +195,18 @@ def of_program(environ: Mapping[str, str], hidden: str) -> AttemptFolder:
 
 def process_began(pid: int) -> int | None:
     """When a process began, in clock ticks since boot: with its id, that names it for good. None for a dead one."""
+    found = process_status(pid)
+    return None if found is None else int(found[1][19])
+
+
+def process_status(pid: int) -> tuple[str, list[str]] | None:
+    """A process's name, and the words after it in /proc; None for a dead one."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
+            head, _, tail = file.read().rpartition(")")
     except OSError:
         return None
+    fields = tail.split()
     # A main thread that has ended while others go on looks dead and is not.
     dead = len(fields) < 20 or (fields[0] in "ZX" and int(fields[17]) < 2)
-    return None if dead else int(fields[19])
+    return None if dead else (head.partition("(")[2], fields)

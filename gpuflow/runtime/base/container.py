@@ -23,25 +23,23 @@ import os
 import sys
 import time
 
-from gpuflow.runtime.base.attempt_folder import process_began
+from gpuflow.runtime.base.attempt_folder import process_began, process_status
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    Processes = dict[int, "Process"]
 
 
 def oom_kills() -> int:
     """How often the kernel has killed in this container's memory group; 0 when that cannot be read."""
     for path in _memory_files():
-        try:
-            with open(path, encoding="ascii") as file:
-                counts = dict(line.split(None, 1) for line in file if " " in line)
-        except (OSError, ValueError):
-            continue
-        if "oom_kill" in counts:
+        counts = dict(line.split(None, 1) for line in _read(path).splitlines() if b" " in line)
+        if b"oom_kill" in counts:
             # A whole group that is killed (memory.oom.group) counts apart from its processes.
-            return int(counts["oom_kill"]) + int(counts.get("oom_group_kill", 0))
+            return int(counts[b"oom_kill"]) + int(counts.get(b"oom_group_kill", 0))
     return 0
 
 
@@ -69,14 +67,8 @@ def available_memory() -> int | None:
 
 
 def _free_here() -> int | None:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    return None
+    words = _read("/proc/meminfo").partition(b"MemAvailable:")[2].split()
+    return int(words[0]) * 1024 if words else None
 
 
 def _free_in_group() -> int | None:
@@ -139,26 +131,13 @@ def available_cpus() -> int:
 
 def _quotas(groups: str = _GROUPS) -> Iterator[tuple[int, int]]:
     """What the kernel gives the group of processes in each period: cgroup v2, and v1. In a container it is the root."""
-    words = _quota_words(f"{groups}/cpu.max")
+    words = _read(f"{groups}/cpu.max").split()
     if len(words) != 2:
-        words = [*_quota_words(f"{groups}/cpu/cpu.cfs_quota_us"), *_quota_words(f"{groups}/cpu/cpu.cfs_period_us")]
+        words = [*_read(f"{groups}/cpu/cpu.cfs_quota_us").split(), *_read(f"{groups}/cpu/cpu.cfs_period_us").split()]
     # "max", or -1: no limit.
-    if len(words) == 2 and all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
+    if len(words) == 2 and all(word.isdigit() and int(word) > 0 for word in words):
         yield int(words[0]), int(words[1])
 
-
-def _quota_words(path: str) -> list[str]:
-    try:
-        with open(path, encoding="ascii") as file:
-            return file.read().split()
-    except (OSError, ValueError):
-        return []
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Processes = dict[int, "Process"]
 
 VARIABLE = "GPUFLOW_ATTEMPT_ID"
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh"})
@@ -225,12 +204,8 @@ def descendants(pid: int, among: Processes) -> Processes:
 
 def hears(pid: int, number: int) -> bool:
     """Whether a process has a handler for a signal, or holds it back to take it by itself."""
-    try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return False
-    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigCgt:", "SigBlk:"))]
+    lines = _read(f"/proc/{pid}/status").splitlines()
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith((b"SigCgt:", b"SigBlk:"))]
     return any(mask >> (number - 1) & 1 for mask in masks)
 
 
@@ -343,12 +318,10 @@ def spoken_processes(found: Processes) -> str:
 
 
 def _look(pid: int) -> Process | None:
-    head, _, tail = _read(f"/proc/{pid}/stat").rpartition(b")")
-    fields = tail.split()
-    # A main thread that has ended while others go on looks dead and is not.
-    if len(fields) < 20 or (fields[0] in (b"Z", b"X") and int(fields[17]) < 2):
+    found = process_status(pid)
+    if found is None:
         return None
-    name = head.partition(b"(")[2].decode("utf-8", "replace")
+    name, fields = found
     return Process(pid, name, int(fields[1]), int(fields[2]), int(fields[19]))
 
 

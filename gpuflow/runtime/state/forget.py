@@ -33,7 +33,7 @@ def forget(options: Options) -> int:
     given = [place for place in (options.store, options.state) if place]
     if not (given or options.checkpoint_dir) or not options.run_id:
         raise BadOption("forget needs --run-id and --store, --state or --checkpoint-dir: where the run is kept")
-    base = attempt_folder.identity_path(options.pipeline, options.run_id, options.step, options.item, options.task)
+    base = attempt_folder.identity_of_options(options)
     keys = read_keys(options.key_file, say)
     storage_timeout.EXPECTED.seconds, storage_timeout.EXPECTED.say = options.storage_timeout, say
     try:

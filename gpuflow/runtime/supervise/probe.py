@@ -42,9 +42,7 @@ def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
         return 78
     directory = options.checkpoint_dir
     if options.own_folder:
-        base = attempt_folder.identity_path(
-            options.pipeline, options.run_id or "unnamed", options.step, options.item, options.task
-        )
+        base = attempt_folder.identity_of_options(options)
         directory = os.path.join(directory, identity_of(base))
     healthy, sentence = judge(directory, age, ready=ready, now=time.time(), moment=time.monotonic())
     print(f"gpuflow-run: {sentence}")

@@ -262,13 +262,9 @@ class Attempt:
 
     def stop_waiting(self) -> int:
         """Told to stop before the next attempt began: nothing ran, so nothing more is counted."""
-        from gpuflow.runtime.base import termination_message
-
         sentence = "told to stop while waiting for the next attempt"
         say(f"{sentence} (exit code {EXIT_INTERRUPTED})")
-        facts = {"outcome": INTERRUPTED, "exit_code": EXIT_INTERRUPTED, "because": sentence}
-        termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
-        return EXIT_INTERRUPTED
+        return self._last_words(sentence, INTERRUPTED, EXIT_INTERRUPTED, because=sentence)
 
     def _begin(self, ledger: Ledger) -> History | Success:
         """Become the newest attempt, or find that there is nothing to do. When someone else came, all is read again."""
@@ -319,17 +315,19 @@ class Attempt:
 
     def refuse(self, sentence: str) -> int:
         """The runtime could not work: 78. What the book says about the attempt stays open: it was no one's failure."""
+        say(sentence)
+        return self._last_words(sentence, RETRYABLE, EXIT_RUNTIME, because=sentence)
+
+    def _last_words(self, sentence: str, outcome: str, code: int, **facts: Any) -> int:
+        """Leave the termination message; the exit code in it."""
         from gpuflow.runtime.base import termination_message
 
-        say(sentence)
-        facts = {"outcome": RETRYABLE, "exit_code": EXIT_RUNTIME, "because": sentence}
+        facts.update(outcome=outcome, exit_code=code)
         termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
-        return EXIT_RUNTIME
+        return code
 
     def close(self, ending: Ending) -> int:
         """Count the ending, tell everyone, and give the exit code."""
-        from gpuflow.runtime.base import termination_message
-
         options, ledger = self.options, self.ledger
         counts = ledger.counts.with_outcome(ending.outcome) if ledger else None
         final = ending.final or ending.outcome == FINAL
@@ -350,7 +348,8 @@ class Attempt:
                 ),
                 self._time_for_the_end(ending),
             )
-        facts: dict[str, Any] = {"outcome": FINAL if final else ending.outcome, "exit_code": code, "because": because}
+        outcome = FINAL if final else ending.outcome
+        facts: dict[str, Any] = {"because": because}
         if ending.own_code not in (None, code):
             facts["own_exit_code"] = ending.own_code
         if ledger is not None and counts is not None:
@@ -361,19 +360,16 @@ class Attempt:
                 facts["storage"] = self.keeper.trouble[:500]
         facts.update(self._more_facts())
         number = f"attempt {ledger.number} " if ledger is not None and ledger.number else ""
-        sentence = f"{number}{facts['outcome']}: {because} (exit code {code})"
+        sentence = f"{number}{outcome}: {because} (exit code {code})"
         if ending.outcome != SUCCEEDED:
             say(sentence)
-        termination_message.write(options.termination_log, f"gpuflow-run: {sentence}", facts)
-        return code
+        return self._last_words(sentence, outcome, code, **facts)
 
     def _open_ledger(self) -> Ledger:
         """The book: in the state, the store, or hidden in the checkpoint directory; else for this attempt only."""
         options = self.options
         keys = read_keys(options.key_file, say)
-        base = attempt_folder.identity_path(
-            options.pipeline, options.run_id or "unnamed", options.step, options.item, options.task
-        )
+        base = attempt_folder.identity_of_options(options)
         if options.checkpoint_dir:
             own = identity_of(base) if options.own_folder else ""
             self.directory = Directory(options.checkpoint_dir, options.marker, own)
@@ -465,8 +461,6 @@ class Attempt:
         self._best_effort(lambda: ledger.end(NEVER_STARTED, final=False, exit_code=EXIT_RUNTIME, because=because))
 
     def _still_final(self, ledger: Ledger, history: History) -> int:
-        from gpuflow.runtime.base import termination_message
-
         assert history.final is not None
         sentence = (
             f"attempt {history.last} was final: {history.final.because}; start a new run, or forget this one "
@@ -476,9 +470,7 @@ class Attempt:
             # It became final while this attempt was claimed: the newest word must say so too.
             return self.close(Ending(NEVER_STARTED, sentence, final=True))
         say(sentence)
-        facts = {"outcome": FINAL, "exit_code": EXIT_FINAL, "because": sentence, "attempt": history.last}
-        termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
-        return EXIT_FINAL
+        return self._last_words(sentence, FINAL, EXIT_FINAL, because=sentence, attempt=history.last)
 
     def _persist(self, action: Any, limit: Limit | None = None, settled: Callable[[], int] = lambda: 0) -> Any:
         """A thing that must be stored or read: tried again for a while. Told to stop, it is given up at once before

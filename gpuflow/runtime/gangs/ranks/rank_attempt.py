@@ -207,9 +207,7 @@ class KeeperAttempt(supervisor.Attempt):
             # It waited for its gang and had taken no number: nothing is counted.
             sentence = f"{ending.because} (exit code {EXIT_INTERRUPTED})"
             say(sentence)
-            facts = {"outcome": INTERRUPTED, "exit_code": EXIT_INTERRUPTED, "because": ending.because}
-            termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
-            return EXIT_INTERRUPTED
+            return self._last_words(sentence, INTERRUPTED, EXIT_INTERRUPTED, because=ending.because)
         return super().close(ending)
 
     def refuse(self, sentence: str) -> int:
@@ -236,9 +234,7 @@ class KeeperAttempt(supervisor.Attempt):
         code = super()._give_again(delivery, done, ledger, store)
         because = f"attempt {done.attempt} has succeeded already"
         self.word = (SUCCEEDED, because)
-        facts = {"outcome": SUCCEEDED, "exit_code": code, "because": because, "outputs": _output_values(done.outputs)}
-        termination_message.write(self.options.termination_log, f"gpuflow-run: {because}", facts)
-        return code
+        return self._last_words(because, SUCCEEDED, code, because=because, outputs=_output_values(done.outputs))
 
 
 def _output_values(outputs: Mapping[str, Kept]) -> dict[str, str]:
@@ -276,9 +272,7 @@ class Member:
     ) -> None:
         self.options, self.environ, self.place = options, environ, place
         self.spoke = Spoke(place, proving)
-        base = attempt_folder.identity_path(
-            options.pipeline, options.run_id or "unnamed", options.step, options.item, options.task
-        )
+        base = attempt_folder.identity_of_options(options)
         self.ledger = Ledger(Memory(), base, None, say, keys)
         """Never written: it only says which attempt this is."""
         self.directory: Directory | None = None
