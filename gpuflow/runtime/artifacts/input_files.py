@@ -30,9 +30,11 @@ from gpuflow.runtime.stores.store import StorageError, Store
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from gpuflow.runtime.base.signing import Keys
+
+    Fetch = Callable[[Shared, str, set[str]], None]
 
 _ARTIFACT = re.compile(r"((?:.*/)?([0-9]{6,9}-[0-9a-f]{8}))/files(?:/([^/]+))?")
 _INSIDE = re.compile(r"((?:.*/)?[0-9]{6,9}-[0-9a-f]{8})(?:/.*)?")
@@ -268,11 +270,6 @@ def _found_here(path: str, uri: str) -> list[File]:
         raise BadOption(f"{uri} cannot be copied: {refusal}") from None
     return files
 
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Fetch = Callable[[Shared, str, set[str]], None]
 
 HIDDEN = record_fields.STAGED
 _GLANCE = 0.1

@@ -116,9 +116,6 @@ def _read_text(path: str) -> str:
         return file.read()
 
 
-_GROUPS = "/sys/fs/cgroup"
-
-
 def available_cpus() -> int:
     """Those it may run on, or fewer where its limit is lower: at least one."""
     try:
@@ -129,7 +126,7 @@ def available_cpus() -> int:
     return min(limits)
 
 
-def _quotas(groups: str = _GROUPS) -> Iterator[tuple[int, int]]:
+def _quotas(groups: str = "/sys/fs/cgroup") -> Iterator[tuple[int, int]]:
     """What the kernel gives the group of processes in each period: cgroup v2, and v1. In a container it is the root."""
     words = _read(f"{groups}/cpu.max").split()
     if len(words) != 2:

@@ -69,7 +69,9 @@ class Gang:
     """Who a gang is, and what the object of each of its attempts looks like."""
 
     def __init__(self, manifest: dict[str, Any], options: Options | Names, owner: Mapping[str, Any] | None) -> None:
-        self.identity = attempt_folder.identity_of_options(options)
+        self.identity = attempt_folder.identity_path(
+            options.pipeline, options.run_id, options.step, options.item, options.task
+        )
         self.digest = hashlib.sha256(self.identity.encode()).hexdigest()[:10]
         self._manifest, self._owner = manifest, owner
         self.environment: dict[str, str] = {}

@@ -42,34 +42,28 @@ def pod_sets_of_trainjob(manifest: Mapping[str, Any]) -> list[PodSet]:
     return pod_sets_of_jobset(runtime["spec"]["template"]) if runtime else []
 
 
+def _numbered_set(name: str, given: Mapping[str, Any]) -> PodSet:
+    """Pods whose names end with that of their set and a number."""
+    count = int(given.get("replicas", 1))
+    return PodSet(name, count, given["template"], f"-{name}-{count - 1}")
+
+
 def pod_sets_of_pytorchjob(manifest: Mapping[str, Any]) -> list[PodSet]:
     """One for each role; ours has workers only."""
-    found = []
-    for role, each in (manifest["spec"].get("pytorchReplicaSpecs") or {}).items():
-        count = int(each.get("replicas", 1))
-        found.append(PodSet(role.lower(), count, each["template"], f"-{role.lower()}-{count - 1}"))
-    return found
+    roles = manifest["spec"].get("pytorchReplicaSpecs") or {}
+    return [_numbered_set(role.lower(), each) for role, each in roles.items()]
 
 
 def pod_sets_of_mpijob(manifest: Mapping[str, Any]) -> list[PodSet]:
     """The Launcher, which is a Job's pod, and the workers."""
-    found = []
     roles = manifest["spec"].get("mpiReplicaSpecs") or {}
-    for role in ("Launcher", "Worker"):
-        if role in roles:
-            count, name = int(roles[role].get("replicas", 1)), role.lower()
-            tail = "-launcher-abcde" if role == "Launcher" else f"-worker-{count - 1}"
-            found.append(PodSet(name, count, roles[role]["template"], tail))
-    return found
+    found = [_numbered_set(role.lower(), roles[role]) for role in ("Launcher", "Worker") if role in roles]
+    return [each._replace(tail="-launcher-abcde") if each.name == "launcher" else each for each in found]
 
 
 def pod_sets_of_volcano(manifest: Mapping[str, Any]) -> list[PodSet]:
     """One for each task."""
-    found = []
-    for each in manifest["spec"].get("tasks") or ():
-        count = int(each.get("replicas", 1))
-        found.append(PodSet(str(each["name"]), count, each["template"], f"-{each['name']}-{count - 1}"))
-    return found
+    return [_numbered_set(str(each["name"]), each) for each in manifest["spec"].get("tasks") or ()]
 
 
 class First(NamedTuple):

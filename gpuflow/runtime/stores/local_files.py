@@ -29,7 +29,17 @@ from gpuflow.runtime.stores.transfer_pool import Order, to_get
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any, Protocol
+
+    from gpuflow.runtime.base.records import File
+    from gpuflow.runtime.stores.store import Store
+
+    class Source(Protocol):
+        """What a file is fetched from. A piece is good until the next one is asked for."""
+
+        def chunks(self, key: str) -> Iterator[bytes | memoryview]: ...
+        def clone(self, key: str, handle: int) -> bool: ...
 
 
 class Vanished(Exception):
@@ -195,20 +205,6 @@ def _link_file(path: str, shared: Shared, target: str) -> str:
             raise
         except OSError:
             return path
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any, Protocol
-
-    from gpuflow.runtime.base.records import File
-    from gpuflow.runtime.stores.store import Store
-
-    class Source(Protocol):
-        """What a file is fetched from. A piece is good until the next one is asked for."""
-
-        def chunks(self, key: str) -> Iterator[bytes | memoryview]: ...
-        def clone(self, key: str, handle: int) -> bool: ...
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

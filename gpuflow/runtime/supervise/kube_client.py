@@ -25,15 +25,12 @@ from gpuflow.runtime.supervise import object_state
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from http.client import HTTPResponse
     from typing import Any, TypeVar
 
     Answer = TypeVar("Answer")
+
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ACCOUNT_VARIABLE = "GPUFLOW_SERVICE_ACCOUNT"

@@ -98,12 +98,8 @@ class Parts:
 
     # -- the keeper's thread
 
-    def all_have(self, entry: str, token: str) -> bool:
-        """Whether every member has finished this entry, of the same save."""
-        return not self.members_without(entry, token)
-
     def members_without(self, entry: str, token: str) -> list[int]:
-        """The members that have not finished it."""
+        """The members that have not finished this entry, of the same save."""
         with self._hub.lock:
             return [rank for rank in self.ranks if self._finished[rank].get(entry) != token]
 

@@ -41,16 +41,14 @@ from gpuflow.runtime.base.outcomes import DISK_LIMIT, FINAL, INTERRUPTED, OUT_OF
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from gpuflow.runtime.base.options import Options
     from gpuflow.runtime.base.signing import Keys
 
     Message = dict[str, Any]
+
 
 VERSION = 1
 LONGEST = 64 << 10

@@ -83,7 +83,9 @@ def run_rank(options: Options, environ: Mapping[str, str]) -> int:
         proving = words.proving(keys, environ)
     except BadOption as refusal:
         return termination_message.refuse(str(refusal), options.termination_log)
-    environ = with_rank(environ, place, options.rank_offset)
+    if options.rank_offset:
+        # An index that Kubernetes gave is not the rank.
+        environ = {**environ, **{name: str(place.rank) for name in NODE_RANKS if name in environ}}
     if place.rank:
         return run_member(options, environ, place, keys, proving)
     launcher_liveness.hold(environ, place)
@@ -91,14 +93,6 @@ def run_rank(options: Options, environ: Mapping[str, str]) -> int:
     code = supervisor.one(attempt)
     attempt.hub.conclude(code, *attempt.word)
     return code
-
-
-def with_rank(environ: Mapping[str, str], place: Place, offset: int) -> Mapping[str, str]:
-    """The program's variables: an index that Kubernetes gave becomes the rank, where they are not the same."""
-    if not offset:
-        return environ
-    own = {name: str(place.rank) for name in NODE_RANKS if name in environ}
-    return {**environ, **own}
 
 
 class KeeperAttempt(supervisor.Attempt):
@@ -295,7 +289,9 @@ class Member:
             self._look(spoke.wait_for("look"))
         word = spoke.wait_for("begin")
         self.ledger.number = words.number(word, "attempt") or 0
-        self.ledger.id = _own_id(words.text(word, "id"), self.place.rank)
+        # The name of this rank's folder: one of its own, also where all ranks share the directory.
+        own = f"{words.text(word, 'id')}/{self.place.rank}"
+        self.ledger.id = hashlib.sha256(own.encode()).hexdigest()[:16]
         history = History(0, Counts(interruptions=words.number(word, "interruptions") or 0), None, None)
         directory_owner.end_orphans(options, None, self.ledger, history)
         restored = self._restore(word)
@@ -430,8 +426,3 @@ class Member:
         if self.spoke.order is not None:
             self.spoke.wait_for("verdict")
             raise Ended() from None
-
-
-def _own_id(attempt_id: str, rank: int) -> str:
-    """The name of this rank's folder: one of its own, also where all ranks share the directory."""
-    return hashlib.sha256(f"{attempt_id}/{rank}".encode()).hexdigest()[:16]

@@ -77,7 +77,7 @@ class GatheringKeeper(Keeper):
             token = hub.token_of(self.directory, entry.name)
             if self._names.sees(entry, token):
                 self.say(f"{entry.name} {REUSED}")
-            if entry.name not in self._names.reused and self.parts.all_have(entry.name, token):
+            if entry.name not in self._names.reused and not self.parts.members_without(entry.name, token):
                 return entry
         return None
 
@@ -296,15 +296,10 @@ class PartKeeper(Keeper):
 
     def _is_finished(self, last: bool) -> bool:
         """The program has ended, and rank 0 asks for no more parts."""
-        over = (
-            last and self._said_last and (self.spoke.enough or self.spoke.verdict is not None or self._has_timed_out())
-        )
+        over = last and self._said_last and (self.spoke.enough or self.spoke.verdict is not None or self._is_over())
         if over and self._pending is not None:
             self.directory.shared.discard(self._pending.copy)
         return over
-
-    def _has_timed_out(self) -> bool:
-        return self._deadline is not None and self._is_over()
 
     def _is_over(self, since: float = 0.0) -> bool:
         # Without a deadline it is rank 0 that says when there is no more to keep.
