@@ -135,12 +135,6 @@ class OpenTask(BaseOperator):  # type: ignore[misc]  # Airflow is not installed 
         self.resolve_template_files()
 
 
-def open_task(maker: Maker, values: Mapping[str, Any], missing: Sequence[str], where: Where) -> OpenTask:
-    """A place for the task, in the DAG and the group that are open now."""
-    place = {key: maker.more[key] for key in ("dag", "task_group") if key in maker.more}
-    return OpenTask(maker=maker, values=values, missing=missing, where=where, task_id=maker.name, **place)
-
-
 FLOW = {
     "needs": ">> between tasks",
     "if_skipped": 'airflow={"trigger_rule": "none_failed"}',
@@ -229,7 +223,8 @@ class StepTask:
         if missing and dag is not None and not set(missing) & set(OWN) and not self.step.for_each:
             surplus = set(values) - {name for _, name in keywords_of(self.step)}
             _refuse_values(self.step, values, () if surplus else missing)
-            return open_task(self, values, missing, where)
+            place = {key: self.more[key] for key in ("dag", "task_group") if key in self.more}
+            return OpenTask(maker=self, values=values, missing=missing, where=where, task_id=self.name, **place)
         return self.operator(values)
 
     def operator(self, values: Mapping[str, Any], mapped: Sequence[str] = (), items: Any = None) -> Any:

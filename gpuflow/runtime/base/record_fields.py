@@ -24,11 +24,6 @@ PATH_MOST = 3000
 """Bytes of a path below its folder; the system takes 4096 with the folder."""
 
 
-def is_name(value: object) -> bool:
-    """One part of a path, not hidden."""
-    return isinstance(value, str) and _is_part(value) and not value.startswith(".")
-
-
 def is_path(value: object) -> bool:
     """A path below a folder, or nothing for the one file itself."""
     if not isinstance(value, str) or len(value) > PATH_MOST:
@@ -130,9 +125,9 @@ class Record:
 
 
 def natural(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+    if integer(value) < 0:
         raise ValueError("not a whole number")
-    return value
+    return int(value)
 
 
 def integer(value: Any) -> int:
@@ -209,9 +204,9 @@ def anything(value: Any) -> Any:
 
 def name(value: Any) -> str:
     """A file name: one part of a path, not hidden."""
-    if not is_name(value):
+    if not isinstance(value, str) or not _is_part(value) or value.startswith("."):
         raise ValueError("not a file name")
-    return str(value)
+    return value
 
 
 def path(value: Any) -> str:

@@ -31,11 +31,6 @@ _MOUNTS = "/proc/self/mountinfo"
 _KEYS: set[tuple[int, int]] = set()
 
 
-def add_key(status: os.stat_result) -> None:
-    """This file holds a key of ours."""
-    _KEYS.add((status.st_dev, status.st_ino))
-
-
 def why_secret(path: str, status: os.stat_result) -> str | None:
     """Why a file at a path without links must not be kept; None when it may be."""
     if (status.st_dev, status.st_ino) in _KEYS:
@@ -111,7 +106,7 @@ def read_keys(path: str | None, say: Callable[[str], None] = lambda _: None) -> 
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise BadOption(f"--key-file: {path} is no file")
-            add_key(status)
+            _KEYS.add((status.st_dev, status.st_ino))
             data = os.read(handle, _LARGEST + 1)
         finally:
             os.close(handle)

@@ -181,11 +181,8 @@ class Gang:
 
     def has_memory(self) -> bool:
         """Whether there is an amount that could grow."""
-        specs = [each["spec"] for each in self._templates()]
+        specs = [each["spec"] for each in templates(self._manifest)]
         return any(memory(spec["containers"][self._grows(spec)]) is not None for spec in specs)
-
-    def _templates(self) -> list[dict[str, Any]]:
-        return templates(self._manifest)
 
     def _grows(self, spec: Mapping[str, Any]) -> int:
         """Which container is the program's."""

@@ -270,9 +270,9 @@ class Attempt:
         """Become the newest attempt, or find that there is nothing to do. When someone else came, all is read again."""
         options = self.options
         while True:
-            done = self._persist(ledger.success)
+            done: Success | None = self._persist(ledger.success)
             if done is not None and options.after_success == "skip":
-                return _success(done)
+                return done
             history: History = self._persist(ledger.history)
             if history.previous is not None and history.final is None and done is None:
                 history = self._settle_last(ledger, history)
@@ -282,10 +282,10 @@ class Attempt:
             if self._persist(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=d is not None, renew=r)):
                 break
         # Between the look and the claim someone may have succeeded, or ended for good.
-        again = self._persist(ledger.success)
+        again: Success | None = self._persist(ledger.success)
         if again is not None:
             self._best_effort(lambda: ledger.end(NEVER_STARTED, final=False, exit_code=0, because="succeeded already"))
-            return _success(again)
+            return again
         if done is not None:
             return History(history.last, Counts(), None, None, since=ledger.since, fresh=True)
         if renew:
@@ -519,11 +519,6 @@ class Attempt:
             persist(action, limit, self._is_too_late)
         except StorageError as refusal:
             say(f"storage failed: {refusal}")
-
-
-def _success(value: Any) -> Success:
-    assert isinstance(value, Success)
-    return value
 
 
 def open_place(where: str) -> Store:
