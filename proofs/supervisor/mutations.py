@@ -55,14 +55,14 @@ ALL: dict[str, Mutation] = {
         {"start": 1, "delay": 1},
         (
             "supervise/supervisor.py",
-            "if self._stored(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=d is not None, renew=r)):\n"
+            "if self._persist(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=d is not None, renew=r)):\n"
             "                break\n",
-            "while not self._stored(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=bool(d), renew=r)):\n"
+            "while not self._persist(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=bool(d), renew=r)):\n"
             "                history.last += 1\n"
             "            break\n",
         ),
-        ("supervise/supervisor.py", "again = self._stored(ledger.success)", "again = None"),
-        ("supervise/supervisor.py", "self._stored(lambda: ledger.look_again(history))", "history"),
+        ("supervise/supervisor.py", "again: Success | None = self._persist(ledger.success)", "again = None"),
+        ("supervise/supervisor.py", "self._persist(lambda: ledger.look_again(history))", "history"),
         ("state/ledger.py", "if done is not None and done.id != self.id:", "if False:"),
     ),
     "last": Mutation(
