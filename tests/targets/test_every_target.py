@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 
 from gpuflow.core.errors import GpuflowError
+from gpuflow.engines import ENGINES
 from gpuflow.pod import Engine, pod_for
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets import TARGETS, load_target
+from gpuflow.targets import load_target
 from gpuflow.targets.capabilities import NEEDED, Cannot, Weaker
 from gpuflow.targets.constructs import POD, VOCABULARY, uses
 from gpuflow.targets.target import Request, compile_with, findings_of
@@ -31,7 +32,7 @@ from tests.cli.commands import Gpuflow
 from tests.targets.every_construct import HEAD, PIPELINES, SITE
 
 SDKS = {"argo": "hera", "kubeflow": "kfp"}
-HERE = [name for name in TARGETS if name not in SDKS or importlib.util.find_spec(SDKS[name])]
+HERE = [name for name in ENGINES if name not in SDKS or importlib.util.find_spec(SDKS[name])]
 """The targets that this environment can compile for."""
 
 
