@@ -11,9 +11,10 @@ from typing import Any
 from gpuflow import catalog
 from gpuflow.cli.commands import COMMANDS, parser_for
 from gpuflow.core.codes import CODES
+from gpuflow.engines import ENGINES
 from gpuflow.site.model import site_schema
 from gpuflow.spec.schema import pipeline_schema
-from gpuflow.targets import TARGETS, load_target
+from gpuflow.targets import load_target
 from gpuflow.targets.capabilities import Cannot, Weaker
 from gpuflow.targets.constructs import ENGINE_WORDS, VOCABULARY
 from gpuflow.targets.target import Target
@@ -136,9 +137,9 @@ SIGNS = {"carried": "yes", "weaker": "in part", "cannot": "no"}
 
 def engines_page() -> str:
     """What each engine carries of a pipeline, construct by construct."""
-    targets = [load_target(name) for name in TARGETS]
+    targets = [load_target(name) for name in ENGINES]
     parts = ["# Engines\n", "What `gpuflow compile` carries of a pipeline, and what it refuses by name.\n"]
-    parts += [f"| construct | {' | '.join(TARGETS)} |", "|---" * (len(TARGETS) + 1) + "|"]
+    parts += [f"| construct | {' | '.join(ENGINES)} |", "|---" * (len(ENGINES) + 1) + "|"]
     for construct in VOCABULARY:
         signs = [_sign(target, construct) for target in targets]
         parts.append(f"| `{construct}` | {' | '.join(signs)} |")

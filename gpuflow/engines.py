@@ -1,7 +1,8 @@
 """What is known about an engine, in one place: what it keeps of a pipeline, what it adds, and how it waits.
 
-Each engine's facts stand in its own package, `gpuflow/targets/<engine>/facts.py`; none of them needs the engine's SDK.
-The demand and the checker ask here, by the engine's name.
+`ENGINES` registers them, and no other module spells their names (`tests/test_engines.py`). Each engine's facts stand
+in its own package, `gpuflow/targets/<engine>/facts.py`; none of them needs the engine's SDK. The demand and the checker
+ask here, by the engine's name.
 """
 
 from __future__ import annotations
@@ -18,6 +19,12 @@ from gpuflow.quantity import Quantity
 WaitsFor = Literal["quota", "queue", "nodes", "objects"]
 """What a pod may wait for: quota, a Kueue queue, a node with room, or finished objects to be deleted."""
 
+AIRFLOW, ARGO, KUBEFLOW = "airflow", "argo", "kubeflow"
+"""For what concerns one engine and stands outside its packages."""
+ENGINES = {name: f"gpuflow.targets.{name}" for name in (AIRFLOW, ARGO, KUBEFLOW)}
+"""The engines, each with its package: a module with `target`, which loads without the engine's SDK."""
+DEFAULT_ENGINE = ARGO
+"""Where none is named and one is needed."""
 NO_ENGINE = "none"
 """The steps' own pods and nothing else."""
 
@@ -110,7 +117,12 @@ NONE = EngineFacts(
 
 def engine_names() -> tuple[str, ...]:
     """The engines there are, without `none`."""
-    return tuple(_registry())
+    return tuple(ENGINES)
+
+
+def engine_choices() -> tuple[str, ...]:
+    """The same for a command that takes the default where none is named: it comes first."""
+    return tuple(sorted(ENGINES, key=lambda name: name != DEFAULT_ENGINE))
 
 
 def facts_of(name: str) -> EngineFacts:
@@ -120,18 +132,11 @@ def facts_of(name: str) -> EngineFacts:
 
 def load_engine(name: str) -> Any:
     """The target of that name. Its package loads without the engine's SDK."""
-    known = _registry()
-    if name not in known:
-        raise fail("GF302", f'"{name}" is not an engine', hint=did_you_mean(name, known), where=Where("gpuflow"))
-    return _loaded(known[name])
+    if name not in ENGINES:
+        raise fail("GF302", f'"{name}" is not an engine', hint=did_you_mean(name, ENGINES), where=Where("gpuflow"))
+    return _loaded(ENGINES[name])
 
 
 @cache
 def _loaded(package: str) -> Any:
     return importlib.import_module(package).target
-
-
-def _registry() -> Mapping[str, str]:
-    # By name, because the table is one line per engine in the room of the engines, which stands above this one.
-    targets: Mapping[str, str] = importlib.import_module("gpuflow.targets").TARGETS
-    return targets

@@ -20,12 +20,12 @@ from gpuflow.cli.terminal import paint, put, say, show_findings, show_json
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
 from gpuflow.core.files import read_at_most
 from gpuflow.core.printable import line
-from gpuflow.engines import facts_of
+from gpuflow.engines import ENGINES, facts_of
 from gpuflow.site import Site
 from gpuflow.site.policy import heard_at
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.rules.remarks import heard, remarks_on
-from gpuflow.targets import TARGETS, load_target
+from gpuflow.targets import load_target
 from gpuflow.targets.target import Artifact, Batch, Flag, Request, Target, compile_with, findings_of, flags_of
 
 
@@ -53,7 +53,7 @@ def target_options(args: argparse.Namespace, target: Target) -> Any:
 def _owners() -> dict[str, dict[str, Flag]]:
     """Every flag, with the targets that have it."""
     found: dict[str, dict[str, Flag]] = {}
-    for name in sorted(TARGETS):
+    for name in sorted(ENGINES):
         for option in flags_of(load_target(name).options):
             found.setdefault(option.flag, {})[name] = option
     return found
@@ -71,7 +71,7 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
 
 def _targets_with_cap() -> list[str]:
     """The targets whose `parallel` bounds all the pods of a run."""
-    return [name for name in TARGETS if facts_of(name).caps_pods]
+    return [name for name in ENGINES if facts_of(name).caps_pods]
 
 
 def fit_pipelines(
@@ -192,7 +192,7 @@ gpuflow compile pipelines/ --target argo -o argo_templates/ --check   # in CI: e
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, ("text", "json"))
-    parser.add_argument("--target", required=True, choices=tuple(TARGETS), help="the engine")
+    parser.add_argument("--target", required=True, choices=tuple(ENGINES), help="the engine")
     parser.add_argument("-o", "--output", metavar="FILE|DIR", help="where to write; default: standard output (-)")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 with a diff when the file at -o is stale"

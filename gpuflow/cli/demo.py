@@ -15,12 +15,13 @@ from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.core.errors import GpuflowError
 from gpuflow.core.printable import line
 from gpuflow.demands import demand_of
+from gpuflow.engines import DEFAULT_ENGINE, ENGINES
 from gpuflow.report.graph_drawing import pipeline_text
 from gpuflow.report.text import COLOR, bar
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets import TARGETS, load_target
+from gpuflow.targets import load_target
 from gpuflow.targets.target import Request, compile_with
 
 EXAMPLE = """gpuflow demo
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _compile_everywhere(pipeline: Pipeline, site: Site) -> dict[Path, str]:
     files: dict[Path, str] = {}
-    for name in sorted(TARGETS):
+    for name in sorted(ENGINES):
         try:
             request = Request(pipeline, site, site.namespace, "nightly.yaml")
             compiled = compile_with(load_target(name), request, allow_lossy=True)
@@ -76,7 +77,7 @@ def _compile_everywhere(pipeline: Pipeline, site: Site) -> dict[Path, str]:
 
 def _tell(title: str, pipeline: Pipeline, site: Site, cluster: Cluster) -> None:
     assert site.namespace is not None
-    report = check(demand_of(pipeline, site, "argo"), cluster, site.namespace)
+    report = check(demand_of(pipeline, site, DEFAULT_ENGINE), cluster, site.namespace)
     verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOR[report.verdict])
     say(f"{paint('check', 'bold')} {title}: {verdict}\n")
     for scope in report.scopes:

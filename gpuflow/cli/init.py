@@ -21,10 +21,11 @@ from gpuflow.cli.output import repository_of, shown_source, write_files
 from gpuflow.cli.terminal import say, show_findings
 from gpuflow.core.errors import EnvironmentFailure, Finding, Where, fail
 from gpuflow.core.printable import line
+from gpuflow.engines import DEFAULT_ENGINE, engine_choices
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.targets import load_target
-from gpuflow.targets.target import Request, compile_with
+from gpuflow.targets.target import Request, Target, compile_with
 
 
 class Origin(NamedTuple):
@@ -83,38 +84,28 @@ FILES = {
     "ci.yaml": ".github/workflows/gpuflow.yaml",
 }
 """Templates that come with gpuflow, and where they go."""
-FOLDERS = {"argo": "argo_templates/", "airflow": "dags/", "kubeflow": "compiled/"}
-"""Where each engine's users keep what is compiled."""
-MORE_OF_THE_SITE = {"argo": "site-argo.yaml"}
-"""Templates that go on with site.yaml, for the engines that need a word there."""
-RUN = {
-    "argo": "gpuflow site executor site.yaml | kubectl apply -f - && kubectl apply -f argo_templates/"
-    " && argo submit -n my-team --from workflowtemplate/my-pipeline",
-    "airflow": "put dags/my_pipeline.py where your Airflow reads DAGs; gpuflow must be installed there too",
-    "kubeflow": "upload compiled/my-pipeline.yaml, or use the client's lines at the top of it",
-}
-"""How a run is started, once the site has the names of the user's own cluster."""
-DEFAULT = "argo"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", default=".", metavar="DIR", help="where to write; default: this folder")
     parser.add_argument(
-        "--engine", choices=tuple(FOLDERS), help=f"for which engine to compile and to write the CI; default: {DEFAULT}"
+        "--engine",
+        choices=engine_choices(),
+        help=f"for which engine to compile and to write the CI; default: {DEFAULT_ENGINE}",
     )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
 def run(args: argparse.Namespace) -> int:
-    root, engine = Path(args.folder), args.engine or DEFAULT
-    source = origin()
+    root, target, source = Path(args.folder), load_target(args.engine or DEFAULT_ENGINE), origin()
     templates = resources.files("gpuflow") / "templates"
     files = {root / place: (templates / name).read_text(encoding="utf-8") for name, place in FILES.items()}
     ci, own_site = root / FILES["ci.yaml"], root / FILES["site.yaml"]
-    files[ci] = _ci(files[ci], engine, source)
-    if engine in MORE_OF_THE_SITE:
-        files[own_site] += (templates / MORE_OF_THE_SITE[engine]).read_text(encoding="utf-8")
-    compiled, missing = _compiled(files, root, engine)
+    files[ci] = _ci(files[ci], target, source)
+    more = templates / f"site-{target.name}.yaml"  # what the engine needs there besides
+    if more.is_file():
+        files[own_site] += more.read_text(encoding="utf-8")
+    compiled, missing = _compiled(files, root, target)
     files |= compiled
     present = [str(path) for path in files if path.exists() or path.is_symlink()]
     if present and not args.force:
@@ -128,28 +119,28 @@ def run(args: argparse.Namespace) -> int:
     for path in files:
         say(f"wrote {line(str(path))}\n")
     if args.engine is None:
-        others = " or ".join(f"--engine {name}" for name in FOLDERS if name != DEFAULT)
-        say(f"for Argo, since no engine is named; {others} writes for another\n")
+        others = " or ".join(f"--engine {name}" for name in engine_choices()[1:])
+        say(f"for {target.facts.title}, since no engine is named; {others} writes for another\n")
     show_findings(missing)
     where = "" if args.folder == "." else f"cd {shlex.quote(line(args.folder))} && "
-    say(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine {engine}\n")
-    say(f"then: gpuflow compile pipeline.yaml --site site.yaml --target {engine} -o {FOLDERS[engine]}\n")
-    say(f"run:  {RUN[engine]}\n")
+    say(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine {target.name}\n")
+    say(f"then: gpuflow compile pipeline.yaml --site site.yaml --target {target.name} -o {target.folder}\n")
+    say(f"run:  {target.first_run}\n")
     say(f"last: commit all of it; {line(str(ci))} checks it in every pull request\n")
     _tell_of_ci(root, source)
     return 0
 
 
-def _ci(text: str, engine: str, source: Origin | None) -> str:
+def _ci(text: str, target: Target, source: Origin | None) -> str:
     url, commit = source or ("", "")
-    for word, value in {"ENGINE": engine, "FOLDER": FOLDERS[engine], "URL": url, "COMMIT": commit}.items():
+    for word, value in {"ENGINE": target.name, "FOLDER": target.folder, "URL": url, "COMMIT": commit}.items():
         text = text.replace(f"@{word}@", value)
     return text
 
 
-def _compiled(files: dict[Path, str], root: Path, engine: str) -> tuple[dict[Path, str], tuple[Finding, ...]]:
+def _compiled(files: dict[Path, str], root: Path, target: Target) -> tuple[dict[Path, str], tuple[Finding, ...]]:
     """What the pipeline compiles to, so that the CI finds it fresh; or why it cannot be compiled here."""
-    target, output = load_target(engine), root / FOLDERS[engine]
+    output = root / target.folder
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_files({folder / path.relative_to(root): text for path, text in files.items()}, folder=folder)

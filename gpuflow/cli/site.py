@@ -8,8 +8,10 @@ from gpuflow.cli.inputs import add_namespace, namespace_of, namespace_word
 from gpuflow.cli.terminal import put, say, show_json, table
 from gpuflow.core.emit import emit
 from gpuflow.core.errors import Where, fail
+from gpuflow.engines import ARGO, DEFAULT_ENGINE, KUBEFLOW, engine_choices
 from gpuflow.site import Site, presets
 from gpuflow.spec.canonical import to_document
+from gpuflow.targets import load_target
 
 EXAMPLE = """gpuflow site presets
 gpuflow site show gke
@@ -38,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_namespace(gang)
     gang.add_argument(
         "--engine",
-        choices=("argo", "airflow", "kubeflow"),
-        default="argo",
+        choices=engine_choices(),
+        default=DEFAULT_ENGINE,
         help="airflow: a Role for the accounts of its workers and its triggerer; kubeflow: a Role for the account of "
         "its runs, which all pods of a run have; default: argo",
     )
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --engine airflow: an account of its; default: airflow/airflow-worker and airflow/airflow-triggerer",
     )
     kubeflow = actions.add_parser(
-        "kubeflow", help="print the setting of KFP's API server that the site needs (COMPILED_PIPELINE_SPEC_PATCH)"
+        KUBEFLOW, help="print the setting of KFP's API server that the site needs (COMPILED_PIPELINE_SPEC_PATCH)"
     )
     kubeflow.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
     kubeflow.add_argument(
@@ -74,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "executor":
         from gpuflow.targets.argo.engine_options import account_manifests
 
-        named = site.engine("argo").executor
+        named = site.engine(ARGO).executor
         if named is None:
             raise fail(
                 "GF318",
@@ -85,52 +87,17 @@ def run(args: argparse.Namespace) -> int:
         put("---\n".join(map(emit, account_manifests(named, namespace_of(args, site)))))
         return 0
     if args.action == "gang":
-        from gpuflow.pod.launcher import gang_account, gang_role
-
-        if args.engine == "kubeflow":
-            from gpuflow.targets.kubeflow.gangs import ACCOUNT
-
-            runs = site.engine("kubeflow").service_account or ACCOUNT
-            put("---\n".join(map(emit, gang_role(runs, namespace_of(args, site), site.gangs.made_as))))
-            return 0
-        if args.engine == "airflow":
-            return _airflow_gang(args, site)
-        if site.gangs.service_account is None:
-            raise fail(
-                "GF379",
-                f'site "{site.name}" names no account for the pods that look after gangs',
-                where=Where(site.source.file),
-                hint="set gangs: {service_account: gpuflow-gang}",
-            )
-        reports = site.engine("argo").executor is None
-        name, kind = site.gangs.service_account, site.gangs.made_as
-        account = gang_account(name, namespace_of(args, site), reports=reports, kind=kind)
+        account = load_target(args.engine).gang_account(site, args.namespace or site.namespace, args.account)
+        namespace_of(args, site)  # which must be said
         put("---\n".join(map(emit, account)))
         return 0
-    if args.action == "kubeflow":
+    if args.action == KUBEFLOW:
         return _kubeflow(args, site)
     document = to_document(site)
     if args.format == "json":
         show_json(document)
     else:
         put(emit(document))
-    return 0
-
-
-def _airflow_gang(args: argparse.Namespace, site: Site) -> int:
-    """What Airflow's own accounts must be allowed where gangs run."""
-    from gpuflow.pod.launcher import AIRFLOW_ACCOUNTS, airflow_role
-
-    given = [account.partition("/") for account in args.account or AIRFLOW_ACCOUNTS]
-    for namespace, _, name in given:
-        if not namespace or not name:
-            raise fail(
-                "GF388",
-                f"--account {namespace}{name}: an account is written NAMESPACE/NAME",
-                hint="write it like airflow/airflow-worker",
-            )
-    accounts = [(namespace, name) for namespace, _, name in given]
-    put("---\n".join(map(emit, airflow_role(accounts, namespace_of(args, site), site.gangs.made_as))))
     return 0
 
 

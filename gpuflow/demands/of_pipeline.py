@@ -73,9 +73,7 @@ def most_runs(pipeline: Pipeline, facts: EngineFacts) -> int | None:
 
 def has_timetable(pipeline: Pipeline, engine: str) -> bool:
     """Whether runs start by a timetable of the user's own."""
-    return engine == "airflow" and bool(
-        pipeline.engines and pipeline.engines.airflow and pipeline.engines.airflow.timetable
-    )
+    return bool(getattr(_engine_options(pipeline.engines, engine), "timetable", None))
 
 
 def kept_pods(plan: Plan, facts: EngineFacts) -> KeptPods:
@@ -86,9 +84,8 @@ def kept_pods(plan: Plan, facts: EngineFacts) -> KeptPods:
 
 
 def pods_collected(pipeline: Pipeline, parts: Engine, engine: str) -> bool:
-    """Whether Argo deletes pods while the run goes on."""
-    said = pipeline.engines.argo if engine == "argo" and pipeline.engines is not None else None
-    policy = (said and said.pod_gc) or parts.pod_gc
+    """Whether the engine deletes pods while the run goes on."""
+    policy = getattr(_engine_options(pipeline.engines, engine), "pod_gc", None) or parts.pod_gc
     return policy is not None and policy.strategy in ("OnPodSuccess", "OnPodCompletion")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpuflow.engines import ARGO
 from gpuflow.importing.draft import Draft, label
 from gpuflow.importing.pods import PodReader
 from gpuflow.importing.unsupported import KIND, Listing, Place
@@ -132,7 +133,7 @@ def _job(
         draft.head["deadline"] = f"{plain(spec['activeDeadlineSeconds'])}s"
     if spec.get("ttlSecondsAfterFinished") is not None:
         seconds = f"{plain(spec['ttlSecondsAfterFinished'])}s"
-        draft.head.setdefault("engines", {}).setdefault("argo", {})["ttl"] = {"success": seconds, "failure": seconds}
+        draft.head.setdefault("engines", {}).setdefault(ARGO, {})["ttl"] = {"success": seconds, "failure": seconds}
     _copies(spec, words, listing, place)
 
 
@@ -164,7 +165,7 @@ def _schedule(spec: Mapping[str, Any], draft: Draft, site: Site, listing: Listin
     if spec.get("suspend"):
         schedule["suspended"] = True
     draft.head["schedule"] = schedule
-    late, said = plain(spec.get("startingDeadlineSeconds")), site.engine("argo").starting_deadline
+    late, said = plain(spec.get("startingDeadlineSeconds")), site.engine(ARGO).starting_deadline
     if late and (said is None or said.seconds != late):
         hint = f"write it in the site: engines: {{argo: {{starting_deadline: {late}s}}}}"
         where = place.of(spec, "startingDeadlineSeconds")
@@ -172,4 +173,4 @@ def _schedule(spec: Mapping[str, Any], draft: Draft, site: Site, listing: Listin
     pairs = (("successful", "successfulJobsHistoryLimit"), ("failed", "failedJobsHistoryLimit"))
     history = {word: plain(spec[key]) for word, key in pairs if spec.get(key) is not None}
     if history:
-        draft.head.setdefault("engines", {}).setdefault("argo", {})["history"] = history
+        draft.head.setdefault("engines", {}).setdefault(ARGO, {})["history"] = history

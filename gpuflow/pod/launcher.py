@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gpuflow.core.errors import Where, fail
 from gpuflow.kubernetes.expansion import escaped
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.pod.build import leader_pod, pod_for
@@ -200,6 +201,15 @@ def gang_account(name: str, namespace: str | None, *, reports: bool, kind: str =
     place = {} if namespace is None else {"namespace": namespace}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, **place}}
     return [account, *_role(name, name, namespace, [*gang_rules(kind), *([REPORTS] if reports else [])])]
+
+
+def site_gang_account(site: Site, namespace: str | None, *, reports: bool = False) -> list[dict[str, Any]]:
+    """The same, as the site names it."""
+    if site.gangs.service_account is None:
+        text = f'site "{site.name}" names no account for the pods that look after gangs'
+        hint = "set gangs: {service_account: gpuflow-gang}"
+        raise fail("GF379", text, where=Where(site.source.file), hint=hint)
+    return gang_account(site.gangs.service_account, namespace, reports=reports, kind=site.gangs.made_as)
 
 
 AIRFLOW_ACCOUNTS = ("airflow/airflow-worker", "airflow/airflow-triggerer")

@@ -19,14 +19,14 @@ from gpuflow.cluster.manifests import documents_in, read_bytes
 from gpuflow.cluster.model import with_entry
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Where, fail
-from gpuflow.engines import NO_ENGINE
+from gpuflow.engines import AIRFLOW, ARGO, KUBEFLOW, NO_ENGINE
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 
 STDIN = "-"
 KFP = "kfp"
 """The group under which the documents of Kubeflow Pipelines stand here; they name neither kind nor group."""
-AIRFLOW = "airflow"
-"""The group of what was read from a DAG file."""
+DAG = ("DAG", AIRFLOW)
+"""Kind and group of what was read from a DAG file."""
 PLATFORM = "PlatformSpec"
 """The kind of the document in which a pipeline of Kubeflow says what only Kubernetes knows."""
 OURS = "gpuflow"
@@ -195,10 +195,10 @@ class Reader(NamedTuple):
     engine: str
 
 
-ARGO_READER = Reader("gpuflow.readers.argo", "argo")
-KUBEFLOW_READER = Reader("gpuflow.readers.kfp", "kubeflow")
+ARGO_READER = Reader("gpuflow.readers.argo", ARGO)
+KUBEFLOW_READER = Reader("gpuflow.readers.kfp", KUBEFLOW)
 KUBERNETES_READER = Reader("gpuflow.readers.kubernetes", NO_ENGINE)
-AIRFLOW_READER = Reader("gpuflow.readers.python", "airflow")
+AIRFLOW_READER = Reader("gpuflow.readers.python", AIRFLOW)
 
 READERS: dict[tuple[str, str], Reader] = {
     **{
@@ -208,7 +208,7 @@ READERS: dict[tuple[str, str], Reader] = {
     ("PipelineSpec", KFP): KUBEFLOW_READER,
     ("PipelineJob", KFP): KUBEFLOW_READER,
     ("PipelineVersion", "pipelines.kubeflow.org"): KUBEFLOW_READER,
-    ("DAG", "airflow"): AIRFLOW_READER,
+    DAG: AIRFLOW_READER,
     **{(kind, ""): KUBERNETES_READER for kind in ("Pod", "ReplicationController", "PodTemplate")},
     **{(kind, "batch"): KUBERNETES_READER for kind in ("Job", "CronJob")},
     **{(kind, "apps"): KUBERNETES_READER for kind in ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet")},

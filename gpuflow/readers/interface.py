@@ -21,7 +21,7 @@ from gpuflow.engines import NO_ENGINE
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.pod.engine_containers import engine_of, with_engine
 from gpuflow.quantity import Quantity
-from gpuflow.readers.documents import CLUSTER_WIDE, KFP, PLATFORM, READERS, Document, starts_nothing
+from gpuflow.readers.documents import CLUSTER_WIDE, DAG, KFP, PLATFORM, READERS, Document, starts_nothing
 from gpuflow.site.model import Site
 
 
@@ -226,9 +226,6 @@ def with_parts(step: StepDemand, options: Options, *, has_outputs: bool) -> Step
     larger = replace(step, pod_sets=changed)
     added = {key: amount - step.usage.get(key, Quantity.zero) for key, amount in larger.usage.items()}
     return replace(larger, overhead={key: amount for key, amount in added.items() if amount > Quantity.zero})
-
-
-DAG = ("DAG", "airflow")
 
 
 def parameters_of(document: Document, library: Library) -> set[str]:

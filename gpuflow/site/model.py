@@ -18,7 +18,7 @@ from gpuflow.catalog.catalog import FormName
 from gpuflow.catalog.lookup import UnknownGpu, model
 from gpuflow.core import files, yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.engines import engine_names
+from gpuflow.engines import AIRFLOW, ARGO, KUBEFLOW, engine_names
 from gpuflow.site.gangs import Gangs
 from gpuflow.spec.container import EnvField
 from gpuflow.spec.engine_options.argo import PodGC, Ttl
@@ -351,9 +351,9 @@ def _engine_keys(schema: dict[str, Any]) -> None:
 
 EngineName = Annotated[Str, AfterValidator(_known_engine)]
 ONLY = {
-    "airflow": ("links",),
-    "argo": ("pod_gc", "ttl", "starting_deadline", "executor", "artifact_repository"),
-    "kubeflow": ("fs_group", "retry"),
+    AIRFLOW: ("links",),
+    ARGO: ("pod_gc", "ttl", "starting_deadline", "executor", "artifact_repository"),
+    KUBEFLOW: ("fs_group", "retry"),
 }
 """What a site says about one engine and about no other."""
 

@@ -22,6 +22,7 @@ from gpuflow.core.version import __version__
 from gpuflow.engines import NO_ENGINE, EngineFacts, engine_names, load_engine
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import pod_for, pod_notes
+from gpuflow.pod.launcher import site_gang_account
 from gpuflow.pod.supervision import Restarts, is_supervised
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
@@ -163,6 +164,11 @@ class Target(ABC):
     separator: str | None = ""
     """What stands between pipelines on standard output; None when they cannot stand in one stream."""
 
+    folder: str = "compiled/"
+    """Where its users keep what is compiled; for `gpuflow init`, as is the next."""
+    first_run: str = "hand what is compiled to the engine"
+    """How a run is started, once the site has the names of the user's own cluster."""
+
     @property
     def name(self) -> str:
         return self.facts.name
@@ -190,6 +196,10 @@ class Target(ABC):
     def with_alerts(self, plan: Plan) -> Plan:
         """The plan with the steps that alerts become on this engine."""
         return plan
+
+    def gang_account(self, site: Site, namespace: str | None, accounts: Sequence[str] | None) -> list[dict[str, Any]]:
+        """What `gpuflow site gang` prints: who looks after gangs, and its Role. `accounts`: what --account names."""
+        return site_gang_account(site, namespace)
 
     def restarts_at(self, site: Site) -> Restarts:
         """How it starts a step again, where what is installed at a site decides."""

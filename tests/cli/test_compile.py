@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.targets import TARGETS
+from gpuflow.engines import ENGINES
 from tests.cli.commands import EXAMPLES, NIGHTLY, Gpuflow
 
 FINETUNE = EXAMPLES / "finetune.yaml"
@@ -153,7 +153,7 @@ def test_allow_lossy_writes_the_losses_into_the_artifact_and_says_them(gpuflow: 
     assert "cache" in lost
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ENGINES)
 def test_an_engine_compiles_or_says_which_extra_it_needs(target: str, gpuflow: Gpuflow) -> None:
     answer = gpuflow("compile", NIGHTLY, "--target", target, "--allow-lossy")
     if answer.code == 3:

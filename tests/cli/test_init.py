@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.cli import init
-from gpuflow.cli.init import FOLDERS, Origin, _sound, origin
-from gpuflow.targets import TARGETS
+from gpuflow.cli.init import Origin, _sound, origin
+from gpuflow.engines import ENGINES
+from gpuflow.targets import load_target
 from tests.cli.commands import Gpuflow
 from tests.conftest import ROOT
 
@@ -23,10 +24,12 @@ COMMIT = "0123456789abcdef" * 2 + "01234567"
 
 
 def test_every_engine_has_its_folder() -> None:
-    assert set(FOLDERS) == set(TARGETS)
+    folders = {name: load_target(name).folder for name in ENGINES}
+    assert all(folder.endswith("/") for folder in folders.values())
+    assert (folders["airflow"], folders["argo"], folders["kubeflow"]) == ("dags/", "argo_templates/", "compiled/")
 
 
-@pytest.mark.parametrize("engine", [None, *FOLDERS])
+@pytest.mark.parametrize("engine", [None, *ENGINES])
 def test_what_init_writes_and_prints_is_for_the_engine(
     gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str | None
 ) -> None:
@@ -36,21 +39,21 @@ def test_what_init_writes_and_prints_is_for_the_engine(
     assert answer.code == 0
     assert ("since no engine is named" in answer.out) == (engine is None)
     engine = engine or "argo"
-    for other in set(FOLDERS) - {engine}:
+    for other in set(ENGINES) - {engine}:
         assert f"--engine {other}\n" not in answer.out and f"--target {other}" not in answer.out
     text = Path(".github/workflows/gpuflow.yaml").read_text()
     assert "@ENGINE@" not in text and "@FOLDER@" not in text
     job = yaml.safe_load(text)["jobs"]["check"]
     assert job["env"] == {"GPUFLOW_URL": "https://git.example.com/gpuflow.git", "GPUFLOW_COMMIT": COMMIT}
-    assert f"install-{engine}.txt" in text and f"--target {engine} -o {FOLDERS[engine]} --check" in text
+    assert f"install-{engine}.txt" in text and f"--target {engine} -o {load_target(engine).folder} --check" in text
     assert "checks nothing yet" not in answer.out
     # Without the engine's SDK nothing can be compiled, and init says so; Airflow's is not needed.
-    assert Path(FOLDERS[engine]).is_dir() != ("GF901" in answer.err)
+    assert Path(load_target(engine).folder).is_dir() != ("GF901" in answer.err)
     assert engine != "airflow" or Path("dags/my_pipeline.py").is_file()
-    assert f"run:  {init.RUN[engine]}\n" in answer.out
+    assert f"run:  {load_target(engine).first_run}\n" in answer.out
 
 
-@pytest.mark.parametrize("engine", FOLDERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_lines_of_init_can_be_pasted_one_after_another(
     gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:

@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
+from gpuflow.engines import ENGINES
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Backoff, Retry
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_fields import Settings
-from gpuflow.targets import TARGETS, load_target
+from gpuflow.targets import load_target
 from gpuflow.targets.capabilities import Cannot, IncompleteTable, Weaker, capabilities
 from gpuflow.targets.constructs import VOCABULARY
 from tests.targets.spec_fields import NEEDS_NONE, PART_OF, SPEC, models_in, unanswered
@@ -19,7 +20,7 @@ from tests.targets.spec_fields import NEEDS_NONE, PART_OF, SPEC, models_in, unan
 WORDS = ("a", "b", "c")
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", ENGINES)
 def test_a_construct_that_a_target_has_not_decided_about_is_an_error_at_import(name: str) -> None:
     code = "from gpuflow.targets import constructs; constructs.VOCABULARY += ('teleport',); "
     code += f"import gpuflow.targets.{name}"
@@ -46,7 +47,7 @@ def test_a_table_keeps_the_answers_apart() -> None:
     assert table == {"a": True, "b": less, "c": none}
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", ENGINES)
 def test_every_gap_says_why(name: str) -> None:
     gaps = [answer for answer in load_target(name).capabilities.values() if answer is not True]
     assert gaps and all(gap.reason for gap in gaps)

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpuflow.engines import ENGINES
 from gpuflow.site import Site
-from gpuflow.targets import TARGETS
 from tests.cli.commands import Answer, Gpuflow
 from tests.conftest import ROOT
 
@@ -28,7 +28,7 @@ steps:
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TARGETS, "toy", "tests.targets.toy")  # the one line
+    monkeypatch.setitem(ENGINES, "toy", "tests.targets.toy")  # the one line
     monkeypatch.setitem(sys.modules, "toy_sdk", SimpleNamespace(VERSION="1.0"))  # type: ignore[arg-type]  # a module
 
 

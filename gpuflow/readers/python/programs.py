@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail, install_line
-from gpuflow.readers.documents import Document, kind_of, silenced_in
+from gpuflow.engines import AIRFLOW, ARGO
+from gpuflow.readers.documents import DAG, Document, kind_of, silenced_in
 from gpuflow.readers.python.source_text import old_snippets, parsed, places_of, program_of
 from gpuflow.spec.loading import read_bytes
 
@@ -121,10 +122,6 @@ def _last_words(log: Path) -> str:
     return f"; its last words: {lines[-1][:300]}" if lines else ""
 
 
-AIRFLOW = "airflow"
-DAG = "DAG"
-
-
 @dataclass(frozen=True)
 class Pythons:
     """Which Python runs which files; None: the one that gpuflow itself runs in."""
@@ -170,7 +167,7 @@ def _dags(file: str, tree: ast.Module, pythons: Pythons, params: Mapping[str, st
         where = places.get(name, Where(file, 1, 1))
         more = {"metadata": {"name": name}, "line": [where.line, where.column]}
         found = [[each.code, each.message, each.where.line, each.where.column, each.hint] for each in old]
-        documents.append(Document({**dag, **more, "old": found}, file, DAG, AIRFLOW, index))
+        documents.append(Document({**dag, **more, "old": found}, file, *DAG, index))
     if not documents:
         hint = "Airflow takes the DAGs at the top level of a file"
         raise fail("GF709", f"{file} makes no DAG", where=Where(file, 1, 1), hint=hint)
@@ -194,7 +191,7 @@ def _list(value: object) -> list[Any]:
 
 def _fault(fault: Mapping[str, Any], file: str, engine: str, old: list[Finding]) -> GpuflowError:
     if str(fault.get("missing") or "").partition(".")[0] == engine:
-        title, extra = ("Airflow", "airflow") if engine == AIRFLOW else ("Hera", "argo")
+        title, extra = ("Airflow", AIRFLOW) if engine == AIRFLOW else ("Hera", ARGO)
         hint = f"--{engine}-python EXE names a Python that has it; or install it here:\n{install_line(extra)}"
         return EnvironmentFailure(Finding("GF707", f"{file} needs {title}, which this Python lacks", Where(file), hint))
     line = fault.get("line")

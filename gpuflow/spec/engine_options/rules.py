@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuflow.core.errors import Finding, did_you_mean
+from gpuflow.engines import AIRFLOW, KUBEFLOW
 from gpuflow.spec.engine_options.airflow import ROLES, AirflowTask, Teardown
 from gpuflow.spec.references import upstream
 from gpuflow.spec.rules.step_rules import finding_at
@@ -37,7 +38,7 @@ def role_faults(pipeline: Pipeline) -> Iterator[Finding]:
             if getattr(words, word) is not None:
                 hint = f"remove {word}: exit steps run at the end of every run, on every engine"
                 text = f'exit step "{name}" is no {word}'
-                yield Finding("GF365", text, pipeline.where("exit", name, "engines", "airflow", word), hint)
+                yield Finding("GF365", text, pipeline.where("exit", name, "engines", AIRFLOW, word), hint)
     ends, starts = teardowns(pipeline), setups(pipeline)
     if not ends and not starts:
         return
@@ -64,7 +65,7 @@ def role_faults(pipeline: Pipeline) -> Iterator[Finding]:
 def _teardown(
     pipeline: Pipeline, name: str, teardown: Teardown, needs: Mapping[str, Sequence[str]]
 ) -> Iterator[Finding]:
-    where = pipeline.where_step(name, "engines", "airflow", "teardown")
+    where = pipeline.where_step(name, "engines", AIRFLOW, "teardown")
     step, before = pipeline.steps[name], _all_before(name, needs)
     for setup in teardown.setups:
         if setup not in pipeline.steps:
@@ -103,7 +104,7 @@ def option_faults(pipeline: Pipeline) -> Iterator[Finding]:
     words = pipeline.engines.airflow if pipeline.engines is not None else None
     if words is None:
         return
-    at, place = partial(finding_at, pipeline), ("engines", "airflow")
+    at, place = partial(finding_at, pipeline), ("engines", AIRFLOW)
     schedule, runs = pipeline.schedule, words.max_active_runs
     if schedule is not None and schedule.concurrency != "allow" and runs is not None and runs > 1:
         text = f"max_active_runs: {runs} contradicts the schedule's concurrency: {schedule.concurrency}"
@@ -125,7 +126,7 @@ def ineffective_options(pipeline: Pipeline) -> Iterator[Finding]:
             words = step.engines.kubeflow if step.engines is not None else None
             if words is not None and words.cache_key is not None and not pipeline.effective(name).cache:
                 text = f'step "{name}": cache_key of Kubeflow says nothing, because the step has no cache: true'
-                where = pipeline.where(section, name, "engines", "kubeflow", "cache_key")
+                where = pipeline.where(section, name, "engines", KUBEFLOW, "cache_key")
                 yield Finding("GF358", text, where, "add cache: true, or remove cache_key", "warning")
     dag = pipeline.engines.airflow if pipeline.engines is not None else None
     start = pipeline.schedule.begins if pipeline.schedule is not None else None
@@ -135,5 +136,5 @@ def ineffective_options(pipeline: Pipeline) -> Iterator[Finding]:
             end = end.replace(tzinfo=start.tzinfo)
         if end < start:
             text = f"end_date {dag.end_date} is before the schedule's start, so Airflow never starts a run"
-            where = pipeline.where("engines", "airflow", "end_date")
+            where = pipeline.where("engines", AIRFLOW, "end_date")
             yield Finding("GF358", text, where, "set end_date after schedule.start", "warning")

@@ -5,9 +5,12 @@ Writing the file imports nothing of Airflow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, fail
+from gpuflow.pod.launcher import AIRFLOW_ACCOUNTS, airflow_role
+from gpuflow.site import Site
 from gpuflow.targets.airflow.dag import dag_of
 from gpuflow.targets.airflow.dag_file import dag_file
 from gpuflow.targets.airflow.facts import CAPABILITIES, FACTS, AirflowOptions
@@ -28,9 +31,20 @@ class Airflow(Target):
         "Airflow checks a parameter against its type, enum, min and max when a run is started. What reaches a pod is "
         "text that the kubelet does not expand: `$` is doubled where it would mean something."
     )
+    folder = "dags/"
+    first_run = "put dags/my_pipeline.py where your Airflow reads DAGs; gpuflow must be installed there too"
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         return partial_losses(request)
+
+    def gang_account(self, site: Site, namespace: str | None, accounts: Sequence[str] | None) -> list[dict[str, Any]]:
+        """What Airflow's own accounts must be allowed where gangs run."""
+        given = [account.partition("/") for account in accounts or AIRFLOW_ACCOUNTS]
+        for home, _, name in given:
+            if not home or not name:
+                text = f"--account {home}{name}: an account is written NAMESPACE/NAME"
+                raise fail("GF388", text, hint="write it like airflow/airflow-worker")
+        return airflow_role([(home, name) for home, _, name in given], namespace, site.gangs.made_as)
 
     def notes(self, request: Request) -> Iterable[Finding]:
         return notes_of(request)

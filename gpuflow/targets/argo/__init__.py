@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpuflow.core.errors import Finding
 from gpuflow.plan import Plan
+from gpuflow.pod.launcher import site_gang_account
+from gpuflow.site import Site
 from gpuflow.targets.argo.alerts import AGENT_POD, alert_rules, sent_by_agent
 from gpuflow.targets.argo.facts import CAPABILITIES, FACTS, ArgoOptions
 from gpuflow.targets.argo.kustomization import kustomized
@@ -34,6 +36,11 @@ class Argo(Target):
         "start nothing that has secrets."
     )
     separator = "---\n"
+    folder = "argo_templates/"
+    first_run = (
+        "gpuflow site executor site.yaml | kubectl apply -f - && kubectl apply -f argo_templates/"
+        " && argo submit -n my-team --from workflowtemplate/my-pipeline"
+    )
 
     def asked_of_it(self, request: Request) -> Iterable[Use]:
         return asked_of_engine(request.plan, request.uses, BY_LAUNCHER)
@@ -52,6 +59,9 @@ class Argo(Target):
 
     def alert_pod(self, plan: Plan) -> dict[str, Any] | None:
         return AGENT_POD if sent_by_agent(plan.pipeline, plan.site) else None
+
+    def gang_account(self, site: Site, namespace: str | None, accounts: Sequence[str] | None) -> list[dict[str, Any]]:
+        return site_gang_account(site, namespace, reports=site.engine(FACTS.name).executor is None)
 
     def batch_files(self, batch: Batch) -> Iterable[Artifact]:
         return kustomized(batch)

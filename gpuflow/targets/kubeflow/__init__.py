@@ -6,10 +6,12 @@ written. What KFP cannot say stands in `capabilities`, and what it can say only 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from gpuflow.core.errors import Finding
 from gpuflow.plan import Plan, plan_of
+from gpuflow.pod.launcher import gang_role
 from gpuflow.pod.supervision import Restarts
 from gpuflow.site import Site
 from gpuflow.targets.alerts import endless_waits
@@ -18,7 +20,7 @@ from gpuflow.targets.constructs import Use
 from gpuflow.targets.kubeflow.containers import never_cached
 from gpuflow.targets.kubeflow.exit_steps import alert_refusals, unsure_ends, with_alerts
 from gpuflow.targets.kubeflow.facts import CAPABILITIES, FACTS, KubeflowOptions, capabilities_at
-from gpuflow.targets.kubeflow.gangs import BY_RANKS, account_notes
+from gpuflow.targets.kubeflow.gangs import ACCOUNT, BY_RANKS, account_notes
 from gpuflow.targets.kubeflow.installation import unowned_volumes
 from gpuflow.targets.kubeflow.notes import hidden_paths, key_notes, notes, taken_mounts
 from gpuflow.targets.kubeflow.refusals import partial_losses
@@ -42,12 +44,16 @@ class Kubeflow(Target):
         "can read."
     )
     separator = None
+    first_run = "upload compiled/my-pipeline.yaml, or use the client's lines at the top of it"
 
     def capabilities_at(self, site: Site) -> Capabilities:
         return capabilities_at(site)
 
     def restarts_at(self, site: Site) -> Restarts:
         return restarts_at(site)
+
+    def gang_account(self, site: Site, namespace: str | None, accounts: Sequence[str] | None) -> list[dict[str, Any]]:
+        return gang_role(site.engine(FACTS.name).service_account or ACCOUNT, namespace, site.gangs.made_as)
 
     def asked_of_it(self, request: Request) -> Iterable[Use]:
         return asked_of_engine(request.plan, request.uses, BY_RANKS)
