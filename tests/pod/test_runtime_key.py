@@ -10,7 +10,7 @@ import pytest
 from gpuflow import GpuflowError, Pipeline, Site
 from gpuflow.kubernetes.admission.decision import admit
 from gpuflow.pod import pod_for
-from tests.pod.test_pod import RESTRICTED, site
+from tests.pod.test_build import RESTRICTED, site
 
 CHECKPOINT = {"path": "/ckpt", "store": "s3://b/p"}
 KEY = "runtime: {key: {secret: gpuflow-key, key: signing}}"

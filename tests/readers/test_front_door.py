@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import gpuflow
-from tests.cli.test_foreign_files import JOB, OURS, QUOTA, TEMPLATE, WORKFLOW
+from tests.cli.test_sources import JOB, OURS, QUOTA, TEMPLATE, WORKFLOW
 
 GPU = "requests.nvidia.com/gpu"
 POD = {

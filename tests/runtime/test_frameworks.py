@@ -1,4 +1,4 @@
-"""Lightning and the Hugging Face Trainer, where these are installed; with two ranks in test_ranks.py."""
+"""Lightning and the Hugging Face Trainer, where these are installed; with two ranks in test_elastic.py."""
 
 from __future__ import annotations
 

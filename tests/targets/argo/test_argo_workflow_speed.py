@@ -22,7 +22,7 @@ from gpuflow.targets.argo.workflow import KINDS, check_against_hera, differences
 from gpuflow.targets.capabilities import construct_losses
 from gpuflow.targets.target import Request
 from tests.conftest import ROOT
-from tests.targets.argo.test_argo_container import EXAMPLES, pipeline_named, site_named
+from tests.targets.argo.test_argo_single_step import EXAMPLES, pipeline_named, site_named
 
 COMPILE_ALL = """
 import hashlib, sys
@@ -33,7 +33,7 @@ from gpuflow.targets.argo.workflow import KINDS
 from gpuflow.targets.argo.facts import ArgoOptions
 from gpuflow.targets.target import Request
 from gpuflow.targets.capabilities import construct_losses
-from tests.targets.argo.test_argo_container import EXAMPLES, pipeline_named, site_named
+from tests.targets.argo.test_argo_single_step import EXAMPLES, pipeline_named, site_named
 
 for name in ("constructs", "scheduled", *EXAMPLES):
     pipeline = pipeline_named(name)

@@ -19,8 +19,8 @@ from gpuflow.runtime.gangs.attempt_verdict import Verdict, judge
 from gpuflow.runtime.gangs.kinds import JOBSET
 from gpuflow.runtime.gangs.later_attempts import Before, Changes, amount_of, more
 from gpuflow.runtime.supervise.kube_client import Misuse
-from tests.runtime.test_gang import manifest
-from tests.runtime.test_gang_verdict import SURVIVORS, job, jobset, pod
+from tests.runtime.test_attempt_verdict import SURVIVORS, job, jobset, pod
+from tests.runtime.test_gang_command import manifest
 
 SPOT = {"key": "spot", "operator": "Exists"}
 MEMORY = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1500Mi"}}
