@@ -1,4 +1,7 @@
-"""The front door takes odd input with a clear word: GpuflowError for bad documents and names, TypeError for types."""
+"""The front door takes odd input with a clear word: GpuflowError for bad documents and names, TypeError for types.
+
+Tests gpuflow/api.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Gangs that nothing starts as a whole: each can hold a part of what they share, and wait forever for the rest."""
+"""Gangs that nothing starts as a whole: each can hold a part of what they share, and wait forever for the rest.
+
+Tests gpuflow/checker/rules/deadlocks.py and gpuflow/demands/gang_scheduling.py.
+"""
 
 from __future__ import annotations
 

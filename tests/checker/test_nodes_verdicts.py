@@ -1,4 +1,8 @@
-"""Whole pipelines on the nodes of a cluster: always, after waiting, never, or unknown."""
+"""Whole pipelines on the nodes of a cluster: always, after waiting, never, or unknown.
+
+Tests gpuflow/checker/pipeline/nodes/verdicts.py, gpuflow/checker/pipeline/placement.py and
+gpuflow/checker/pipeline/pod_groups.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Whole pipelines in Kueue queues: always, after waiting, never, or unknown; and from the queue on to the nodes."""
+"""Whole pipelines in Kueue queues: always, after waiting, never, or unknown; and from the queue on to the nodes.
+
+Tests gpuflow/checker/pipeline/queues/verdicts.py, gpuflow/checker/pipeline/queues/requests.py and
+gpuflow/checker/pipeline/queues/setup.py.
+"""
 
 from __future__ import annotations
 

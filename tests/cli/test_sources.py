@@ -1,5 +1,8 @@
 """demand, check and show on what other tools run: files, standard input, folders, patterns; nothing is left out in
-silence."""
+silence.
+
+Tests gpuflow/cli/sources.py and gpuflow/readers/contents.py.
+"""
 
 from __future__ import annotations
 

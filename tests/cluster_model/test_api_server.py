@@ -1,6 +1,8 @@
 """The real Kubernetes client against a server that fails: each fault is one sentence, with every version of the client.
 
 `make test-oldest` and `make test-newest` run this with the oldest and the newest client that pyproject.toml allows.
+
+Tests gpuflow/cluster/api_server.py.
 """
 
 from __future__ import annotations

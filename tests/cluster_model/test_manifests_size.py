@@ -1,4 +1,7 @@
-"""How much of a file is read: what takes too much memory is refused with its size, and a large real cluster is read."""
+"""How much of a file is read: what takes too much memory is refused with its size, and a large real cluster is read.
+
+Tests gpuflow/cluster/manifests.py and gpuflow/core/yaml_tree.py.
+"""
 
 from __future__ import annotations
 

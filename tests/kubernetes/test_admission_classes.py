@@ -1,4 +1,7 @@
-"""Priority and runtime classes, quality of service, and what the stored pod shows of them."""
+"""Priority and runtime classes, quality of service, and what the stored pod shows of them.
+
+Tests gpuflow/kubernetes/admission/classes.py and gpuflow/kubernetes/admission/pod.py.
+"""
 
 import pytest
 

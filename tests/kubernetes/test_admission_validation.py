@@ -1,4 +1,7 @@
-"""The 422 of the API server, clause by clause."""
+"""The 422 of the API server, clause by clause.
+
+Tests gpuflow/kubernetes/admission/names.py and gpuflow/kubernetes/admission/validation.py.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""The 422s about DNS, spread, volumes, variables, hooks and ports, word for word as the real API server says them."""
+"""The 422s about DNS, spread, volumes, variables, hooks and ports, word for word as the real API server says them.
+
+Tests gpuflow/kubernetes/admission/container_validation.py and gpuflow/kubernetes/admission/validation.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Kubernetes rewrites `$(VAR)` and `$$`; what the user wrote must arrive unchanged."""
+"""Kubernetes rewrites `$(VAR)` and `$$`; what the user wrote must arrive unchanged.
+
+Tests gpuflow/kubernetes/expansion.py and gpuflow/pod/spelling.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The pod of a step: labels, security, text that arrives unchanged, volumes and helpers."""
+"""The pod of a step: labels, security, text that arrives unchanged, volumes and helpers.
+
+Tests gpuflow/pod/build.py, gpuflow/pod/containers.py, gpuflow/pod/supervision.py and gpuflow/spec/container.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The key that signs the state: a file for the supervisor of steps that keep state, and for nobody else."""
+"""The key that signs the state: a file for the supervisor of steps that keep state, and for nobody else.
+
+Tests gpuflow/pod/supervision.py.
+"""
 
 from __future__ import annotations
 

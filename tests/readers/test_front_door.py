@@ -1,4 +1,7 @@
-"""gpuflow.demand and gpuflow.check in Python, on documents of other tools: a path, a document, or several."""
+"""gpuflow.demand and gpuflow.check in Python, on documents of other tools: a path, a document, or several.
+
+Tests gpuflow/api.py.
+"""
 
 from __future__ import annotations
 

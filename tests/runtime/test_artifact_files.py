@@ -1,4 +1,7 @@
-"""Files and directories that a step leaves: whole, of one attempt only, tried again, given again."""
+"""Files and directories that a step leaves: whole, of one attempt only, tried again, given again.
+
+Tests gpuflow/runtime/artifacts/artifact_files.py and gpuflow/runtime/artifacts/delivery.py.
+"""
 
 from __future__ import annotations
 

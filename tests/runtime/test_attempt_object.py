@@ -2,6 +2,8 @@
 
 The launcher is the real one; in the place of the API server is a table of objects. Collecting what has no owner any
 more is the cluster's: tests/cluster/test_gang_definitions.py.
+
+Tests gpuflow/runtime/gangs/attempt_object.py and gpuflow/runtime/gangs/launcher.py.
 """
 
 from __future__ import annotations

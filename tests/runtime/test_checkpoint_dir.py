@@ -1,4 +1,7 @@
-"""Only finished checkpoints are taken: renamed ones, marked ones, and those the API vouches for."""
+"""Only finished checkpoints are taken: renamed ones, marked ones, and those the API vouches for.
+
+Tests gpuflow/runtime/checkpoints/completeness.py and gpuflow/runtime/state/checkpoint_dir.py.
+"""
 
 from __future__ import annotations
 

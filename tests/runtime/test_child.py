@@ -1,4 +1,7 @@
-"""The program under its supervisor: its own notice, the grace it was told, each way it can fail to start or end."""
+"""The program under its supervisor: its own notice, the grace it was told, each way it can fail to start or end.
+
+Tests gpuflow/runtime/base/child.py and gpuflow/runtime/base/signals.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How much memory a copy may take: what the container's group leaves, not what the machine has."""
+"""How much memory a copy may take: what the container's group leaves, not what the machine has.
+
+Tests gpuflow/runtime/base/container.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who is told to stop, with real processes of every shape; and that none of them outlives the attempt."""
+"""Who is told to stop, with real processes of every shape; and that none of them outlives the attempt.
+
+Tests gpuflow/runtime/base/child.py and gpuflow/runtime/base/container.py.
+"""
 
 from __future__ import annotations
 

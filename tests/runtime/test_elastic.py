@@ -1,4 +1,7 @@
-"""Two real ranks (gloo, on the CPU): one decision for all, saves counted once, nobody hangs."""
+"""Two real ranks (gloo, on the CPU): one decision for all, saves counted once, nobody hangs.
+
+Tests gpuflow/runtime/elastic.py.
+"""
 
 from __future__ import annotations
 

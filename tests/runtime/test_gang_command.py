@@ -1,4 +1,7 @@
-"""`gpuflow-run gang` without a cluster: its options, and the JobSet of each attempt."""
+"""`gpuflow-run gang` without a cluster: its options, and the JobSet of each attempt.
+
+Tests gpuflow/runtime/gangs/attempt_object.py and gpuflow/runtime/gangs/gang_command.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How an attempt is judged that is no JobSet: what its controller was read to write, in its order."""
+"""How an attempt is judged that is no JobSet: what its controller was read to write, in its order.
+
+Tests gpuflow/runtime/gangs/attempt_verdict.py, gpuflow/runtime/gangs/kinds.py and gpuflow/runtime/gangs/watch.py.
+"""
 
 from __future__ import annotations
 

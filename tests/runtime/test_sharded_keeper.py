@@ -1,4 +1,7 @@
-"""Checkpoints with a part from each rank: kept when all have written, whole or not at all, and restored everywhere."""
+"""Checkpoints with a part from each rank: kept when all have written, whole or not at all, and restored everywhere.
+
+Tests gpuflow/runtime/gangs/ranks/hub.py and gpuflow/runtime/gangs/ranks/sharded_keeper.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The program's side: saves are whole or not there, the interval and the stop are heard, the probe sees life."""
+"""The program's side: saves are whole or not there, the interval and the stop are heard, the probe sees life.
+
+Tests gpuflow/runtime/checkpoints/training.py and gpuflow/runtime/supervise/probe.py.
+"""
 
 from __future__ import annotations
 

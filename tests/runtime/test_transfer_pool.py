@@ -1,4 +1,7 @@
-"""Files that processes of our own move to S3 and back: the same bytes, whatever becomes of the processes."""
+"""Files that processes of our own move to S3 and back: the same bytes, whatever becomes of the processes.
+
+Tests gpuflow/runtime/stores/transfer_pool.py and gpuflow/runtime/stores/transfer_process.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every code about documents can be provoked, by the document that stands beside it here."""
+"""Every code about documents can be provoked, by the document that stands beside it here.
+
+Tests gpuflow/core/codes.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Engines' own words: `engines: {airflow: …}` in a pipeline and in a step."""
+"""Engines' own words: `engines: {airflow: …}` in a pipeline and in a step.
+
+Tests gpuflow/spec/engine_options/airflow.py, gpuflow/spec/engine_options/argo.py, gpuflow/spec/engine_options/base.py,
+gpuflow/spec/engine_options/kubeflow.py and gpuflow/spec/engine_options/rules.py.
+"""
 
 from __future__ import annotations
 

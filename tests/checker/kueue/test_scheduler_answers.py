@@ -1,4 +1,9 @@
-"""One question for each rule a user meets, answered in Kueue's own words."""
+"""One question for each rule a user meets, answered in Kueue's own words.
+
+Tests gpuflow/checker/kueue/amounts.py, gpuflow/checker/kueue/flavor_assigner.py, gpuflow/checker/kueue/flavors.py,
+gpuflow/checker/kueue/prechecks.py, gpuflow/checker/kueue/preemption.py, gpuflow/checker/kueue/queues.py,
+gpuflow/checker/kueue/scheduler.py, gpuflow/checker/kueue/snapshot.py and gpuflow/checker/kueue/workloads.py.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,7 @@
-"""Room for many copies: counted, it is what placing them one by one finds."""
+"""Room for many copies: counted, it is what placing them one by one finds.
+
+Tests gpuflow/checker/nodes/capacity.py and gpuflow/checker/nodes/node_pools.py.
+"""
 
 from __future__ import annotations
 

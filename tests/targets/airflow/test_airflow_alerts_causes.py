@@ -1,4 +1,7 @@
-"""Why a task failed, as its alert will say: left behind by the operator, and read by the DAG's callback."""
+"""Why a task failed, as its alert will say: left behind by the operator, and read by the DAG's callback.
+
+Tests gpuflow/airflow/alerts.py.
+"""
 
 from __future__ import annotations
 

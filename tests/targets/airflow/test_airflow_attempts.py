@@ -1,4 +1,7 @@
-"""What ended a pod, what that costs, and what the next pod's supervisor is told of it."""
+"""What ended a pod, what that costs, and what the next pod's supervisor is told of it.
+
+Tests gpuflow/airflow/attempts.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is said when a budget is used up."""
+"""What is said when a budget is used up.
+
+Tests gpuflow/airflow/attempts.py.
+"""
 
 from __future__ import annotations
 

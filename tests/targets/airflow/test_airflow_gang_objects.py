@@ -1,6 +1,8 @@
 """What must be there before the object of a gang, as Airflow's operator makes it: its requests, in their order.
 
 In the place of the client is a table of objects. tests/cluster/test_gang_definitions.py asks a real API server.
+
+Tests gpuflow/airflow/gang_objects.py and gpuflow/airflow/gang_trigger.py.
 """
 
 from __future__ import annotations

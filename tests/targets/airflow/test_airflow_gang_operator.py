@@ -1,4 +1,7 @@
-"""Gangs on Airflow: a task that makes a JobSet, and for stock operators a pod that does."""
+"""Gangs on Airflow: a task that makes a JobSet, and for stock operators a pod that does.
+
+Tests gpuflow/airflow/gang_operator.py and gpuflow/airflow/gang_trigger.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""No argument of Airflow's is dropped in silence: each is taken, or refused with what to say instead."""
+"""No argument of Airflow's is dropped in silence: each is taken, or refused with what to say instead.
+
+Tests gpuflow/airflow/operator_arguments.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One step in a DAG that somebody writes by hand: its values, its place, its memory, and what it refuses."""
+"""One step in a DAG that somebody writes by hand: its values, its place, its memory, and what it refuses.
+
+Tests gpuflow/airflow/single_step.py and gpuflow/targets/single_step.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Standalone DAG files for Airflows that gpuflow.airflow itself does not run on."""
+"""Standalone DAG files for Airflows that gpuflow.airflow itself does not run on.
+
+Tests gpuflow/targets/airflow/standalone.py.
+"""
 
 from __future__ import annotations
 

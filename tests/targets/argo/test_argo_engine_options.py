@@ -1,4 +1,7 @@
-"""Argo's own words reach the workflow as they are, and what the pipeline says itself is refused with its own word."""
+"""Argo's own words reach the workflow as they are, and what the pipeline says itself is refused with its own word.
+
+Tests gpuflow/spec/engine_options/argo.py and gpuflow/targets/argo/engine_options.py.
+"""
 
 from __future__ import annotations
 

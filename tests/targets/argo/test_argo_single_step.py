@@ -1,4 +1,7 @@
-"""What Hera users get: one step as a template to call, and whole pipelines as Hera objects."""
+"""What Hera users get: one step as a template to call, and whole pipelines as Hera objects.
+
+Tests gpuflow/argo.py, gpuflow/targets/argo/single_step.py and gpuflow/targets/single_step.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Exit steps for one outcome: when they start, and who says how the run ended."""
+"""Exit steps for one outcome: when they start, and who says how the run ended.
+
+Tests gpuflow/targets/kubeflow/ask_argo.py and gpuflow/targets/kubeflow/exit_steps.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What many steps have alike is made once. Nobody sees that: each step has its own, and what differs stays apart."""
+"""What many steps have alike is made once. Nobody sees that: each step has its own, and what differs stays apart.
+
+Tests gpuflow/targets/kubeflow/messages.py and gpuflow/targets/kubeflow/pods.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""User text reaches the container as it was written: past Argo, the driver, both kubelets and the launcher."""
+"""User text reaches the container as it was written: past Argo, the driver, both kubelets and the launcher.
+
+Tests gpuflow/pod/spelling.py and gpuflow/targets/kubeflow/references.py.
+"""
 
 from __future__ import annotations
 
