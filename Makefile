@@ -95,20 +95,20 @@ quick: lint
 	@.venvs/core/bin/python -m pytest tests $(PYTEST_ARGS) -m "not slow and not go and not control_plane and not cluster and not s3 and not clouds" \
 	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow --ignore tests/gitops \
 	  --ignore tests/runtime --ignore tests/cluster --ignore tests/engines \
-	  --ignore tests/differential --ignore tests/cluster_model/test_client.py
+	  --ignore tests/differential --ignore tests/cluster_model/test_api_server.py
 
 test: lint test-core test-argo test-kubeflow test-airflow test-runtime
 	@echo "== all suites passed"
 
 # tests/targets/<engine> need that engine's SDK, as do these; the rest of the suite needs none.
 TESTS_argo := tests/gitops tests/test_bench.py
-TESTS_airflow := tests/cluster_model/test_client.py tests/test_printable.py tests/test_bench.py
+TESTS_airflow := tests/cluster_model/test_api_server.py tests/test_printable.py tests/test_bench.py
 TESTS_kubeflow := tests/test_bench.py
 test-core: .venvs/core/.ready
 	@echo "== core"
 	@.venvs/core/bin/python -m pytest tests -n $(WORKERS_core) --dist worksteal $(HANGS) -m "not go and not control_plane and not cluster and not s3 and not clouds" \
 	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow --ignore tests/gitops \
-	  --ignore tests/cluster_model/test_client.py
+	  --ignore tests/cluster_model/test_api_server.py
 
 test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 	@echo "== $*"
@@ -119,7 +119,7 @@ test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 # What can differ between the Airflows that are allowed, on the oldest of them: DAG files of all three kinds loaded and
 # stored, the operator and its trigger, functions, rendered fields and links, arguments; with WHOLE=1 also `airflow dags
 # test` with mapped tasks, setups and teardowns, which takes many minutes. make test has the newest.
-OLDEST_airflow := dags operator pages functions arguments words $(if $(WHOLE),setup)
+OLDEST_airflow := dags operator pages functions operator_arguments engine_options $(if $(WHOLE),setup)
 test-airflow-oldest: .venvs/airflow-oldest/.ready
 	@echo "== airflow, the oldest"
 	@.venvs/airflow-oldest/bin/python -c 'import airflow; print("Airflow", airflow.__version__)'
@@ -152,7 +152,7 @@ test-clouds:
 test-frameworks: .venvs/frameworks/.ready
 	@echo "== frameworks"
 	@CUDA_VISIBLE_DEVICES= .venvs/frameworks/bin/python -m pytest tests/runtime/test_pytorch.py tests/runtime/test_frameworks.py \
-	  tests/runtime/test_ranks.py tests/runtime/test_dcp.py tests/runtime/test_rendezvous.py
+	  tests/runtime/test_elastic.py tests/runtime/test_dcp.py tests/runtime/test_rendezvous.py
 
 bench: .venvs/core/.ready .venvs/runtime/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@for file in bench/*.py; do name=$$(basename $$file .py); \

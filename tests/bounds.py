@@ -36,10 +36,8 @@ class Smoke(NamedTuple):
 
 
 SMOKE = {
-    CORE: Smoke(
-        ("tests/spec", "tests/site", "tests/test_emit.py", "tests/test_yaml_tree.py", "tests/test_front_door.py")
-    ),
-    "cluster": Smoke(("tests/cluster_model/test_client.py", "tests/cluster_model/test_live.py")),
+    CORE: Smoke(("tests/spec", "tests/site", "tests/test_emit.py", "tests/test_yaml_tree.py", "tests/test_api.py")),
+    "cluster": Smoke(("tests/cluster_model/test_api_server.py", "tests/cluster_model/test_live.py")),
     "argo": Smoke(("tests/targets/argo/test_argo.py", "tests/targets/argo/test_argo_pipelines.py")),
     "kubeflow": Smoke(
         tuple(f"tests/targets/kubeflow/test_{name}.py" for name in ("golden", "ir", "components", "pods"))
@@ -53,7 +51,7 @@ SMOKE = {
     "airflow": Smoke(
         (
             *(f"tests/targets/airflow/test_airflow_{name}.py" for name in ("compile", "dags", "operator")),
-            "tests/cluster_model/test_client.py",
+            "tests/cluster_model/test_api_server.py",
         ),
         newer=("pydantic", "PyYAML"),
     ),

@@ -1,4 +1,7 @@
-"""The times of a cron expression in a time zone, and dates as text."""
+"""The times of a cron expression in a time zone, and dates as text.
+
+Tests gpuflow/core/cron.py and gpuflow/core/date_format.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a pipeline asks of a cluster at its worst moment: exact, at most, or unknown because."""
+"""What a pipeline asks of a cluster at its worst moment: exact, at most, or unknown because.
+
+Tests gpuflow/demands/model.py, gpuflow/demands/of_pipeline.py and gpuflow/demands/peaks.py.
+"""
 
 from __future__ import annotations
 

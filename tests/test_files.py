@@ -1,4 +1,7 @@
-"""Files are opened as what they must be: ordinary, of bounded size, within the repository that names them."""
+"""Files are opened as what they must be: ordinary, of bounded size, within the repository that names them.
+
+Tests gpuflow/core/files.py.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +75,60 @@ def test_a_sign_leads_to_the_place_in_three_steps(where: str, package: str, file
         found = [node for node in scope if isinstance(node, kinds) and node.name == name]
         assert found, f"{package}/{file} has no {there}"
         scope = found[0].body
+
+
+def modules() -> list[Path]:
+    paths = (path.relative_to(ROOT) for path in PACKAGE.rglob("*.py"))
+    return sorted(path for path in paths if path.name not in ("__init__.py", "__main__.py"))
+
+
+def docstrings_of_tests() -> dict[Path, str]:
+    """Every test file with its first docstring."""
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    return {path.relative_to(ROOT): ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for path in paths}
+
+
+def named_after(test: Path, among: list[Path]) -> set[Path]:
+    """tests/pod/test_build.py, test_pod_build.py and test_build_labels.py are named after gpuflow/pod/build.py.
+
+    The folder may be one further up; a name that two modules below it have names neither.
+    """
+    below = [module for module in among if Path("gpuflow", *test.parts[1:-1]) in module.parents]
+    found = set()
+    for names in ({m: m.stem for m in below}, {m: f"{m.parent.name}_{m.stem}" for m in below}):
+        for module, name in names.items():
+            unique = list(names.values()).count(name) == 1
+            if unique and f"{test.stem}_".startswith(f"test_{name}_"):
+                found.add(module)
+    return found
+
+
+def paths_in(docstring: str) -> set[Path]:
+    return {Path(name) for name in re.findall(r"\bgpuflow/[\w/]+\.py\b", docstring)}
+
+
+def test_a_test_of_each_module_is_found_by_its_name_or_by_its_path() -> None:
+    everything, files = modules(), docstrings_of_tests()
+    found = {module for file, said in files.items() for module in named_after(file, everything) | paths_in(said)}
+    missing = [str(module) for module in everything if module not in found]
+    assert not missing, f"name a test after them, or say 'Tests {missing[0]}.' in the docstring of one: {missing}"
+
+
+def test_the_modules_that_tests_name_exist() -> None:
+    gone = [
+        f"{file}: {path}"
+        for file, said in docstrings_of_tests().items()
+        for path in paths_in(said)
+        if not (ROOT / path).is_file()
+    ]
+    assert not gone
+
+
+def test_a_module_without_a_test_of_its_name_is_noticed() -> None:
+    among = [Path("gpuflow/pod/build.py"), Path("gpuflow/pod/notes.py"), Path("gpuflow/why/notes.py")]
+    for name in ("pod/test_build.py", "pod/test_pod_build.py", "pod/test_build_labels.py", "test_build.py"):
+        assert named_after(Path("tests", name), among) == {among[0]}
+    for name in ("why/test_build.py", "pod/test_builder.py", "pod/test_rebuild.py", "test_notes.py"):
+        assert named_after(Path("tests", name), among) == set()
+    assert named_after(Path("tests/pod/test_notes.py"), among) == {among[1]}
+    assert paths_in("Tests gpuflow/pod/build.py and gpuflow/gone.py.") == {among[0], Path("gpuflow/gone.py")}

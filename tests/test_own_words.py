@@ -1,4 +1,7 @@
-"""What an engine's own words change about what is asked of a cluster."""
+"""What an engine's own words change about what is asked of a cluster.
+
+Tests gpuflow/checker/rules/runs.py and gpuflow/demands/of_pipeline.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A plan: every step of a pipeline once, resolved, in its place."""
+"""A plan: every step of a pipeline once, resolved, in its place.
+
+Tests gpuflow/plan.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A pod's requests and limits add up as Kubernetes adds them."""
+"""A pod's requests and limits add up as Kubernetes adds them.
+
+Tests gpuflow/kubernetes/resources.py.
+"""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""A queue that will not take a step: Kueue's sentence, and what its numbers say can be done."""
+"""A queue that will not take a step: Kueue's sentence, and what its numbers say can be done.
+
+Tests gpuflow/checker/hints/refusals.py and gpuflow/checker/pipeline/queues/findings.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The way out of what the API server refuses: whose containers, and where their resources are set."""
+"""The way out of what the API server refuses: whose containers, and where their resources are set.
+
+Tests gpuflow/checker/hints/refusals.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Policies that cannot do what they are for: said once for all steps, and only when the documents prove it."""
+"""Policies that cannot do what they are for: said once for all steps, and only when the documents prove it.
+
+Tests gpuflow/demands/planned_pipeline.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What waiting costs: deadlines that run on, quota that waiting pods hold, runs that overlap, GPU pods ranked last."""
+"""What waiting costs: deadlines that run on, quota that waiting pods hold, runs that overlap, GPU pods ranked last.
+
+Tests gpuflow/checker/rules/deadlocks.py, gpuflow/checker/rules/pods.py and gpuflow/checker/rules/runs.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pods that a step's program creates are in no demand, and the check says so."""
+"""Pods that a step's program creates are in no demand, and the check says so.
+
+Tests gpuflow/checker/rules/pods.py.
+"""
 
 from __future__ import annotations
 

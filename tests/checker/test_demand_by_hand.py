@@ -1,4 +1,7 @@
-"""A demand that comes from no pipeline: steps, pod sets and a graph written by hand are checked like any other."""
+"""A demand that comes from no pipeline: steps, pod sets and a graph written by hand are checked like any other.
+
+Tests gpuflow/demands/model.py.
+"""
 
 from __future__ import annotations
 

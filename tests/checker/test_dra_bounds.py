@@ -1,4 +1,7 @@
-"""Claims that once did not end or were judged wrongly: administrators, numbers from YAML, hostile patterns."""
+"""Claims that once did not end or were judged wrongly: administrators, numbers from YAML, hostile patterns.
+
+Tests gpuflow/checker/dra/cel/patterns.py and gpuflow/core/work_budget.py.
+"""
 
 from __future__ import annotations
 

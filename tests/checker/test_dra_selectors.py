@@ -1,4 +1,7 @@
-"""Selectors of devices: what is evaluated, which errors count, and what is left to the scheduler."""
+"""Selectors of devices: what is evaluated, which errors count, and what is left to the scheduler.
+
+Tests gpuflow/checker/dra/cel/parser.py and gpuflow/checker/dra/cel/values.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Random pipelines that claim devices, played in random orders: what is always never waits, what is never never runs.
 
 The allocator that plays is the one that is held against the scheduler's own (`tests/differential`).
+
+Tests gpuflow/checker/dra/allocator.py, gpuflow/checker/dra/objects.py and gpuflow/checker/dra/pools.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Ephemeral volumes: Kubernetes claims a volume for each pod, and quotas count the claims."""
+"""Ephemeral volumes: Kubernetes claims a volume for each pod, and quotas count the claims.
+
+Tests gpuflow/checker/quota/claims.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Gangs that must be in one rack: judged as Kueue places them, or, in other queues, as the scheduler would."""
+"""Gangs that must be in one rack: judged as Kueue places them, or, in other queues, as the scheduler would.
+
+Tests gpuflow/checker/kueue/tas_flavor_snapshot.py and gpuflow/checker/pipeline/queues/topology.py.
+"""
 
 from __future__ import annotations
 

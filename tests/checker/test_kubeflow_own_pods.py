@@ -2,6 +2,8 @@
 
 The numbers are counted by hand from KFP 2.17 (argocompiler: driverResources, launcherResources) and from Argo's rule
 that every container template gets `init` and `wait`.
+
+Tests gpuflow/pod/engine_containers.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Attempts after the first: with more memory, off spot nodes, on another node. They must find room as well."""
+"""Attempts after the first: with more memory, off spot nodes, on another node. They must find room as well.
+
+Tests gpuflow/checker/rules/runs.py.
+"""
 
 from __future__ import annotations
 

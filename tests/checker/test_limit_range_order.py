@@ -1,4 +1,7 @@
-"""Limit ranges that contradict each other: what they do to a pod is chance, and the report says so."""
+"""Limit ranges that contradict each other: what they do to a pod is chance, and the report says so.
+
+Tests gpuflow/checker/rules/pods.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Decide first, word afterwards: a refusal is a value with fields and a sentence, and no code reads a sentence back."""
+"""Decide first, word afterwards: a refusal is a value with fields and a sentence, and no code reads a sentence back.
+
+Tests gpuflow/checker/kueue/reasons.py and gpuflow/kubernetes/admission/field_errors.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a tired person reads: sentences that agree with their subject, lists that end, hints that hold."""
+"""What a tired person reads: sentences that agree with their subject, lists that end, hints that hold.
+
+Tests gpuflow/checker/report.py, gpuflow/checker/wording.py, gpuflow/report/ci_formats.py and gpuflow/report/text.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the checker says about whole pipelines on small clusters."""
+"""What the checker says about whole pipelines on small clusters.
+
+Tests gpuflow/checker/quota/namespace.py, gpuflow/checker/quota/peak.py and gpuflow/checker/run.py.
+"""
 
 from __future__ import annotations
 

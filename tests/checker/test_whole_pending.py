@@ -1,4 +1,8 @@
-"""Others who wait already: pods that no node has yet, and workloads that Kueue has not admitted yet."""
+"""Others who wait already: pods that no node has yet, and workloads that Kueue has not admitted yet.
+
+Tests gpuflow/checker/contention/competitors.py, gpuflow/checker/pipeline/nodes/pending.py and
+gpuflow/checker/pipeline/queues/pending.py.
+"""
 
 from __future__ import annotations
 

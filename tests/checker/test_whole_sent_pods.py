@@ -1,4 +1,7 @@
-"""Workloads of other queues: whoever waits in one, or was admitted, may come to the nodes that the pipeline needs."""
+"""Workloads of other queues: whoever waits in one, or was admitted, may come to the nodes that the pipeline needs.
+
+Tests gpuflow/checker/pipeline/nodes/pending.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Several queues of one cohort, and several flavors before their nodes: who can really be in whose way."""
+"""Several queues of one cohort, and several flavors before their nodes: who can really be in whose way.
+
+Tests gpuflow/checker/contention/proof.py and gpuflow/checker/pipeline/queues/requests.py.
+"""
 
 from __future__ import annotations
 

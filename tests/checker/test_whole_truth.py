@@ -2,6 +2,8 @@
 
 An *always* must never be wrong, a *never* neither. How often a *may-queue* is too careful shows in Hypothesis'
 statistics (`pytest --hypothesis-show-statistics`).
+
+Tests gpuflow/checker/contention/concurrency.py and gpuflow/checker/contention/proof.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`gpuflow check`, `gpuflow init` and `gpuflow demo` from outside."""
+"""`gpuflow check`, `gpuflow init` and `gpuflow demo` from outside.
+
+Tests gpuflow/cli/check.py, gpuflow/cli/demo.py, gpuflow/cli/init.py and gpuflow/report/text.py.
+"""
 
 from __future__ import annotations
 

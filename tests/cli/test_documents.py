@@ -1,4 +1,8 @@
-"""validate, show, demand, schema, explain, site and gpus: what they print for people and for programs."""
+"""validate, show, demand, schema, explain, site and gpus: what they print for people and for programs.
+
+Tests gpuflow/cli/demand.py, gpuflow/cli/explain.py, gpuflow/cli/gpus.py, gpuflow/cli/schema.py, gpuflow/cli/show.py,
+gpuflow/cli/site.py, gpuflow/cli/validate.py and gpuflow/report/graph_drawing.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The command line as a whole: help, version, exit codes, color, pipes, completion."""
+"""The command line as a whole: help, version, exit codes, color, pipes, completion.
+
+Tests gpuflow/cli/commands.py, gpuflow/cli/completion.py, gpuflow/cli/main.py and gpuflow/cli/terminal.py.
+"""
 
 from __future__ import annotations
 

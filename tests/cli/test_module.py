@@ -1,4 +1,7 @@
-"""`python -m gpuflow`, for those whose PATH has no `gpuflow`."""
+"""`python -m gpuflow`, for those whose PATH has no `gpuflow`.
+
+Tests gpuflow/core/version.py.
+"""
 
 from __future__ import annotations
 

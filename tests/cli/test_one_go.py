@@ -1,4 +1,7 @@
-"""validate, check and compile find the same things at once, and a file silences notes by their codes."""
+"""validate, check and compile find the same things at once, and a file silences notes by their codes.
+
+Tests gpuflow/cli/inputs.py and gpuflow/spec/problems.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """`gpuflow-run gang` as a process with an account of its own, against a real API server, Job controller and JobSet.
 
 The ends of the pods are written by hand (kubelet_by_hand.py), so that every ending comes at the wanted moment.
+
+Tests gpuflow/runtime/gangs/attempt_end.py, gpuflow/runtime/gangs/gang_command.py and gpuflow/runtime/gangs/launcher.py.
 """
 
 from __future__ import annotations

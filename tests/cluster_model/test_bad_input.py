@@ -1,4 +1,7 @@
-"""Bad input gives a finding with a code and a place: no traceback, and no *always* by accident."""
+"""Bad input gives a finding with a code and a place: no traceback, and no *always* by accident.
+
+Tests gpuflow/checker/snapshot/validation.py and gpuflow/cluster/manifests.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the quick reader reads is what the YAML parser reads; what it does not understand it leaves alone."""
+"""What the quick reader reads is what the YAML parser reads; what it does not understand it leaves alone.
+
+Tests gpuflow/cluster/block_yaml.py.
+"""
 
 from __future__ import annotations
 

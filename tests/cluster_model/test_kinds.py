@@ -1,4 +1,7 @@
-"""Which objects a snapshot understands, which it only names, and where it says each thing stands."""
+"""Which objects a snapshot understands, which it only names, and where it says each thing stands.
+
+Tests gpuflow/cluster/fields.py, gpuflow/cluster/kinds.py, gpuflow/cluster/manifests.py and gpuflow/cluster/model.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A live cluster, played by a reader that answers as an API server does; the real one is asked in tests/cluster."""
+"""A live cluster, played by a reader that answers as an API server does; the real one is asked in tests/cluster.
+
+Tests gpuflow/cli/snapshot.py and gpuflow/cluster/live.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Finding 15: a snapshot holds no secret, and of other tenants only what a check reads.
 
 Every text of the objects below is a mark. What is left of them in the files of a snapshot is listed field by field.
+
+Tests gpuflow/cli/snapshot.py, gpuflow/cluster/fields.py and gpuflow/cluster/tenants.py.
 """
 
 from __future__ import annotations

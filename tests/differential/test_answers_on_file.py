@@ -1,6 +1,8 @@
 """The engines' answers, recorded: ours are the same, and no engine is needed to see it.
 
 A kind is held against its recordings as soon as gpuflow has an answer to it.
+
+Tests gpuflow/kubernetes/strategic_merge.py.
 """
 
 from __future__ import annotations

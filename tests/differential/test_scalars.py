@@ -1,4 +1,7 @@
-"""Scalars without quotes are what Kubernetes' own reader of YAML makes of them."""
+"""Scalars without quotes are what Kubernetes' own reader of YAML makes of them.
+
+Tests gpuflow/kubernetes/yaml_scalars.py.
+"""
 
 from __future__ import annotations
 

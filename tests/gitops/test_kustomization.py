@@ -1,4 +1,7 @@
-"""`gpuflow compile --kustomization`: a folder that kubectl and Argo CD apply as it is."""
+"""`gpuflow compile --kustomization`: a folder that kubectl and Argo CD apply as it is.
+
+Tests gpuflow/targets/argo/kustomization.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The worst moment against every possible set of live steps, and in the cases users meet."""
+"""The worst moment against every possible set of live steps, and in the cases users meet.
+
+Tests gpuflow/graph/antichain.py, gpuflow/graph/peak.py and gpuflow/graph/tree.py.
+"""
 
 import random
 from itertools import pairwise

@@ -1,4 +1,7 @@
-"""What is normalized means the same to every reader of YAML, whatever stood there."""
+"""What is normalized means the same to every reader of YAML, whatever stood there.
+
+Tests gpuflow/cli/normalize.py and gpuflow/importing/normalize.py.
+"""
 
 from __future__ import annotations
 

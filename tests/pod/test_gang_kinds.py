@@ -1,6 +1,8 @@
 """Gangs of another kind than JobSet: what the site may name, what is made, counted and allowed, and what is refused.
 
 Each kind has a row in every table here.
+
+Tests gpuflow/kubernetes/labels.py, gpuflow/pod/gang_kinds.py, gpuflow/pod/launcher.py and gpuflow/site/gangs.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The inputs of a step in its pod: mounts, options of the supervisor, room on the node, and credentials."""
+"""The inputs of a step in its pod: mounts, options of the supervisor, room on the node, and credentials.
+
+Tests gpuflow/pod/supervision.py and gpuflow/pod/volumes.py.
+"""
 
 from __future__ import annotations
 

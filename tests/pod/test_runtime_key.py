@@ -1,4 +1,7 @@
-"""The key that signs the state: a file for the supervisor of steps that keep state, and for nobody else."""
+"""The key that signs the state: a file for the supervisor of steps that keep state, and for nobody else.
+
+Tests gpuflow/pod/supervision.py.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 from gpuflow import GpuflowError, Pipeline, Site
 from gpuflow.kubernetes.admission.decision import admit
 from gpuflow.pod import pod_for
-from tests.pod.test_pod import RESTRICTED, site
+from tests.pod.test_build import RESTRICTED, site
 
 CHECKPOINT = {"path": "/ckpt", "store": "s3://b/p"}
 KEY = "runtime: {key: {secret: gpuflow-key, key: signing}}"

@@ -1,4 +1,8 @@
-"""Volumes of every kind, hooks, DNS and patches: the pod that comes of them."""
+"""Volumes of every kind, hooks, DNS and patches: the pod that comes of them.
+
+Tests gpuflow/kubernetes/strategic_merge.py, gpuflow/pod/notes.py, gpuflow/pod/patch.py, gpuflow/pod/volumes.py and
+gpuflow/spec/volumes.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""gpuflow.demand and gpuflow.check in Python, on documents of other tools: a path, a document, or several."""
+"""gpuflow.demand and gpuflow.check in Python, on documents of other tools: a path, a document, or several.
+
+Tests gpuflow/api.py.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import gpuflow
-from tests.cli.test_foreign_files import JOB, OURS, QUOTA, TEMPLATE, WORKFLOW
+from tests.cli.test_sources import JOB, OURS, QUOTA, TEMPLATE, WORKFLOW
 
 GPU = "requests.nvidia.com/gpu"
 POD = {

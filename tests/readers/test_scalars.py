@@ -1,4 +1,7 @@
-"""Objects of Kubernetes are read as Kubernetes reads them; pipelines of ours and those of Kubeflow are YAML 1.2."""
+"""Objects of Kubernetes are read as Kubernetes reads them; pipelines of ours and those of Kubeflow are YAML 1.2.
+
+Tests gpuflow/kubernetes/yaml_scalars.py, gpuflow/readers/documents.py and gpuflow/demands/peaks.py.
+"""
 
 from __future__ import annotations
 

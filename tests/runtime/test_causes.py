@@ -1,4 +1,7 @@
-"""Who knows why an attempt ended tells the next one: the engine, the clock, the memory. With real processes."""
+"""Who knows why an attempt ended tells the next one: the engine, the clock, the memory. With real processes.
+
+Tests gpuflow/runtime/supervise/diagnosis.py and gpuflow/runtime/supervise/running.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`gpuflow-run create`, without a cluster: what it reads, and what it refuses. tests/cluster/test_create.py runs it."""
+"""`gpuflow-run create`, without a cluster: what it reads, and what it refuses. tests/cluster/test_create.py runs it.
+
+Tests gpuflow/runtime/supervise/create.py and gpuflow/runtime/supervise/object_state.py.
+"""
 
 from __future__ import annotations
 

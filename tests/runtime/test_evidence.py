@@ -1,4 +1,7 @@
-"""The evidence table against what Kubernetes, Argo and Airflow were really seen to say."""
+"""The evidence table against what Kubernetes, Argo and Airflow were really seen to say.
+
+Tests gpuflow/runtime/base/outcomes.py and gpuflow/runtime/supervise/evidence.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Storage that fails in every way: training goes on, what is restored is whole, the last good one is never lost."""
+"""Storage that fails in every way: training goes on, what is restored is whole, the last good one is never lost.
+
+Tests gpuflow/runtime/checkpoints/keeper.py and gpuflow/runtime/checkpoints/restore.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Lightning and the Hugging Face Trainer, where these are installed; with two ranks in test_ranks.py."""
+"""Lightning and the Hugging Face Trainer, where these are installed; with two ranks in test_elastic.py.
+
+Tests gpuflow/runtime/huggingface.py and gpuflow/runtime/lightning.py.
+"""
 
 from __future__ import annotations
 

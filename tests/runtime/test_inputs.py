@@ -1,4 +1,8 @@
-"""Inputs: fetched, checked, placed before the command; what cannot be had is 78 and nobody's failure."""
+"""Inputs: fetched, checked, placed before the command; what cannot be had is 78 and nobody's failure.
+
+Tests gpuflow/runtime/artifacts/input_files.py, gpuflow/runtime/artifacts/input_options.py and
+gpuflow/runtime/artifacts/inputs.py.
+"""
 
 from __future__ import annotations
 

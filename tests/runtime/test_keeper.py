@@ -1,4 +1,8 @@
-"""The keeper: what it uploads is one whole checkpoint; what it cannot keep it says; what is needed stays."""
+"""The keeper: what it uploads is one whole checkpoint; what it cannot keep it says; what is needed stays.
+
+Tests gpuflow/runtime/checkpoints/keeper.py, gpuflow/runtime/checkpoints/restore.py and
+gpuflow/runtime/checkpoints/transfer.py.
+"""
 
 from __future__ import annotations
 

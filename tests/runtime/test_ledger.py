@@ -1,4 +1,7 @@
-"""The book: one owner, budgets that never go back, a success that stays, numbers that never start again."""
+"""The book: one owner, budgets that never go back, a success that stays, numbers that never start again.
+
+Tests gpuflow/runtime/state/attempts.py, gpuflow/runtime/state/forget.py and gpuflow/runtime/state/ledger.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A gang whose program is mpirun, with a stand-in for it that calls our agent as Open MPI does."""
+"""A gang whose program is mpirun, with a stand-in for it that calls our agent as Open MPI does.
+
+Tests gpuflow/runtime/gangs/ranks/mpi.py, gpuflow/runtime/gangs/ranks/mpi_agent.py,
+gpuflow/runtime/gangs/ranks/mpi_worker.py and gpuflow/runtime/gangs/ranks/rank_command.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Options: one table, by word or variable, refused with a sentence."""
+"""Options: one table, by word or variable, refused with a sentence.
+
+Tests gpuflow/runtime/base/options.py and gpuflow/runtime/base/units.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Outputs: read once, typed, and put where each engine looks."""
+"""Outputs: read once, typed, and put where each engine looks.
+
+Tests gpuflow/runtime/artifacts/delivery.py and gpuflow/runtime/artifacts/outputs.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Links and special files in folders that others may write to: nothing outside is read, written or removed."""
+"""Links and special files in folders that others may write to: nothing outside is read, written or removed.
+
+Tests gpuflow/runtime/base/files.py and gpuflow/runtime/stores/local_files.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The Saver: what is saved is the state at the call, exactly, and can be read back without running code."""
+"""The Saver: what is saved is the state at the call, exactly, and can be read back without running code.
+
+Tests gpuflow/runtime/checkpoints/torch_state.py and gpuflow/runtime/pytorch.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Records of the store: what is not exactly what it should be is corrupt, never a traceback and never a guess."""
+"""Records of the store: what is not exactly what it should be is corrupt, never a traceback and never a guess.
+
+Tests gpuflow/runtime/base/record_fields.py and gpuflow/runtime/base/records.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`--repeat`: a failed command is started again in the same container, and nothing else is."""
+"""`--repeat`: a failed command is started again in the same container, and nothing else is.
+
+Tests gpuflow/runtime/supervise/supervisor.py.
+"""
 
 from __future__ import annotations
 

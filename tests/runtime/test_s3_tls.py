@@ -1,4 +1,7 @@
-"""S3 over TLS: an authority of one's own by AWS_CA_BUNDLE; one that is not known is refused, in words, and in time."""
+"""S3 over TLS: an authority of one's own by AWS_CA_BUNDLE; one that is not known is refused, in words, and in time.
+
+Tests gpuflow/runtime/stores/http_connections.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The store in a directory keeps its three promises; identities never meet."""
+"""The store in a directory keeps its three promises; identities never meet.
+
+Tests gpuflow/runtime/stores/folder_store.py, gpuflow/runtime/stores/open.py and gpuflow/runtime/stores/store.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What a person sees of gpuflow-run: exit codes, variables, signals, budgets, outputs, last words."""
+"""What a person sees of gpuflow-run: exit codes, variables, signals, budgets, outputs, last words.
+
+Tests gpuflow/runtime/base/termination_message.py, gpuflow/runtime/supervise/main.py and
+gpuflow/runtime/supervise/supervisor.py.
+"""
 
 from __future__ import annotations
 

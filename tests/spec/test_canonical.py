@@ -1,4 +1,7 @@
-"""YAML and Python are the same thing: equal models, the same canonical bytes, and a schema that agrees."""
+"""YAML and Python are the same thing: equal models, the same canonical bytes, and a schema that agrees.
+
+Tests gpuflow/spec/canonical.py and gpuflow/spec/step.py.
+"""
 
 from __future__ import annotations
 

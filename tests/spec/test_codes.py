@@ -1,4 +1,7 @@
-"""Every code about documents can be provoked, by the document that stands beside it here."""
+"""Every code about documents can be provoked, by the document that stands beside it here.
+
+Tests gpuflow/core/codes.py.
+"""
 
 from __future__ import annotations
 
@@ -250,7 +253,7 @@ ELSEWHERE = {
     "GF129": "a file name, in tests/cli/test_hostile_names.py",
     "GF140": "a file outside the repository, in tests/test_files.py",
     "GF196": "a Python pipeline where none is allowed, in tests/test_files.py",
-    "GF210": "a warning, in tests/spec/test_idle_retries.py",
+    "GF210": "a warning, in tests/spec/test_remarks_idle_retries.py",
     "GF203": "a filter of `gpuflow gpus`, in tests/cli",
 }
 

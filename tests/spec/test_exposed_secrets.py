@@ -1,4 +1,7 @@
-"""Finding 17: a secret in plain text is said by every command that reads the pipeline, and nothing else is."""
+"""Finding 17: a secret in plain text is said by every command that reads the pipeline, and nothing else is.
+
+Tests gpuflow/core/secret_text.py and gpuflow/spec/rules/exposed_secrets.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Words of Kubernetes in the wrong place are answered with the spec's own word, or with the hatch."""
+"""Words of Kubernetes in the wrong place are answered with the spec's own word, or with the hatch.
+
+Tests gpuflow/kubernetes/pod_fields.py.
+"""
 
 from __future__ import annotations
 

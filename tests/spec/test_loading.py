@@ -1,4 +1,8 @@
-"""From a file to a pipeline: every error in one go, suggestions, and other files that a pipeline includes."""
+"""From a file to a pipeline: every error in one go, suggestions, and other files that a pipeline includes.
+
+Tests gpuflow/spec/loading.py, gpuflow/spec/pipeline.py, gpuflow/spec/references.py,
+gpuflow/spec/rules/pipeline_rules.py and gpuflow/spec/rules/step_rules.py.
+"""
 
 from __future__ import annotations
 

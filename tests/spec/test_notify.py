@@ -1,4 +1,7 @@
-"""Whom a run tells: what can be said, and what is refused before it reaches an engine."""
+"""Whom a run tells: what can be said, and what is refused before it reaches an engine.
+
+Tests gpuflow/site/policy.py and gpuflow/spec/notify.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Null in a step: a default that does not count there, for every setting, in YAML and in Python."""
+"""Null in a step: a default that does not count there, for every setting, in YAML and in Python.
+
+Tests gpuflow/spec/step.py and gpuflow/spec/step_fields.py.
+"""
 
 from __future__ import annotations
 

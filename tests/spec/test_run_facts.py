@@ -1,4 +1,7 @@
-"""The facts of a run and the start of a schedule: how they are written, and what is refused."""
+"""The facts of a run and the start of a schedule: how they are written, and what is refused.
+
+Tests gpuflow/run.py, gpuflow/spec/schedule.py and gpuflow/spec/time_zones.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Text that looks like a template is questioned once for each place, with the reference to write instead."""
+"""Text that looks like a template is questioned once for each place, with the reference to write instead.
+
+Tests gpuflow/spec/rules/template_text.py and gpuflow/spec/template_tags.py.
+"""
 
 from __future__ import annotations
 

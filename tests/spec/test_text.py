@@ -1,4 +1,7 @@
-"""Text with references in it, parameters and outputs: what they accept and how they are said back."""
+"""Text with references in it, parameters and outputs: what they accept and how they are said back.
+
+Tests gpuflow/spec/params.py and gpuflow/spec/text.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Alerts on every target: carried, weaker, or refused with the way out; what an engine adds for them is counted."""
+"""Alerts on every target: carried, weaker, or refused with the way out; what an engine adds for them is counted.
+
+Tests gpuflow/targets/alerts.py.
+"""
 
 from __future__ import annotations
 

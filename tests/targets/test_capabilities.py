@@ -1,4 +1,7 @@
-"""Capability tables fail closed: every construct is answered for exactly once, and every field has a construct."""
+"""Capability tables fail closed: every construct is answered for exactly once, and every field has a construct.
+
+Tests gpuflow/targets/capabilities.py and gpuflow/targets/constructs.py.
+"""
 
 from __future__ import annotations
 

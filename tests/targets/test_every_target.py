@@ -2,6 +2,8 @@
 
 Runs in each environment for the targets whose SDK is there; Airflow's needs none. What a target does not support is
 marked as its table marks it (not yet, upstream, never), and a mark that no longer holds is an error.
+
+Tests gpuflow/targets/target.py.
 """
 
 from __future__ import annotations

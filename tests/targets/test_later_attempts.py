@@ -1,4 +1,7 @@
-"""One maker of later attempts, and the checker that judges what it makes."""
+"""One maker of later attempts, and the checker that judges what it makes.
+
+Tests gpuflow/pod/later_attempts.py and gpuflow/runtime/gangs/later_attempts.py.
+"""
 
 from __future__ import annotations
 

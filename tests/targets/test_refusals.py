@@ -1,6 +1,8 @@
 """All that a target refuses of a pipeline comes in one go: whole constructs, parts of them, and pods that cannot be.
 
 None of it needs the engine's SDK, so these run everywhere.
+
+Tests gpuflow/targets/refusals.py and gpuflow/targets/target.py.
 """
 
 from __future__ import annotations

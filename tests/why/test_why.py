@@ -1,4 +1,8 @@
-"""`gpuflow why`: what keeps a pod, a workload, a workflow or a job from starting, and what would let it start."""
+"""`gpuflow why`: what keeps a pod, a workload, a workflow or a job from starting, and what would let it start.
+
+Tests gpuflow/cli/why.py, gpuflow/why/answer.py, gpuflow/why/objects.py, gpuflow/why/pods.py, gpuflow/why/queues.py and
+gpuflow/why/runs.py.
+"""
 
 from __future__ import annotations
 

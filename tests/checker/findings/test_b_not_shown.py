@@ -1,4 +1,7 @@
-"""Findings B2 and B3: *never* about what the snapshot does not hold, or what is about to change."""
+"""Findings B2 and B3: *never* about what the snapshot does not hold, or what is about to change.
+
+Tests gpuflow/checker/snapshot/missing_kinds.py and gpuflow/checker/snapshot/namespace_rules.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Finding E8: several pipelines in one command."""
+"""Finding E8: several pipelines in one command.
+
+Tests gpuflow/checker/several_pipelines.py and gpuflow/demands/combine.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a workload is charged: Kueue's configuration, LimitRanges and runtime classes have a say."""
+"""What a workload is charged: Kueue's configuration, LimitRanges and runtime classes have a say.
+
+Tests gpuflow/checker/kueue/configuration.py and gpuflow/checker/kueue/requests.py.
+"""
 
 from typing import Any
 

@@ -1,4 +1,8 @@
-"""Steps, DAGs and loops of Argo workflows: how many pods run at once."""
+"""Steps, DAGs and loops of Argo workflows: how many pods run at once.
+
+Tests gpuflow/readers/argo/demand.py, gpuflow/readers/argo/expressions.py, gpuflow/readers/argo/flow.py and
+gpuflow/readers/argo/walk.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A podSpecPatch that is nothing but a value of the run, as Kubeflow's compiler writes it."""
+"""A podSpecPatch that is nothing but a value of the run, as Kubeflow's compiler writes it.
+
+Tests gpuflow/readers/argo/pods.py.
+"""
 
 from __future__ import annotations
 

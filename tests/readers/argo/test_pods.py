@@ -1,4 +1,7 @@
-"""The pods that Argo makes of templates: what admission and scheduler see of them."""
+"""The pods that Argo makes of templates: what admission and scheduler see of them.
+
+Tests gpuflow/readers/argo/pods.py and gpuflow/readers/argo/variables.py.
+"""
 
 from __future__ import annotations
 

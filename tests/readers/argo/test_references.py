@@ -1,4 +1,8 @@
-"""Documents that name others, schedules, hooks, locks, and what steps create."""
+"""Documents that name others, schedules, hooks, locks, and what steps create.
+
+Tests gpuflow/readers/argo/concurrency.py, gpuflow/readers/argo/resource_templates.py and
+gpuflow/readers/argo/workflow_spec.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pods that run nothing but Argo's own program ask for what the controller gives that program."""
+"""Pods that run nothing but Argo's own program ask for what the controller gives that program.
+
+Tests gpuflow/readers/argo/pods.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Documents of other tools before a cluster: what is only said where its nodes and limits are known."""
+"""Documents of other tools before a cluster: what is only said where its nodes and limits are known.
+
+Tests gpuflow/readers/findings/rules.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whatever a document says, the reader answers or refuses: no traceback, no endless loop."""
+"""Whatever a document says, the reader answers or refuses: no traceback, no endless loop.
+
+Tests gpuflow/readers/kfp/conditions.py and gpuflow/readers/kfp/values.py.
+"""
 
 from __future__ import annotations
 

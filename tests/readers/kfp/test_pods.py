@@ -1,4 +1,7 @@
-"""The pod of a task: resources, accelerators, and every field of the platform document."""
+"""The pod of a task: resources, accelerators, and every field of the platform document.
+
+Tests gpuflow/readers/kfp/pods.py and gpuflow/readers/kfp/settings.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Python files: told apart by their text, run only when allowed, and whatever they do, the answer is one message."""
+"""Python files: told apart by their text, run only when allowed, and whatever they do, the answer is one message.
+
+Tests gpuflow/readers/python/programs.py, gpuflow/readers/python/source_text.py and
+gpuflow/readers/python/task_graph.py.
+"""
 
 from __future__ import annotations
 

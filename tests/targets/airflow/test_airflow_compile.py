@@ -1,4 +1,8 @@
-"""Compiling for Airflow: the text of the DAG file, and what is refused."""
+"""Compiling for Airflow: the text of the DAG file, and what is refused.
+
+Tests gpuflow/targets/airflow/dag.py, gpuflow/targets/airflow/dag_file.py, gpuflow/targets/airflow/flow.py,
+gpuflow/targets/airflow/operators.py, gpuflow/targets/airflow/refusals.py and gpuflow/targets/airflow/facts.py.
+"""
 
 from __future__ import annotations
 

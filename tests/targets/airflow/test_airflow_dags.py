@@ -1,4 +1,7 @@
-"""What a real Airflow makes of the DAG files, and of pipelines and steps that are handed to it in Python."""
+"""What a real Airflow makes of the DAG files, and of pipelines and steps that are handed to it in Python.
+
+Tests gpuflow/airflow/dags.py.
+"""
 
 from __future__ import annotations
 

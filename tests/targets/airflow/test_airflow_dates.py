@@ -1,4 +1,8 @@
-"""The dates of a run on Airflow: what each kind of run says, and that the timetable and gpuflow's cron agree."""
+"""The dates of a run on Airflow: what each kind of run says, and that the timetable and gpuflow's cron agree.
+
+Tests gpuflow/targets/airflow/references.py, gpuflow/targets/airflow/refusals.py, gpuflow/targets/cron.py and
+gpuflow/airflow/references.py.
+"""
 
 from __future__ import annotations
 

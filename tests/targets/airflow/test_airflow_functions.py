@@ -1,4 +1,7 @@
-"""Functions as steps: what travels into the pod, what runs there, and what comes back. The programs are really run."""
+"""Functions as steps: what travels into the pod, what runs there, and what comes back. The programs are really run.
+
+Tests gpuflow/airflow/function_runner.py, gpuflow/airflow/function_source.py and gpuflow/airflow/functions.py.
+"""
 
 from __future__ import annotations
 

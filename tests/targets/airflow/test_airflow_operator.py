@@ -1,4 +1,7 @@
-"""What GpuPodOperator does when the cluster is unkind, against a stand-in for the API server."""
+"""What GpuPodOperator does when the cluster is unkind, against a stand-in for the API server.
+
+Tests gpuflow/airflow/operator.py, gpuflow/airflow/pods.py, gpuflow/airflow/step_pods.py and gpuflow/airflow/trigger.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the page of a task shows: its rendered fields, its links, and why it waits."""
+"""What the page of a task shows: its rendered fields, its links, and why it waits.
+
+Tests gpuflow/airflow/links.py, gpuflow/airflow/pod_status.py and gpuflow/airflow/trigger.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pools of GPUs: how many slots, from where each number comes, and that Airflow takes them."""
+"""Pools of GPUs: how many slots, from where each number comes, and that Airflow takes them.
+
+Tests gpuflow/targets/airflow/pools.py and gpuflow/cli/airflow.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Whole runs in a real Airflow: approvals answered by a person, sub-pipelines and nested fan-out.
 
 Its API server is the stand-in, where every pod ends well at once; what is looked at is what Airflow starts, and when.
+
+Tests gpuflow/airflow/approvals.py.
 """
 
 from __future__ import annotations

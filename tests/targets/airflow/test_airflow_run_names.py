@@ -1,4 +1,7 @@
-"""Finding 8: two Airflows that share a store, or a namespace, give equal ids to their runs and must never meet."""
+"""Finding 8: two Airflows that share a store, or a namespace, give equal ids to their runs and must never meet.
+
+Tests gpuflow/airflow/run_names.py.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Setups and teardowns on a real Airflow: who runs after a failure, and what a failed teardown does to the run.
 
 The API server is the stand-in, where a pod ends as its command says; functions are run here, as their container would.
+
+Tests gpuflow/targets/airflow/flow.py and gpuflow/spec/engine_options/rules.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Values of a run, items of fan-outs, limits on pods, and what the API server's refusals mean."""
+"""Values of a run, items of fan-outs, limits on pods, and what the API server's refusals mean.
+
+Tests gpuflow/airflow/approvals.py, gpuflow/airflow/limits.py, gpuflow/airflow/provider.py,
+gpuflow/airflow/references.py, gpuflow/airflow/refusals.py and gpuflow/airflow/tasks.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What people who keep Argo YAML in Git get from a pipeline."""
+"""What people who keep Argo YAML in Git get from a pipeline.
+
+Tests gpuflow/targets/argo/graph.py and gpuflow/targets/argo/workflow.py.
+"""
 
 from __future__ import annotations
 

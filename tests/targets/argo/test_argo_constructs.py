@@ -1,4 +1,7 @@
-"""Everything the spec can say and Argo carries: by its schema, by its own linter, for 3.7 and for 4.x."""
+"""Everything the spec can say and Argo carries: by its schema, by its own linter, for 3.7 and for 4.x.
+
+Tests gpuflow/targets/argo/graph.py, gpuflow/targets/argo/refusals.py and gpuflow/targets/constructs.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`compile --fit`: the cap that makes a run fit a namespace's quotas, and why, in the artifact."""
+"""`compile --fit`: the cap that makes a run fit a namespace's quotas, and why, in the artifact.
+
+Tests gpuflow/checker/fit.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Gangs on Argo: a template whose pod looks after a JobSet."""
+"""Gangs on Argo: a template whose pod looks after a JobSet.
+
+Tests gpuflow/readers/gang_launcher.py and gpuflow/pod/launcher.py.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 What Argo records of an attempt is as in shared observations of a running controller (4.0.2); the kubelet's sentences
 are those of pkg/kubelet/eviction/helpers.go and pkg/kubelet/nodeshutdown (1.36).
+
+Tests gpuflow/spec/policies.py and gpuflow/targets/argo/retries.py.
 """
 
 from __future__ import annotations

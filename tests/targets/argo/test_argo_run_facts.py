@@ -1,4 +1,7 @@
-"""The facts of a run on Argo: asked of Argo's own substitution, for runs by schedule, by hand and in later attempts."""
+"""The facts of a run on Argo: asked of Argo's own substitution, for runs by schedule, by hand and in later attempts.
+
+Tests gpuflow/targets/argo/references.py and gpuflow/targets/cron.py.
+"""
 
 from __future__ import annotations
 

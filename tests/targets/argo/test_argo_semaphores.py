@@ -1,4 +1,7 @@
-"""GPU steps that wait for a semaphore of their size, and the ConfigMap that says how many of each may run."""
+"""GPU steps that wait for a semaphore of their size, and the ConfigMap that says how many of each may run.
+
+Tests gpuflow/cli/argo.py and gpuflow/targets/argo/templates.py.
+"""
 
 from __future__ import annotations
 

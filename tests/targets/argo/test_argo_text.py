@@ -1,4 +1,7 @@
-"""What a user writes reaches the container unchanged: asked of Argo's own substitution, then of the kubelet's rule."""
+"""What a user writes reaches the container unchanged: asked of Argo's own substitution, then of the kubelet's rule.
+
+Tests gpuflow/targets/argo/references.py.
+"""
 
 from __future__ import annotations
 

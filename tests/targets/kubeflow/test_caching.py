@@ -1,4 +1,7 @@
-"""What counts as an earlier equal run for KFP's cache: everything that decides about the result, nothing of the run."""
+"""What counts as an earlier equal run for KFP's cache: everything that decides about the result, nothing of the run.
+
+Tests gpuflow/targets/kubeflow/containers.py.
+"""
 
 from pathlib import Path
 

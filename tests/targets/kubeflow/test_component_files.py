@@ -1,4 +1,7 @@
-"""Pipelines of one step as primitive components, whose tasks kfp users change like any other."""
+"""Pipelines of one step as primitive components, whose tasks kfp users change like any other.
+
+Tests gpuflow/kubeflow.py and gpuflow/targets/kubeflow/document.py.
+"""
 
 from pathlib import Path
 from typing import Any

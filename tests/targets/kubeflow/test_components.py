@@ -1,4 +1,7 @@
-"""Components for hand-written pipelines: the ready-made ones, and those made of a step."""
+"""Components for hand-written pipelines: the ready-made ones, and those made of a step.
+
+Tests gpuflow/kubeflow.py, gpuflow/targets/kubeflow/single_step.py and gpuflow/targets/single_step.py.
+"""
 
 import re
 import shlex

@@ -1,4 +1,7 @@
-"""Conditions mean in CEL what they mean in gpuflow."""
+"""Conditions mean in CEL what they mean in gpuflow.
+
+Tests gpuflow/targets/kubeflow/build.py.
+"""
 
 from __future__ import annotations
 

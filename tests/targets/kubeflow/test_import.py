@@ -1,4 +1,7 @@
-"""Kubeflow pipelines that are imported and compiled again start the same pods; the differences are in kfp_pods."""
+"""Kubeflow pipelines that are imported and compiled again start the same pods; the differences are in kfp_pods.
+
+Tests gpuflow/importing/kubeflow/executors.py and gpuflow/importing/kubeflow/pipeline.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Kubeflow's own words reach the compiled pipeline, and what the pipeline says itself is refused with its own word."""
+"""Kubeflow's own words reach the compiled pipeline, and what the pipeline says itself is refused with its own word.
+
+Tests gpuflow/spec/engine_options/kubeflow.py and gpuflow/targets/kubeflow/containers.py.
+"""
 
 from __future__ import annotations
 

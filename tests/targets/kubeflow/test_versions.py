@@ -1,4 +1,7 @@
-"""The site's version of KFP: what it refuses, and what a later KFP carries."""
+"""The site's version of KFP: what it refuses, and what a later KFP carries.
+
+Tests gpuflow/targets/kubeflow/facts.py.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,63 @@
+"""What many steps have alike is made once. Nobody sees that: each step has its own, and what differs stays apart.
+
+Tests gpuflow/targets/kubeflow/messages.py and gpuflow/targets/kubeflow/pods.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuflow.targets.kubeflow.messages import plain
+from gpuflow.targets.kubeflow.pods import container_spec, executor_config
+from tests.targets.kubeflow.compiling import documents
+
+
+class Text(str):
+    """A kind of str."""
+
+
+def _pod(user: Any = 1000, value: str = "a", **more: Any) -> dict[str, Any]:
+    main = {"name": "main", "image": "work:1", "command": ["work"], "env": [{"name": "A", "value": value}], **more}
+    return {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [main], "securityContext": {"runAsUser": user}}}
+
+
+def _container(**more: Any) -> Any:
+    return container_spec(_pod(**more)["spec"]["containers"][0])
+
+
+def test_a_change_of_one_is_no_change_of_the_next() -> None:
+    config, container = executor_config(_pod(), {}), _container()
+    before = plain(config), plain(container)
+    config.security_context.run_as_user, config.pod_metadata.labels["c"] = 7, "d"
+    container.command.append("more")
+    container.env[0].value = "b"
+    assert (plain(executor_config(_pod(), {})), plain(_container())) == before
+
+
+def test_what_differs_stays_apart() -> None:
+    said = [executor_config(_pod(imagePullPolicy=policy), {}).image_pull_policy for policy in ("Always", "Never")]
+    assert said == ["Always", "Never"]
+    optional = [
+        [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": flag}}}]
+        for flag in (False, True, False)
+    ]
+    configs = [plain(executor_config(_pod(env=env), {})) for env in optional]
+    assert configs[0] == configs[2] != configs[1]
+
+
+def test_a_kind_of_str_says_the_same() -> None:
+    assert plain(_container(value=Text("a"))) == plain(_container(value="a"))
+    ours = executor_config(_pod(imagePullPolicy=Text("Always")), {})
+    assert plain(ours) == plain(executor_config(_pod(imagePullPolicy="Always"), {}))
+
+
+def test_a_brace_in_one_command_is_not_in_the_next() -> None:
+    """The variable that stands for a brace is there where the command needs it, in whichever order steps come."""
+    steps = "".join(
+        f"  {name}: {{image: work, env: {{A: a}}, command: {command}}}\n"
+        for name, command in {"a": "[work]", "b": "[work, '{{x}}']", "c": "[work]"}.items()
+    )
+    spec, *_ = documents(f"name: braces\nsteps:\n{steps}")
+    executors = spec["deploymentSpec"]["executors"]
+    names = {label: [entry["name"] for entry in each["container"]["env"]] for label, each in executors.items()}
+    assert names == {"exec-a": ["A"], "exec-b": ["GPUFLOW_BRACE", "A"], "exec-c": ["A"]}
