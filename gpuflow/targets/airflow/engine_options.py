@@ -128,6 +128,11 @@ def _moment(text: str, pipeline: Pipeline) -> Call:
     moment, zone = datetime.fromisoformat(text), pipeline.schedule.timezone if pipeline.schedule else "UTC"
     if moment.tzinfo is not None:
         moment, zone = moment.astimezone(UTC), "UTC"
+    return datetime_call(moment, zone)
+
+
+def datetime_call(moment: datetime, zone: str) -> Call:
+    """A day or a time of a zone as Python writes it."""
     time = (moment.hour, moment.minute, *((moment.second,) if moment.second else ()))
     parts = (moment.year, moment.month, moment.day, *(time if any(time) else ()))
     return Call("datetime", parts, {"tzinfo": Call("ZoneInfo", (zone,))})
