@@ -189,7 +189,7 @@ class Shared:
         homes: dict[tuple[str, str], set[str]] = {}
         for call in calls:
             for stem, value, pipeline in self._parts(call):
-                key = stem, _key(value)
+                key = stem, source_text(value)
                 values[key] = value
                 counted[key] += 1
                 homes.setdefault(key, set()).add(pipeline)
@@ -219,7 +219,7 @@ class Shared:
     def _pod(self, pod: Call) -> Call:
         metadata, spec = dict(pod.args[0]), dict(pod.named["spec"])
         common, own = _labels(metadata)
-        name = self._names.get(("LABELS", _key(common)))
+        name = self._names.get(("LABELS", source_text(common)))
         if name is not None:
             metadata["labels"] = Merged(name, own) if own else name
         self._replace(spec, SPEC_PARTS)
@@ -231,7 +231,7 @@ class Shared:
     def _container(self, container: dict[str, Any], pod: Call) -> dict[str, Any]:
         self._replace(container, CONTAINER_PARTS)
         common = self._env(container, pod)
-        name = self._names.get(("ENV", _key(common))) if common else None
+        name = self._names.get(("ENV", source_text(common))) if common else None
         if name is not None:
             own = container["env"][len(common) :]
             container["env"] = Extended(name, own) if own else name
@@ -240,7 +240,7 @@ class Shared:
     def _replace(self, part: dict[str, Any], stems: Mapping[str, str]) -> dict[str, Any]:
         for key, stem in stems.items():
             if key in part:
-                part[key] = self._names.get((stem, _key(part[key])), part[key])
+                part[key] = self._names.get((stem, source_text(part[key])), part[key])
         return part
 
     def _parts(self, call: Any) -> Iterator[tuple[str, Any, str]]:
@@ -274,7 +274,7 @@ class Shared:
         tags = [tuple(filter(None, tag)) for tag in _TAGS.get(stem, _plain)(value)]
         if stem in ("LABELS", "ENV") and homes.isdisjoint(("", self._defaults.pipeline)):
             tags = [(min(homes), *tag) for tag in tags]
-        for tag in (*tags, (hashlib.sha256(_key(value).encode()).hexdigest()[:6],)):
+        for tag in (*tags, (hashlib.sha256(source_text(value).encode()).hexdigest()[:6],)):
             yield _upper(stem, *tag)
 
 
@@ -362,11 +362,6 @@ def _labels(metadata: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """Labels that other steps may have too, and the step's own."""
     labels = metadata.get("labels", {})
     return {k: v for k, v in labels.items() if k != STEP_LABEL}, {k: v for k, v in labels.items() if k == STEP_LABEL}
-
-
-def _key(value: Any) -> str:
-    """Equal for equal parts, however they are laid out."""
-    return source_text(value)
 
 
 FILE_NAMES = ("dag", "ends", "run_name", "literal")
