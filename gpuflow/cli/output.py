@@ -160,10 +160,7 @@ def _present(path: Path, follow_links: bool) -> str | None:
 
 def repository_of(path: Path) -> Path | None:
     """The root of the Git repository a path lies in."""
-    for folder in (path.resolve(), *path.resolve().parents):
-        if (folder / ".git").exists():
-            return folder
-    return None
+    return next((each for each in (path.resolve(), *path.resolve().parents) if (each / ".git").exists()), None)
 
 
 def shown_source(source: str | None, output: Path | None) -> str:

@@ -66,12 +66,7 @@ def _yaml(source: Pipeline | Foreign) -> str:
 
 def _drawn(source: Pipeline | Demand, form: str) -> str:
     if isinstance(source, Pipeline):
-        return {"mermaid": graph_drawing.pipeline_mermaid, "dot": graph_drawing.pipeline_dot}.get(form, _terminal)(
-            source
-        )
+        drawing = {"mermaid": graph_drawing.pipeline_mermaid, "dot": graph_drawing.pipeline_dot}.get(form)
+        return drawing(source) if drawing else graph_drawing.pipeline_text(source, paint)
     draw = {"mermaid": graph_drawing.demand_mermaid, "dot": graph_drawing.demand_dot}.get(form)
     return draw(source) if draw else graph_drawing.demand_text(source, paint)
-
-
-def _terminal(pipeline: Pipeline) -> str:
-    return graph_drawing.pipeline_text(pipeline, paint)

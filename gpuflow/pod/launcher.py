@@ -193,14 +193,14 @@ def gang_rules(kind: str = DEFAULT) -> list[dict[str, Any]]:
 
 def gang_role(account: str, namespace: str | None, kind: str = DEFAULT) -> list[dict[str, Any]]:
     """A Role, and its binding to an account that an engine gives to all pods of a run."""
-    return _role(ROLE, account, namespace, gang_rules(kind))
+    return role_and_binding(ROLE, account, namespace, gang_rules(kind))
 
 
 def gang_account(name: str, namespace: str | None, *, reports: bool, kind: str = DEFAULT) -> list[dict[str, Any]]:
     """The account, and a Role with its binding. `reports`: Argo's container uses the same account."""
     place = {} if namespace is None else {"namespace": namespace}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, **place}}
-    return [account, *_role(name, name, namespace, [*gang_rules(kind), *([REPORTS] if reports else [])])]
+    return [account, *role_and_binding(name, name, namespace, [*gang_rules(kind), *([REPORTS] if reports else [])])]
 
 
 def site_gang_account(site: Site, namespace: str | None, *, reports: bool = False) -> list[dict[str, Any]]:
@@ -220,12 +220,15 @@ def airflow_role(
     accounts: Sequence[tuple[str, str]], namespace: str | None, kind: str = DEFAULT
 ) -> list[dict[str, Any]]:
     """A Role, and its binding to accounts of Airflow's, each with its namespace: gangs run in another one."""
-    role, binding = _role(ROLE, "", namespace, gang_rules(kind))
+    role, binding = role_and_binding(ROLE, "", namespace, gang_rules(kind))
     subjects = [{"kind": "ServiceAccount", "name": name, "namespace": home} for home, name in accounts]
     return [role, {**binding, "subjects": subjects}]
 
 
-def _role(name: str, account: str, namespace: str | None, rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def role_and_binding(
+    name: str, account: str, namespace: str | None, rules: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """A Role, and its binding to an account of the same namespace."""
     place = {} if namespace is None else {"namespace": namespace}
     return [
         {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": name, **place}, "rules": rules},

@@ -59,10 +59,10 @@ class Document:
     def name(self) -> str:
         """Its name; of a document without one, what Kubernetes makes a name of, or the file's."""
         if self.group == KFP:
-            info = _map(self.tree.get("pipelineInfo")) or _map(_map(self.tree.get("pipelineSpec")).get("pipelineInfo"))
-            named = info.get("name")
+            spec = mapping(self.tree.get("pipelineSpec"))
+            named = (mapping(self.tree.get("pipelineInfo")) or mapping(spec.get("pipelineInfo"))).get("name")
         else:
-            metadata = _map(self.tree.get("metadata"))
+            metadata = mapping(self.tree.get("metadata"))
             named = metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-")
         return str(named) if named else Path(self.file).stem
 
@@ -75,7 +75,7 @@ class Document:
             spaces = {str(each["namespace"]) for each in self.tree.get("tasks") or () if each.get("namespace")}
             (only,) = spaces if len(spaces) == 1 else ("{{",)
             return None if "{{" in only else only
-        named = _map(self.tree.get("metadata")).get("namespace")
+        named = mapping(self.tree.get("metadata")).get("namespace")
         return named if isinstance(named, str) and named else None
 
     @property
@@ -186,7 +186,8 @@ def _parts(tree: Any) -> Iterator[Any]:
         yield from _parts(item)
 
 
-def _map(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """The value where it is a map, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 

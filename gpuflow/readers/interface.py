@@ -21,7 +21,7 @@ from gpuflow.engines import NO_ENGINE
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.pod.engine_containers import engine_of, with_engine
 from gpuflow.quantity import Quantity
-from gpuflow.readers.documents import CLUSTER_WIDE, DAG, KFP, PLATFORM, READERS, Document, starts_nothing
+from gpuflow.readers.documents import CLUSTER_WIDE, DAG, KFP, PLATFORM, READERS, Document, mapping, starts_nothing
 from gpuflow.site.model import Site
 
 
@@ -231,10 +231,10 @@ def with_parts(step: StepDemand, options: Options, *, has_outputs: bool) -> Step
 def parameters_of(document: Document, library: Library) -> set[str]:
     """The names; none for kinds that take no parameters."""
     if (document.kind, document.group) == DAG:
-        return {str(name) for name in _map(document.tree.get("params"))}
+        return {str(name) for name in mapping(document.tree.get("params"))}
     if document.group == KFP:
-        spec = _map(document.tree.get("pipelineSpec")) or document.tree
-        root = _map(_map(_map(spec.get("root")).get("inputDefinitions")).get("parameters"))
+        spec = mapping(document.tree.get("pipelineSpec")) or document.tree
+        root = mapping(mapping(mapping(spec.get("root")).get("inputDefinitions")).get("parameters"))
         return {str(name) for name in root}
     if document.group == "argoproj.io":
         return set(_of_workflow(document, library))
@@ -242,24 +242,20 @@ def parameters_of(document: Document, library: Library) -> set[str]:
 
 
 def _of_workflow(document: Document, library: Library) -> Iterator[str]:
-    spec = _map(document.tree.get("spec"))
+    spec = mapping(document.tree.get("spec"))
     if document.kind == "CronWorkflow":
-        spec = _map(spec.get("workflowSpec"))
+        spec = mapping(spec.get("workflowSpec"))
     yield from _declared(spec)
-    referred = _map(spec.get("workflowTemplateRef"))
+    referred = mapping(spec.get("workflowTemplateRef"))
     kind = "ClusterWorkflowTemplate" if referred.get("clusterScope") is True else "WorkflowTemplate"
     name = referred.get("name")
     found = library.find(kind, name) if isinstance(name, str) else None
     if found is not None:
-        yield from _declared(_map(found.tree.get("spec")))
+        yield from _declared(mapping(found.tree.get("spec")))
 
 
 def _declared(spec: Mapping[str, Any]) -> Iterator[str]:
-    given = _map(spec.get("arguments")).get("parameters")
+    given = mapping(spec.get("arguments")).get("parameters")
     for each in given if isinstance(given, list) else ():
         if isinstance(each, Mapping) and isinstance(each.get("name"), str):
             yield each["name"]
-
-
-def _map(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -185,7 +185,7 @@ class _Parser:
         if kind == "number":
             return Literal(_number(word, offset), offset)
         if kind == "string":
-            return Literal(_unquote(word), offset)
+            return Literal(re.sub(r"\\(.)", r"\1", word[1:-1], flags=re.DOTALL), offset)
         if kind == "op" and word == "(":
             inner = self.disjunction(depth + 1)
             if not self.take(")"):
@@ -227,10 +227,6 @@ def _number(word: str, offset: int) -> int | float:
     if number in (math.inf, -math.inf):
         raise ExpressionError(f"{word} is larger than any number", offset)
     return number
-
-
-def _unquote(word: str) -> str:
-    return re.sub(r"\\(.)", r"\1", word[1:-1], flags=re.DOTALL)
 
 
 def _reference(word: str, offset: int) -> Operand:

@@ -28,7 +28,6 @@ from gpuflow.readers.argo.variables import (
 )
 from gpuflow.readers.interface import Library
 
-FIELDS = ("withItems", "withParam", "withSequence")
 _FORMAT = re.compile(r"[^%]*%(0?)(\d{0,2})([dxXo])[^%]*")
 
 

@@ -319,10 +319,6 @@ def _from_json(value: Any) -> Any:
         raise NotConstant from None
 
 
-def _to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "asInt": _as_int,
     "int": _as_int,
@@ -331,7 +327,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "string": _as_text,
     "fromJSON": _from_json,
     "fromJson": _from_json,
-    "toJson": _to_json,
+    "toJson": lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
     "len": len,
     "min": lambda *given: min(_number(each) for each in given),
     "max": lambda *given: max(_number(each) for each in given),

@@ -399,7 +399,9 @@ class Tasks:
             text = f'task "{path}": Kubeflow takes no condition on an importer'
             self._refuse(text, call.task.where("triggerPolicy"))
         source = executor.message("importer").message("artifactUri")
-        value = Scope(call.inputs).parameter(_as_parameter(source))
+        # An address is written as the value of a parameter is.
+        given = Message(source.document, source.path[:-1], {"runtimeValue": source.value}, source.shown_from)
+        value = Scope(call.inputs).parameter(given)
         uris = {}
         if isinstance(value, Known) and isinstance(value.value, str):
             kept = f"{WORKSPACE_PATH}/" if executor.message("importer").flag("downloadToWorkspace") else ""
@@ -473,11 +475,6 @@ def _outputs(component: Message, scope: Scope) -> tuple[dict[str, Value], dict[s
         if len(keys) == 1 and keys[0] in scope.output_uris:
             uris[name] = scope.output_uris[keys[0]]
     return values, uris
-
-
-def _as_parameter(source: Message) -> Message:
-    """An address is written as the value of a parameter is."""
-    return Message(source.document, source.path[:-1], {"runtimeValue": source.value}, source.shown_from)
 
 
 def _place(where: Where) -> str:

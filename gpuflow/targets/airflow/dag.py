@@ -14,7 +14,7 @@ from gpuflow.spec.engine_options.rules import setups, teardowns
 from gpuflow.spec.params import Param
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow.alerts import callbacks
-from gpuflow.targets.airflow.engine_options import with_engine_options
+from gpuflow.targets.airflow.engine_options import datetime_call, with_engine_options
 from gpuflow.targets.airflow.facts import AirflowOptions
 from gpuflow.targets.airflow.flow import Task, tasks_of, watched
 from gpuflow.targets.airflow.operators import claim_stem, fixed_items, item_list, operator, span
@@ -231,11 +231,7 @@ def _schedule(pipeline: Pipeline) -> Any:
 def _moment(text: str, zone: str) -> Call:
     """A day or a time as Python writes it, in the time zone unless it has an offset."""
     moment = datetime.fromisoformat(text)
-    if moment.tzinfo is not None:
-        return Call("datetime.fromisoformat", (text,))
-    time = (moment.hour, moment.minute, moment.second) if moment.second else (moment.hour, moment.minute)
-    parts = (moment.year, moment.month, moment.day, *(time if any(time) else ()))
-    return Call("datetime", parts, {"tzinfo": Call("ZoneInfo", (zone,))})
+    return datetime_call(moment, zone) if moment.tzinfo is None else Call("datetime.fromisoformat", (text,))
 
 
 def _param(param: Param) -> Call:

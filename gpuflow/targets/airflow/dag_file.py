@@ -25,15 +25,16 @@ from gpuflow.targets.airflow.python_source import (
     HOMES,
     Call,
     Extended,
+    Import,
     Infix,
     Merged,
     Method,
     Name,
     Noted,
     commented,
-    imports_in,
     names_in,
     source_text,
+    walk,
     with_names,
 )
 from gpuflow.targets.target import Request, header
@@ -49,12 +50,8 @@ WHY_MAX_ACTIVE_TASKS = "running tasks only; pods are counted by limits="
 LOST_WORKERS = "LOST_WORKERS"
 
 
-def reason_for_constant(name: str, value: Any) -> str:
-    """The reason for a constant; nothing where its name says it all."""
-    return _of_argument(name.partition("_")[0].lower(), value)
-
-
 def _of_argument(name: str, value: Any) -> str:
+    """The reason for an argument, or for a constant that is named after it; nothing where its name says it all."""
     if name == "deadlines":
         return WHY_DEADLINE_OF_RUN if any("run" in each.named for each in value) else WHY_DEADLINE_OF_GROUP
     return {"limits": WHY_LIMITS, "links": WHY_LINKS}.get(name, "")
@@ -192,7 +189,7 @@ class Shared:
         homes: dict[tuple[str, str], set[str]] = {}
         for call in calls:
             for stem, value, pipeline in self._parts(call):
-                key = stem, _key(value)
+                key = stem, source_text(value)
                 values[key] = value
                 counted[key] += 1
                 homes.setdefault(key, set()).add(pipeline)
@@ -222,7 +219,7 @@ class Shared:
     def _pod(self, pod: Call) -> Call:
         metadata, spec = dict(pod.args[0]), dict(pod.named["spec"])
         common, own = _labels(metadata)
-        name = self._names.get(("LABELS", _key(common)))
+        name = self._names.get(("LABELS", source_text(common)))
         if name is not None:
             metadata["labels"] = Merged(name, own) if own else name
         self._replace(spec, SPEC_PARTS)
@@ -234,7 +231,7 @@ class Shared:
     def _container(self, container: dict[str, Any], pod: Call) -> dict[str, Any]:
         self._replace(container, CONTAINER_PARTS)
         common = self._env(container, pod)
-        name = self._names.get(("ENV", _key(common))) if common else None
+        name = self._names.get(("ENV", source_text(common))) if common else None
         if name is not None:
             own = container["env"][len(common) :]
             container["env"] = Extended(name, own) if own else name
@@ -243,7 +240,7 @@ class Shared:
     def _replace(self, part: dict[str, Any], stems: Mapping[str, str]) -> dict[str, Any]:
         for key, stem in stems.items():
             if key in part:
-                part[key] = self._names.get((stem, _key(part[key])), part[key])
+                part[key] = self._names.get((stem, source_text(part[key])), part[key])
         return part
 
     def _parts(self, call: Any) -> Iterator[tuple[str, Any, str]]:
@@ -277,7 +274,7 @@ class Shared:
         tags = [tuple(filter(None, tag)) for tag in _TAGS.get(stem, _plain)(value)]
         if stem in ("LABELS", "ENV") and homes.isdisjoint(("", self._defaults.pipeline)):
             tags = [(min(homes), *tag) for tag in tags]
-        for tag in (*tags, (hashlib.sha256(_key(value).encode()).hexdigest()[:6],)):
+        for tag in (*tags, (hashlib.sha256(source_text(value).encode()).hexdigest()[:6],)):
             yield _upper(stem, *tag)
 
 
@@ -317,23 +314,13 @@ def _amounts(amounts: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _affinity(value: Any) -> Iterator[tuple[str, ...]]:
     """`AFFINITY_A100_80GB`, by the GPUs that the nodes have, or by the labels that are asked for."""
-    asked = tuple(dict.fromkeys(_values(value)))
+    lists = (part["values"] for part in walk(value) if isinstance(part, dict) and isinstance(part.get("values"), list))
+    asked = tuple(dict.fromkeys(each for values in lists for each in values if isinstance(each, str)))
     gpus = tuple(model.id for model in models() if not set(asked).isdisjoint(model.products))
     if gpus:
         yield gpus
     if asked:
         yield asked
-
-
-def _values(tree: Any) -> Iterator[str]:
-    if isinstance(tree, Mapping):
-        if isinstance(tree.get("values"), list):
-            yield from (each for each in tree["values"] if isinstance(each, str))
-        for part in tree.values():
-            yield from _values(part)
-    elif isinstance(tree, list):
-        for part in tree:
-            yield from _values(part)
 
 
 def _tolerations(value: list[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
@@ -375,11 +362,6 @@ def _labels(metadata: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """Labels that other steps may have too, and the step's own."""
     labels = metadata.get("labels", {})
     return {k: v for k, v in labels.items() if k != STEP_LABEL}, {k: v for k, v in labels.items() if k == STEP_LABEL}
-
-
-def _key(value: Any) -> str:
-    """Equal for equal parts, however they are laid out."""
-    return source_text(value)
 
 
 FILE_NAMES = ("dag", "ends", "run_name", "literal")
@@ -428,7 +410,7 @@ def _constants(constants: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     said: set[str] = set()
     for name, value in constants.items():
-        if (because := reason_for_constant(name, value)) and because not in said:
+        if (because := _of_argument(name.partition("_")[0].lower(), value)) and because not in said:
             said.add(because)
             lines += commented(because)
         lines.append(f"{name} = {source_text(value, '', len(name) + 3)}")
@@ -450,8 +432,8 @@ def _own_imports(dag: Dag) -> dict[tuple[str, str], str]:
     """What the user names by import path, and the name that each has in the file: its own, unless that is taken."""
     names: dict[tuple[str, str], str] = {}
     taken = {*dag.taken, *RESERVED, *FILE_NAMES}
-    for each in imports_in([dag.settings, *(made.call for made in dag.tasks)]):
-        if (each.module, each.attribute) in names:
+    for each in walk([dag.settings, *(made.call for made in dag.tasks)]):
+        if not isinstance(each, Import) or (each.module, each.attribute) in names:
             continue
         name = each.attribute
         if HOMES.get(name) == each.module:  # the file means the same object by this name

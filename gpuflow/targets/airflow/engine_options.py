@@ -7,6 +7,7 @@ does not take as an asset; they are refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,7 +49,7 @@ def with_engine_options(settings: dict[str, Any], pipeline: Pipeline) -> dict[st
             continue
         settings[name] = [*settings.get(name, ()), *map(imported, value)] if _is_callback(name) else value
     if words.timetable is not None:
-        settings["schedule"] = imported_call(words.timetable)
+        settings["schedule"] = replace(imported(words.timetable), arguments=words.timetable.arguments or {})
         settings.setdefault("max_active_runs", 1)
     if words.end_date is not None:
         settings["end_date"] = _moment(words.end_date, pipeline)
@@ -115,11 +116,6 @@ def imported(name: Imported) -> Import:
     return Import(module, attribute, name.arguments)
 
 
-def imported_call(name: Imported) -> Import:
-    """What a call of the user's own class returns."""
-    return imported(name.model_copy(update={"arguments": name.arguments or {}}))
-
-
 def _is_callback(name: str) -> bool:
     return name.endswith("_callback")
 
@@ -128,6 +124,11 @@ def _moment(text: str, pipeline: Pipeline) -> Call:
     moment, zone = datetime.fromisoformat(text), pipeline.schedule.timezone if pipeline.schedule else "UTC"
     if moment.tzinfo is not None:
         moment, zone = moment.astimezone(UTC), "UTC"
+    return datetime_call(moment, zone)
+
+
+def datetime_call(moment: datetime, zone: str) -> Call:
+    """A day or a time of a zone as Python writes it."""
     time = (moment.hour, moment.minute, *((moment.second,) if moment.second else ()))
     parts = (moment.year, moment.month, moment.day, *(time if any(time) else ()))
     return Call("datetime", parts, {"tzinfo": Call("ZoneInfo", (zone,))})

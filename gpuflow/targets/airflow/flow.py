@@ -117,16 +117,13 @@ def deadlines_of(scope: Scope) -> list[tuple[str, Duration, Any]]:
     found: list[tuple[str, Duration, Any]] = []
     while scope.outer is not None:
         if (limit := _time_limit(scope.outer, scope.group[-1])) is not None:
-            begun = Call("output", (scope.task_id(_mark(scope, "begin")), "return_value", "float"), _same_items(scope))
+            same = {"items": scope.lister, "same": list(scope.keys)} if scope.keys else {}
+            begun = Call("output", (scope.task_id(_mark(scope, "begin")), "return_value", "float"), same)
             found.append((".".join(scope.group), limit, begun))
         scope = scope.outer
     if scope.pipeline.deadline is not None:
         found.append(("", scope.pipeline.deadline, None))
     return found[::-1]
-
-
-def _same_items(scope: Scope) -> dict[str, Any]:
-    return {"items": scope.lister, "same": list(scope.keys)} if scope.keys else {}
 
 
 def _time_limit(scope: Scope, name: str) -> Duration | None:

@@ -29,11 +29,7 @@ def image_lines(request: Request) -> list[str]:
     if not request.options_as(AirflowOptions).standalone:
         return []
     kept, free = _supervised_and_other(request)
-    lines = (
-        [f"{_image_need(request)}: {', '.join(_step_with_reason(each, request.site) for each in kept)}."]
-        if kept
-        else []
-    )
+    lines = [f"{_image_need(request, kept)}."] if kept else []
     return lines + ([f"Nothing of gpuflow in the image: {', '.join(each.name for each in free)}."] if free else [])
 
 
@@ -46,7 +42,7 @@ def image_notes(request: Request) -> Iterator[Finding]:
         text = "the DAG imports nothing of gpuflow, and no image needs gpuflow-run"
         yield Finding("GF366", text, request.pipeline.where("steps"), severity="note")
         return
-    text = f"{_image_need(request)}: {', '.join(_step_with_reason(each, request.site) for each in kept)}"
+    text = _image_need(request, kept)
     text += f"; {named_steps(tuple(each.name for each in free))} need nothing" if free else ""
     hint = "outputs alone need no gpuflow-run where the program writes /airflow/xcom/return.json: outputs_from: xcom"
     yield Finding("GF366", text, request.plan.where(kept[0].name), hint, "note")
@@ -58,15 +54,13 @@ def _supervised_and_other(request: Request) -> tuple[list[PlannedStep], list[Pla
     return kept, [each for each in steps if each not in kept]
 
 
-def _image_need(request: Request) -> str:
+def _image_need(request: Request, kept: list[PlannedStep]) -> str:
+    """Where gpuflow-run comes from, and the steps that run under it, each with the reason."""
     runtime = request.site.runtime
+    steps = ", ".join(f"{each.name} (for its {_reason(each.step, request.site)})" for each in kept)
     if runtime.delivery == "image":
-        return "gpuflow-run must be in the image"
-    return f"gpuflow-run is mounted from ConfigMap {bundle.config_map_name(runtime.config_map)}"
-
-
-def _step_with_reason(each: PlannedStep, site: Site) -> str:
-    return f"{each.name} (for its {_reason(each.step, site)})"
+        return f"gpuflow-run must be in the image: {steps}"
+    return f"gpuflow-run is mounted from ConfigMap {bundle.config_map_name(runtime.config_map)}: {steps}"
 
 
 def _reason(step: Step, site: Site) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_local_queue
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.core.errors import Finding
+from gpuflow.demands.gang_scheduling import mapping
 from gpuflow.demands.of_pipeline import demand_of
 from gpuflow.demands.peaks import Bound
 from gpuflow.pod.placement import devices_of_step
@@ -183,8 +184,8 @@ def _quotas(resource: str, cluster: Cluster, namespace: str) -> Iterator[Limit]:
         yield Limit(None, f"the quotas of namespace {namespace} are not shown")
         return
     for item in cluster.of("ResourceQuota", namespace):
-        spec = _map(item.body.get("spec"))
-        hard = {**_map(spec.get("hard")), **_map(_map(item.body.get("status")).get("hard"))}
+        spec = mapping(item.body.get("spec"))
+        hard = {**mapping(spec.get("hard")), **mapping(mapping(item.body.get("status")).get("hard"))}
         asked = hard.get(f"requests.{resource}")
         if asked is None:
             continue
@@ -240,7 +241,7 @@ def _nodes(resource: str, cluster: Cluster) -> Limit:
     if not cluster.knows("Node"):
         return Limit(None, "the nodes are not shown")
     nodes = cluster.of("Node")
-    open_ = [item for item in nodes if not _map(item.body.get("spec")).get("unschedulable")]
+    open_ = [item for item in nodes if not mapping(item.body.get("spec")).get("unschedulable")]
     having = [(item, amount) for item in open_ if (amount := _allocatable(item, resource)) is not None]
     broken = next((str(amount) for _, amount in having if isinstance(amount, str)), None)
     if broken is not None:
@@ -252,7 +253,7 @@ def _nodes(resource: str, cluster: Cluster) -> Limit:
 
 
 def _allocatable(item: Manifest, resource: str) -> Quantity | str | None:
-    value = _map(_map(item.body.get("status")).get("allocatable")).get(resource)
+    value = mapping(mapping(item.body.get("status")).get("allocatable")).get(resource)
     if value is None:
         return None
     try:
@@ -270,7 +271,3 @@ def _amount(value: Any, source: str) -> Limit:
 
 def _whole(quantity: Quantity) -> int:
     return int(quantity.value)
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

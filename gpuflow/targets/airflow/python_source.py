@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -228,49 +228,49 @@ def commented(text: str, width: int = WIDTH) -> list[str]:
     return textwrap.wrap(text, width, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
+def walk(tree: Any) -> Iterator[Any]:
+    """A tree and all its parts, in order."""
+    yield tree
+    parts: Any = ()
+    if isinstance(tree, dict):
+        parts = tree.values()
+    elif isinstance(tree, list | tuple):
+        parts = tree
+    elif isinstance(tree, Call):
+        parts = (*tree.args, *tree.named.values())
+    elif isinstance(tree, Method):
+        parts = (tree.target, *tree.args, *tree.named.values())
+    elif isinstance(tree, Infix):
+        parts = (tree.left, tree.right)
+    elif isinstance(tree, Invert):
+        parts = (tree.term,)
+    for part in parts:
+        yield from walk(part)
+
+
 def names_in(tree: Any) -> set[str]:
     """Every name that is called or mentioned."""
-    if isinstance(tree, dict):
-        return names_in(list(tree.values()))
-    if isinstance(tree, list | tuple):
-        return {name for part in tree for name in names_in(part)}
-    if isinstance(tree, Name):
-        return {tree.text}
-    if isinstance(tree, Call):
-        return {re.split(r"\.", tree.name)[0]} | names_in([*tree.args, *tree.named.values()])
-    if isinstance(tree, Method):
-        return names_in([tree.target, *tree.args, *tree.named.values()])
-    if isinstance(tree, Infix):
-        return names_in([tree.left, tree.right])
-    return names_in(tree.term) if isinstance(tree, Invert) else set()
+    parts = list(walk(tree))
+    called = {part.name.partition(".")[0] for part in parts if isinstance(part, Call)}
+    return called | {part.text for part in parts if isinstance(part, Name)}
 
 
-def imports_in(tree: Any) -> list[Import]:
-    """Every object that is imported by its path, in order."""
-    if isinstance(tree, Import):
-        return [tree]
+def with_parts(tree: Any, made_of: Callable[[Any], Any]) -> Any:
+    """A map or a list with another part for each of its own; anything else as it is."""
     if isinstance(tree, dict):
-        return imports_in(list(tree.values()))
-    if isinstance(tree, list | tuple):
-        return [found for part in tree for found in imports_in(part)]
-    if isinstance(tree, Call):
-        return imports_in([*tree.args, *tree.named.values()])
-    return imports_in([tree.target, *tree.named.values()]) if isinstance(tree, Method) else []
+        return {key: made_of(value) for key, value in tree.items()}
+    return [made_of(value) for value in tree] if isinstance(tree, list) else tree
 
 
 def with_names(tree: Any, names: Mapping[tuple[str, str], str]) -> Any:
     """The tree with the names under which the file imports objects."""
     if isinstance(tree, Import):
         return tree.expression(names[tree.module, tree.attribute])
-    if isinstance(tree, dict):
-        return {key: with_names(value, names) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [with_names(value, names) for value in tree]
     if isinstance(tree, Call):
         return Call(tree.name, tree.args, with_names(dict(tree.named), names))
     if isinstance(tree, Method):
         return Method(with_names(tree.target, names), tree.name, tree.args, with_names(dict(tree.named), names))
-    return tree
+    return with_parts(tree, lambda part: with_names(part, names))
 
 
 _BY_MODULE = {

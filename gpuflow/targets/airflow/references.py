@@ -21,7 +21,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.schedule import Schedule
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef, Text, parts_of
-from gpuflow.targets.airflow.python_source import Call, Infix, Invert, Method
+from gpuflow.targets.airflow.python_source import Call, Infix, Invert, Method, with_parts
 
 ZONE = "ZoneInfo"
 """The one name that a template needs and Airflow does not have."""
@@ -283,14 +283,10 @@ class Marks:
 
     def replace(self, tree: Any) -> Any:
         """A pod with calls where the marks are."""
-        if isinstance(tree, dict):
-            return {key: self.replace(value) for key, value in tree.items()}
-        if isinstance(tree, list):
-            return [self.replace(value) for value in tree]
         if isinstance(tree, str) and MARK in tree:
             pieces = tree.split(MARK)
             return glued([self._nodes[int(piece)] if index % 2 else piece for index, piece in enumerate(pieces)])
-        return tree
+        return with_parts(tree, self.replace)
 
 
 def glued(parts: list[Any]) -> Any:

@@ -33,7 +33,7 @@ from gpuflow.spec.rules.file_rules import WHOLE
 from gpuflow.targets.airflow.dag import Dag
 from gpuflow.targets.airflow.engine_options import has_assets
 from gpuflow.targets.airflow.facts import AirflowOptions
-from gpuflow.targets.airflow.python_source import HOMES, Call, Method, Name, names_in
+from gpuflow.targets.airflow.python_source import HOMES, Call, Method, Name, names_in, walk, with_parts
 from gpuflow.targets.airflow.references import SCHEDULED_TIME, ZONE, jinja_fact
 from gpuflow.targets.target import Request
 
@@ -113,37 +113,24 @@ def _items(node: Any) -> list[dict[str, Any]]:
 def _template(pod: Call, item: Mapping[str, Any]) -> Any:
     """A pod for Airflow's renderer: as a whole out of its reach, or text by text where values are to be filled in."""
     manifest = _with_item({"apiVersion": "v1", "kind": "Pod", "metadata": pod.args[0], "spec": pod.named["spec"]}, item)
-    return _rendered(manifest) if _has_calls(manifest) else Call("literal", (manifest,))
+    has_calls = any(isinstance(part, Call) for part in walk(manifest))
+    return _rendered(manifest) if has_calls else Call("literal", (manifest,))
 
 
 def _with_item(tree: Any, item: Mapping[str, Any]) -> Any:
-    if isinstance(tree, dict):
-        return {key: _with_item(value, item) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_with_item(value, item) for value in tree]
     if isinstance(tree, Call) and tree.name == "item":
         return escaped(text_of(item[tree.args[0]]), glued=True)
     if isinstance(tree, Call) and tree.name == "join":
         parts = [_with_item(part, item) for part in tree.args]
         return Call("join", tuple(parts)) if any(isinstance(part, Call) for part in parts) else "".join(parts)
-    return tree
-
-
-def _has_calls(tree: Any) -> bool:
-    if isinstance(tree, dict):
-        return any(map(_has_calls, tree.values()))
-    return any(map(_has_calls, tree)) if isinstance(tree, list) else isinstance(tree, Call)
+    return with_parts(tree, lambda part: _with_item(part, item))
 
 
 def _rendered(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _rendered(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_rendered(value) for value in tree]
     if isinstance(tree, Call):
         parts = tree.args if tree.name == "join" else (tree,)
         return "".join(_jinja(part) if isinstance(part, Call) else _kept(part) for part in parts)
-    return _literal(tree) if isinstance(tree, str) else tree
+    return _literal(tree) if isinstance(tree, str) else with_parts(tree, _rendered)
 
 
 def _literal(text: str) -> Any:
@@ -315,7 +302,9 @@ def for_version(dag: Dag, version: str | None) -> Dag:
 
 def _rewritten(tree: Any, is_2: bool) -> Any:
     if isinstance(tree, Call):
-        named = _with_backoff({key: _rewritten(value, is_2) for key, value in tree.named.items()})
+        named = {key: _rewritten(value, is_2) for key, value in tree.named.items()}
+        if "retry_exponential_backoff" in named:  # before 3.2 delays double, or they do not grow
+            named["retry_exponential_backoff"] = True
         if tree.name == "ApprovalOperator" and "response_timeout" in named:
             # Its older provider has no other word for it, and newer ones still understand this one.
             named = {"execution_timeout" if key == "response_timeout" else key: named[key] for key in named}
@@ -324,16 +313,9 @@ def _rewritten(tree: Any, is_2: bool) -> Any:
         named = {key: _rewritten(value, is_2) for key, value in tree.named.items()}
         args = tuple(_rewritten(arg, is_2) for arg in tree.args)
         return Method(_rewritten(tree.target, is_2), tree.name, args, named)
-    if isinstance(tree, dict):
-        return {key: _rewritten(value, is_2) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_rewritten(value, is_2) for value in tree]
-    return tree.replace(SCHEDULED_TIME, SCHEDULED_IN_2) if isinstance(tree, str) and is_2 else tree
-
-
-def _with_backoff(named: dict[str, Any]) -> dict[str, Any]:
-    """Before 3.2 delays double, or they do not grow."""
-    return {**named, "retry_exponential_backoff": True} if "retry_exponential_backoff" in named else named
+    if isinstance(tree, str) and is_2:
+        return tree.replace(SCHEDULED_TIME, SCHEDULED_IN_2)
+    return with_parts(tree, lambda part: _rewritten(part, is_2))
 
 
 def older_refusals(request: Request) -> Iterator[Finding]:

@@ -24,12 +24,14 @@ from gpuflow.core.errors import Finding
 from gpuflow.core.printable import comment
 from gpuflow.pod.build import LABEL
 from gpuflow.pod.engine_containers import RESTRICTED
+from gpuflow.pod.launcher import role_and_binding
 from gpuflow.runtime.base.outcomes import EXIT_FINAL
 from gpuflow.site import Site
 from gpuflow.site.policy import alerts_of
 from gpuflow.spec.notify import Alert, SecretValue
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.alerts import UNSAID, endless_waits, placed_alerts
+from gpuflow.targets.argo.engine_options import token_of
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.references import WHEN
 from gpuflow.targets.argo.retries import TAKEN_AWAY
@@ -322,31 +324,11 @@ def agent_manifests(pipelines: Iterable[Pipeline], site: Site, namespace: str | 
     """
     account = site.engine(FACTS.name).service_account or "default"
     place = {} if namespace is None else {"namespace": namespace}
-    rbac = "rbac.authorization.k8s.io"
-    name = f"gpuflow-agent-{account}"
     rules: list[dict[str, Any]] = [*TASKS]
     if secrets := secrets_of(pipelines, site):
         rules.append({"apiGroups": [""], "resources": ["secrets"], "resourceNames": secrets, "verbs": ["get"]})
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": f"{account}.service-account-token",
-                **place,
-                "annotations": {"kubernetes.io/service-account.name": account},
-            },
-            "type": "kubernetes.io/service-account-token",
-        },
-        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": name, **place}, "rules": rules},
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": name, **place},
-            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": account, **place}],
-        },
-    ]
+    token = token_of(account, f"{account}.service-account-token", place)
+    return [token, *role_and_binding(f"gpuflow-agent-{account}", account, namespace, rules)]
 
 
 def secrets_of(pipelines: Iterable[Pipeline], site: Site) -> list[str]:

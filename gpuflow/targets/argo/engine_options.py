@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpuflow.pod.launcher import role_and_binding
 from gpuflow.site import Site
 from gpuflow.site.model import Executor
 from gpuflow.spec.engine_options.argo import (
@@ -195,8 +196,6 @@ def account_manifests(executor: Executor, namespace: str | None) -> list[dict[st
     """The account, the Secret that Kubernetes fills with its token, and what it may do."""
     name, secret = executor.service_account, executor.token_secret
     place = {} if namespace is None else {"namespace": namespace}
-    subject = {"kind": "ServiceAccount", "name": name, **place}
-    rbac = "rbac.authorization.k8s.io"
     return [
         {
             "apiVersion": "v1",
@@ -204,18 +203,16 @@ def account_manifests(executor: Executor, namespace: str | None) -> list[dict[st
             "metadata": {"name": name, **place, "annotations": {TOKEN_NAME: secret}},
             "automountServiceAccountToken": False,
         },
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": secret, **place, "annotations": {"kubernetes.io/service-account.name": name}},
-            "type": "kubernetes.io/service-account-token",
-        },
-        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": name, **place}, "rules": EXECUTOR_RULES},
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": name, **place},
-            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
-            "subjects": [subject],
-        },
+        token_of(name, secret, place),
+        *role_and_binding(name, name, namespace, EXECUTOR_RULES),
     ]
+
+
+def token_of(account: str, secret: str, place: dict[str, str]) -> dict[str, Any]:
+    """The Secret that Kubernetes fills with an account's token. `place`: its namespace."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": secret, **place, "annotations": {"kubernetes.io/service-account.name": account}},
+        "type": "kubernetes.io/service-account-token",
+    }

@@ -219,7 +219,8 @@ def step_template(
     spec = dict(pod["spec"])
     (main,) = spec.pop("containers")
     init = spec.pop("initContainers", [])
-    volumes = [volume for volume in spec.pop("volumes", []) if not _is_run_claim(volume, pipeline)]
+    added = {run_claim_volume(claim) for claim in pipeline.claims}  # by Argo itself, from volumeClaimTemplates
+    volumes = [volume for volume in spec.pop("volumes", []) if volume["name"] not in added]
     deadline = spec.pop("activeDeadlineSeconds", None)
     texts = [name for name, ref in inputs.used.items() if reference_type(pipeline, step, ref) not in PLAIN_TYPES]
     received = [*sorted(inputs.used), *([PLACE] if within and keeps_state(step, site) else [])]
@@ -292,11 +293,6 @@ def _with_brace(container: dict[str, Any], texts: list[str]) -> dict[str, Any]:
 
 def _patch(rest: dict[str, Any], later: dict[str, str]) -> str | None:
     return pod_patch({field: value for field, value in rest.items() if field not in SET_BY_ARGO}, later)
-
-
-def _is_run_claim(volume: dict[str, Any], pipeline: Pipeline) -> bool:
-    """Argo adds the volumes of volumeClaimTemplates by itself."""
-    return any(volume["name"] == run_claim_volume(claim) for claim in pipeline.claims)
 
 
 def _outputs(step: Step, site: Site) -> dict[str, Any] | None:

@@ -254,7 +254,8 @@ def _closed(
     surfaced = {channel_name(ref): ref for ref in task.outputs}
     outputs = {ref: (channel_name(ref), gathered(type_) if many else type_) for ref, (_, type_) in task.outputs.items()}
     # A variable of a loop further out is handed in like any other value.
-    passed = {ref: inner.items[ref] for ref in inner.items if ref not in mine and _reads(task, ref)}
+    read = [source for source, _ in task.wants.values()]
+    passed = {ref: item for ref, item in inner.items.items() if ref not in mine and ref in read}
     used: dict[str, Want] = {inner.input_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
     used |= {item.name: (ref, item.type) for ref, item in passed.items()} | lists
     types: dict[str, AnyType] = {**own, **{name: type_ for name, (_, type_) in used.items()}}
@@ -263,10 +264,6 @@ def _closed(
         component.output_definitions.CopyFrom(outputs_of(dict(outputs.values())))
     builder.components[f"comp-{group}"] = component
     return Task(group, spec, used, {}, outputs)
-
-
-def _reads(task: Task, ref: ItemRef) -> bool:
-    return any(source == ref for source, _ in task.wants.values())
 
 
 ENGINE = Engine(

@@ -151,23 +151,19 @@ def gathered(type_: AnyType) -> AnyType:
 
 def inputs_of(types: Mapping[str, AnyType]) -> Any:
     """Input definitions of a component, by name."""
-    spec = ir.ComponentInputsSpec()
-    for name, type_ in types.items():
-        if isinstance(type_, ArtifactType):
-            type_.define(spec.artifacts[name])
-            continue
-        spec.parameters[name].parameter_type = type_
-        if type_ == ir.ParameterType.TASK_FINAL_STATUS:
-            spec.parameters[name].is_optional = True
+    spec = outputs_of(types, ir.ComponentInputsSpec())
+    for parameter in spec.parameters.values():
+        if parameter.parameter_type == ir.ParameterType.TASK_FINAL_STATUS:
+            parameter.is_optional = True
     return spec
 
 
-def outputs_of(types: Mapping[str, AnyType]) -> Any:
-    """Output definitions of a component, by name."""
-    spec = ir.ComponentOutputsSpec()
+def outputs_of(types: Mapping[str, AnyType], spec: Any = None) -> Any:
+    """Output definitions of a component, by name. `spec`: what the definitions are put into instead."""
+    spec = ir.ComponentOutputsSpec() if spec is None else spec
     for name, type_ in types.items():
         if isinstance(type_, ArtifactType):
             type_.define(spec.artifacts[name])
-            continue
-        spec.parameters[name].parameter_type = type_
+        else:
+            spec.parameters[name].parameter_type = type_
     return spec

@@ -201,21 +201,11 @@ def _volumes(config: Config, spec: dict[str, Any], main: dict[str, Any], claims:
             template = volume["ephemeral"].get("volumeClaimTemplate", {})
             config.generic_ephemeral_volume.add(volume_name=volume["name"], mount_path=path, **_template(template))
         elif "secret" in volume:
-            name = volume["secret"]["secretName"]
-            config.secret_as_volume.add(
-                secret_name=name,
-                secret_name_parameter=fixed(name),
-                mount_path=path,
-                optional=_optional(volume["secret"]),
-            )
+            source = volume["secret"]
+            config.secret_as_volume.add(mount_path=path, **_named("secret", source["secretName"], source))
         elif "configMap" in volume:
-            name = volume["configMap"]["name"]
-            config.config_map_as_volume.add(
-                config_map_name=name,
-                config_map_name_parameter=fixed(name),
-                mount_path=path,
-                optional=_optional(volume["configMap"]),
-            )
+            source = volume["configMap"]
+            config.config_map_as_volume.add(mount_path=path, **_named("config_map", source["name"], source))
 
 
 def _template(template: dict[str, Any]) -> dict[str, Any]:
@@ -232,8 +222,10 @@ def _template(template: dict[str, Any]) -> dict[str, Any]:
     return fields | named
 
 
-def _optional(source: dict[str, Any]) -> bool:
-    return bool(source.get("optional", False))
+def _named(kind: str, name: str, source: dict[str, Any]) -> dict[str, Any]:
+    """The fields that name a Secret or a ConfigMap, and whether it may be missing."""
+    optional = bool(source.get("optional", False))
+    return {f"{kind}_name": name, f"{kind}_name_parameter": fixed(name), "optional": optional}
 
 
 def _claim(config: Config, volume: dict[str, Any], mount: dict[str, Any], claims: Mapping[str, Any]) -> None:
@@ -253,23 +245,13 @@ def _environment(config: Config, env: list[dict[str, Any]]) -> None:
         if "secretKeyRef" in source:
             ref = source["secretKeyRef"]
             keys = [platform.SecretAsEnv.SecretKeyToEnvMap(secret_key=ref["key"], env_var=entry["name"])]
-            config.secret_as_env.add(
-                secret_name=ref["name"],
-                secret_name_parameter=fixed(ref["name"]),
-                key_to_env=keys,
-                optional=ref.get("optional", False),
-            )
+            config.secret_as_env.add(key_to_env=keys, **_named("secret", ref["name"], ref))
         elif "fieldRef" in source:
             config.field_path_as_env.add(name=entry["name"], field_path=source["fieldRef"]["fieldPath"])
         elif "configMapKeyRef" in source:
             ref = source["configMapKeyRef"]
             pairs = [platform.ConfigMapAsEnv.ConfigMapKeyToEnvMap(config_map_key=ref["key"], env_var=entry["name"])]
-            config.config_map_as_env.add(
-                config_map_name=ref["name"],
-                config_map_name_parameter=fixed(ref["name"]),
-                key_to_env=pairs,
-                optional=ref.get("optional", False),
-            )
+            config.config_map_as_env.add(key_to_env=pairs, **_named("config_map", ref["name"], ref))
 
 
 def _identity(config: Config, security: dict[str, Any]) -> None:

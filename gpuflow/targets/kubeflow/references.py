@@ -106,12 +106,8 @@ def input_name(channel: Channel) -> str:
 def channel_name(channel: Channel) -> str:
     """The input of a group (condition, loop, exit handler) that hands the channel on."""
     match channel:
-        case ParamRef(name):
-            return f"pipelinechannel--{name}"
-        case OutputRef(step, name):
-            return f"pipelinechannel--{step}-{name}"
-        case ArtifactRef(step, name):
-            return f"pipelinechannel--{step}-{name}-artifact"
+        case ParamRef() | OutputRef() | ArtifactRef():
+            return f"pipelinechannel--{input_name(channel)}"
         case ClaimRef(name):
             return f"pipelinechannel--{claim_task(name)}-name"
         case StatusRef():
