@@ -19,6 +19,8 @@ Labels = Mapping[str, str]
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 QUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
 """By these Kueue knows the LocalQueue and the WorkloadPriorityClass of a pod."""
+DEFAULT_QUEUE: Final = "default"
+"""The LocalQueue that takes pods which name none."""
 QUEUED_BY: Final = "kueue.x-k8s.io/pod-suspending-parent"
 """An annotation of pods: the integration of Kueue that queues the object which makes them."""
 MADE_BY: Final = "gpuflow.dev/made-by"
