@@ -190,8 +190,7 @@ def _read_limit_rules(body: Body) -> None:
         if kind not in LIMIT_TYPES and "/" not in kind:
             raise BadField(f"{where}[{index}].type", f"{kind!r} is not one of {', '.join(LIMIT_TYPES)}")
         for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
-            at = f"{where}[{index}].{field}"
-            require_positive(item.get(field), at)
+            require_positive(item.get(field), f"{where}[{index}].{field}")
 
 
 def _read_namespace(body: Body) -> None:
@@ -211,8 +210,7 @@ def _read_claim(body: Body) -> None:
     spec = read_map(body.get("spec"), "spec")
     read_text(spec, "storageClassName", "spec")
     resources = read_map(spec.get("resources"), "spec.resources")
-    where = "spec.resources.requests"
-    require_positive(resources.get("requests"), where)
+    require_positive(resources.get("requests"), "spec.resources.requests")
 
 
 def _read_volume(body: Body) -> None:
