@@ -27,6 +27,7 @@ MADE_BY: Final = "gpuflow.dev/made-by"
 """An annotation of pods that a check looks at: the kind of their gang, where its queue is not one of Kueue's."""
 
 INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 
 
 def integer(text: str | None) -> int | None:
@@ -35,6 +36,11 @@ def integer(text: str | None) -> int | None:
         return None
     number = int(text)
     return number if -MAX_INT64 - 1 <= number <= MAX_INT64 else None
+
+
+def decimal(text: str) -> int | None:
+    """The same of a number in its shortest spelling, without a plus sign and leading zeros."""
+    return integer(text) if DECIMAL.fullmatch(text) else None
 
 
 def _compared(value: str | None, values: tuple[str, ...], holds: Callable[[int, int], bool]) -> bool:

@@ -7,8 +7,8 @@ Kubernetes demands, so that a manifest which lost a part is not taken for one th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from gpuflow.checker.kueue.configuration import read_configuration
 from gpuflow.checker.kueue.flavors import read_flavor, read_name
@@ -23,13 +23,11 @@ from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.kubernetes.admission.classes import read_priority_class, read_runtime_class
 from gpuflow.kubernetes.admission.limit_range import read_limit_range
-from gpuflow.kubernetes.admission.pod import read_flag, read_integer, read_text
+from gpuflow.kubernetes.admission.pod import Body, read_flag, read_integer, read_text
 from gpuflow.kubernetes.admission.pod_security import LABEL, LEVELS
 from gpuflow.kubernetes.admission.quota import read_quota
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list, read_texts
-
-Body = Mapping[str, Any]
 
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 STATES: Final = ("True", "False", "Unknown")
