@@ -246,13 +246,46 @@ def check_decides(name: str) -> str:
     return f"AdmissionCheck {name} decides after quota is reserved"
 
 
-def assign_flavors(workload: Mapping[str, Any], **cluster: Any) -> Assignment:
+def assign_flavors(
+    workload: Mapping[str, Any],
+    *,
+    flavors: Iterable[Body],
+    cluster_queues: Iterable[Body],
+    local_queues: Iterable[Body],
+    cohorts: Iterable[Body] = (),
+    admitted: Iterable[Body] = (),
+    namespaces: Iterable[Body] = (),
+    limit_ranges: Iterable[Body | LimitRange] = (),
+    runtime_classes: Iterable[Body | RuntimeClass] | None = None,
+    admission_checks: Iterable[Body] | None = None,
+    topologies: Iterable[Body] | None = None,
+    nodes: Iterable[Body] | None = None,
+    pods: Iterable[Body] | None = None,
+    configuration: Body | None = None,
+) -> Assignment:
     """What Kueue 0.19 would do with this Workload in its next scheduling cycle, alone at the head of its queue.
 
-    `cluster` is what `Kueue` takes. A workload without `creationTimestamp` does not exist yet: it is newer than every
-    other. `ValueError` names what cannot be read.
+    Arguments are manifests as plain maps, of v1beta1 or v1beta2. `admitted` are the workloads of the cluster: those
+    that hold no quota are passed over. A namespace that is not given is known by its name alone. `None` for a kind
+    means unknown; what depends on it is then listed in the answer's `unmodeled`. A workload without
+    `creationTimestamp` does not exist yet: it is newer than every other. `ValueError` names what cannot be read.
     """
-    return Kueue(**cluster).assign(workload)
+    kueue = Kueue(
+        flavors=flavors,
+        cluster_queues=cluster_queues,
+        local_queues=local_queues,
+        cohorts=cohorts,
+        admitted=admitted,
+        namespaces=namespaces,
+        limit_ranges=limit_ranges,
+        runtime_classes=runtime_classes,
+        admission_checks=admission_checks,
+        topologies=topologies,
+        nodes=nodes,
+        pods=pods,
+        configuration=configuration,
+    )
+    return kueue.assign(workload)
 
 
 class Kueue:
@@ -277,11 +310,7 @@ class Kueue:
         configuration: Body | None = None,
         reserved: Mapping[str, Mapping[FlavorResource, int]] | None = None,
     ) -> None:
-        """Arguments are manifests as plain maps, of v1beta1 or v1beta2. `admitted` are the workloads of the cluster:
-        those that hold no quota are passed over. A namespace that is not given is known by its name alone. `None` for a
-        kind means unknown; what depends on it is then listed in the answer's `unmodeled`. `nodes_may_come`: something
-        may add nodes, so that what has no place now may have one later.
-        """
+        """`nodes_may_come`: something may add nodes, so that what has no place now may have one later."""
         topologies = None if topologies is None else list(topologies)
         self.reserved = reserved
         self.configuration = read_configuration(configuration)
