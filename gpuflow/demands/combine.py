@@ -87,15 +87,13 @@ def _runs_on(demands: Sequence[tuple[Demand, int]]) -> dict[str, int]:
 
 
 def _drivers(parts: Sequence[_Part]) -> DriverPods:
-    total: int | None = 0
-    because = None
+    total = 0
     for part in parts:
         own = part.demand.driver_pods
         if own is None or own.at_most is None:
-            total, because = None, None if own is None else own.because
-            break
-        total = (total or 0) + own.at_most * part.runs
-    return DriverPods(total, 0, because)
+            return DriverPods(None, 0, None if own is None else own.because)
+        total += own.at_most * part.runs
+    return DriverPods(total, 0)
 
 
 @dataclass(frozen=True)

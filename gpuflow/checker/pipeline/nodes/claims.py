@@ -317,12 +317,9 @@ class _Judge:
 
         def looks(index: int) -> object:
             free, empty = pools.free[index], pools.empty[index]
-            sides = (
-                (index in each.pool.hosts for each in self.members),
-                (index in each.pool.ever for each in self.members),
-            )
+            eligible = tuple((index in each.pool.hosts, index in each.pool.ever) for each in self.members)
             amounts = ((free.free.get(name, 0), empty.free.get(name, 0)) for name in names)
-            return tuple(amounts), free.slots, empty.slots, tuple(sides[0]), tuple(sides[1])
+            return tuple(amounts), free.slots, empty.slots, eligible
 
         alike: dict[object, list[int]] = {}
         for part in parts.values():

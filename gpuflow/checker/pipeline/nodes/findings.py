@@ -151,8 +151,7 @@ def _about_claim(refusal: str | None) -> str:
 def _claims(group: Group) -> str:
     names = dict.fromkeys((*(claim.name for claim in group.ask.claims), *group.ask.shared))
     names.pop(EXTENDED_CLAIM, None)
-    listed_names = ", ".join(names)
-    return f"claim {listed_names}" if names else "its claims"
+    return f"claim {', '.join(names)}" if names else "its claims"
 
 
 def _maybe(unplaceable: Finding, makers: Sequence[str]) -> Finding:

@@ -78,7 +78,6 @@ class Setup:
         topology = topology_request(annotations) if self.knows_flavors else {}
         template = {"spec": pod_group.pod["spec"]}
         pod_set = {"name": pod_group.pod_set, "count": pod_group.pods, "template": template}
-        priority = self.priority_of(pod_group)
         return {
             "metadata": {
                 "name": pod_group.steps[0].replace(".", "-").replace("/", "-"),
@@ -86,7 +85,7 @@ class Setup:
             },
             "spec": {
                 "queueName": queue,
-                "priority": priority or 0,
+                "priority": self.priority_of(pod_group) or 0,
                 "podSets": [{**pod_set, **({"topologyRequest": topology} if topology else {})}],
             },
         }
