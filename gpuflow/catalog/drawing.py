@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from functools import partial
 from itertools import groupby
 from typing import Final
@@ -88,12 +89,14 @@ def draw_arrangement(arrangement: Arrangement) -> str:
     mig = mig_of(arrangement.model)
     lines = _wrapped(f"{arrangement.model.id} holds {asked or 'nothing'}")
     lines += ["", *_picture(arrangement), ""]
+    profiles = {profile.name: profile for profile in arrangement.profiles}
     rows = [
         (
             str(count),
             name,
             " ".join(str(placed.start) for placed in arrangement.placements if placed.profile.name == name),
-            *_shown(next(profile for profile in arrangement.profiles if profile.name == name)),
+            _gib(profiles[name].usable_gib),
+            _number(profiles[name].engines.sm),
         )
         for name, count in arrangement.counts.items()
     ]
@@ -188,8 +191,6 @@ def _box(placed: Placement, unit: int, edge: list[str], body: list[str]) -> None
 
 
 def _profile_row(profile: Profile) -> tuple[str, ...]:
-    engines = profile.engines
-    counts = (engines.sm, engines.ce, engines.dec, engines.enc, engines.jpeg, engines.ofa)
     return (
         profile.name,
         f"{','.join(map(str, profile.starts))}:{profile.size}",
@@ -197,12 +198,8 @@ def _profile_row(profile: Profile) -> tuple[str, ...]:
         _number(profile.id),
         str(profile.max),
         _gib(profile.usable_gib),
-        *map(_number, counts),
+        *map(_number, astuple(profile.engines)),
     )
-
-
-def _shown(profile: Profile) -> tuple[str, str]:
-    return _gib(profile.usable_gib), _number(profile.engines.sm)
 
 
 def _offer_row(need: float, offer: Offer) -> tuple[str, ...]:

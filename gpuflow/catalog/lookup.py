@@ -7,7 +7,7 @@ pipeline to another GPU without a word.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
 
 from gpuflow.catalog.catalog import Model, Profile, ambiguous, models
@@ -114,7 +114,7 @@ def _close_models(name: str) -> tuple[str, ...]:
     # A word that is a name by itself (nvidia-h100, a100-sxm) says more than a similar spelling.
     words = [word for word in wanted.split("-") if word in spellings]
     close = difflib.get_close_matches(wanted.removeprefix("nvidia-"), sorted(spellings), n=4, cutoff=0.6)
-    return _unique(id for spelling in (*words, *close) for id in spellings[spelling])[:4]
+    return tuple(dict.fromkeys(id for spelling in (*words, *close) for id in spellings[spelling]))[:4]
 
 
 def _close_profiles(name: str, owner: Model) -> tuple[str, ...]:
@@ -123,11 +123,7 @@ def _close_profiles(name: str, owner: Model) -> tuple[str, ...]:
     names = [known.name for known in owner.profiles]
     # The compute size is what people are surest of, so the same size comes before a similar spelling.
     same_size = [known for known in names if known.partition(".")[0] == name.partition(".")[0]]
-    return _unique([*same_size, *difflib.get_close_matches(name, names, n=3, cutoff=0.6)])[:4]
-
-
-def _unique(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys((*same_size, *difflib.get_close_matches(name, names, n=3, cutoff=0.6))))[:4]
 
 
 def _listed(names: Sequence[str]) -> str:

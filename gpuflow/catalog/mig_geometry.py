@@ -108,13 +108,7 @@ def legal_multisets(of: str | Model, among: Iterable[str] | None = None) -> tupl
 
 def maximal_multisets(of: str | Model, among: Iterable[str] | None = None) -> tuple[tuple[int, ...], ...]:
     """The legal multisets to which no further slice (of `among`) can be added."""
-    legal = legal_multisets(of, among)
-    known = set(legal)
-
-    def grows(counts: tuple[int, ...]) -> bool:
-        return any((*counts[:i], n + 1, *counts[i + 1 :]) in known for i, n in enumerate(counts))
-
-    return tuple(counts for counts in legal if not grows(counts))
+    return tuple(_fills(legal_multisets(of, among)))
 
 
 def mig_of(owner: Model) -> Mig:
@@ -246,13 +240,12 @@ def pack(of: str | Model, slices: Slices) -> Packing:
     """Pack slices onto the fewest GPUs of one model."""
     owner = find_model(of)
     asked = read_profiles(owner, slices)
-    kinds = sorted(set(asked), key=lambda kind: (-kind.size, -kind.g, kind.name))
-    demand = tuple(asked.count(kind) for kind in kinds)
+    kinds = sorted(set(asked), key=_largest_first)
     if not kinds:
         return Packing(owner, (), 0)
-    legal = legal_multisets(owner, [kind.name for kind in kinds])
-    filled, at_least = _fewest(kinds, legal, demand)
     names = [kind.name for kind in kinds]
+    demand = tuple(asked.count(kind) for kind in kinds)
+    filled, at_least = _fewest(kinds, legal_multisets(owner, names), demand)
     gpus = [arrange(owner, dict(zip(names, counts, strict=True))) for counts in sorted(filled, reverse=True)]
     return Packing(owner, tuple(gpus), at_least)
 

@@ -7,7 +7,7 @@ and what Kubernetes can allocate where that is documented.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import cast
@@ -63,7 +63,7 @@ def fit(need_gib: float, *, of: str | Model | None = None, mig: bool | None = No
     only (true) or at whole GPUs only (false).
     """
     owners = models() if of is None else (find_model(of),)
-    offers = sorted((offer for owner in owners for offer in _offers(owner)), key=_smallest)
+    offers = sorted((Offer(owner, part) for owner in owners for part in (None, *owner.profiles)), key=_smallest)
     asked = [offer for offer in offers if mig in (None, offer.profile is not None)]
     enough = [offer for offer in asked if offer.usable_gib is not None and offer.usable_gib >= need_gib]
     unknown = [offer for offer in asked if offer.usable_gib is None and offer.promised_gb >= need_gib]
@@ -77,12 +77,6 @@ def fit(need_gib: float, *, of: str | Model | None = None, mig: bool | None = No
         if offer.model.id not in smallest or _smallest(offer) < _smallest(smallest[offer.model.id])
     }
     return Fit(need_gib, _in_order(smallest.values()), _in_order(doubtful.values()))
-
-
-def _offers(owner: Model) -> Iterator[Offer]:
-    yield Offer(owner, None)
-    for profile in owner.profiles:
-        yield Offer(owner, profile)
 
 
 def _smallest(offer: Offer) -> tuple[float, int, int, str, str]:

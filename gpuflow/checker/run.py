@@ -11,7 +11,6 @@ from gpuflow.checker.hints.trials import Trials, memory_max, with_parallel
 from gpuflow.checker.pipeline.nodes.claims import small_claims, unusable_claims
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.placement import Home, placement_outcome
-from gpuflow.checker.pipeline.queues.setup import DEFAULT_QUEUE
 from gpuflow.checker.quota.claims import (
     pending_claims,
     refused_claims,
@@ -31,6 +30,7 @@ from gpuflow.checker.snapshot.missing_kinds import (
     assumed_kinds,
     closed_kinds,
     cluster_queues,
+    has_default_queue,
     named_queues,
     needed_kinds,
     not_shown,
@@ -58,9 +58,8 @@ from gpuflow.checker.snapshot.unknowns import (
     with_changes,
 )
 from gpuflow.checker.snapshot.unmodeled_kinds import PASSES, unmodeled_kinds
-from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.core.errors import Finding, Where, did_you_mean, fail
+from gpuflow.core.errors import Finding, Where, did_you_mean, fail, listed, shortened, warning
 from gpuflow.core.work_budget import limited
 from gpuflow.demands import Demand
 from gpuflow.demands.model import LaterAttempts
@@ -238,7 +237,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials |
     admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
     mounted = _mounted(demand, ready, policy)
     placed = placement_outcome(demand, [Home(ready, demand, policy, admissions)], runs, mounted, trials)
-    default_queue = any(item.name == DEFAULT_QUEUE for item in cluster.of("LocalQueue", namespace))
+    default_queue = has_default_queue(cluster, namespace)
     quota_lines = list(limit_lines(demand, policy, admissions, runs, default_queue))
     lines = [*(line.scope for line in quota_lines), *placed.scopes]
     needed = needed_kinds(cluster, namespace, demand)
@@ -315,11 +314,7 @@ def _claims(
     )
 
 
-def _quotas(
-    demand: Demand,
-    admissions: Sequence[StepAdmission],
-    lines: Sequence[QuotaLine],
-) -> Outcome:
+def _quotas(demand: Demand, admissions: Sequence[StepAdmission], lines: Sequence[QuotaLine]) -> Outcome:
     """The lines of the quotas, with why each of them is not *always*."""
     findings = [finding for line in lines for finding in quota_findings(demand, line, admissions)]
     scopes = tuple(line.scope for line in lines)
@@ -335,13 +330,12 @@ def _unmodeled(
     # Where nodes are shown, devices that stand for extended resources are judged.
     kinds = unmodeled_kinds(cluster, namespace, pods, () if cluster.of("Node") else _asked(admissions))
     if kinds:
-        yield Finding(
+        yield warning(
             "GF531",
             f"these kinds may hold pods back and are not modeled: {', '.join(kinds)}",
             Where(cluster.source),
             "the verdict covers quotas, limit ranges, classes, Kueue's queues and nodes only\n"
             f'if you know that one lets these pods pass, annotate it with {PASSES}: "true"; snapshots keep that',
-            severity="warning",
         )
 
 
@@ -399,13 +393,12 @@ def _limit_range_gpus(
         for step, names in steps.items():
             groups.setdefault(", ".join(sorted(names)), []).append(step)
         who = "; ".join(f"{names} of {shortened(members)}" for names, members in groups.items())
-        yield Finding(
+        yield warning(
             "GF513",
             f"the LimitRange gives {amount} {key} to every container that asks for none: {who}",
             _giver(limit_ranges, key) or demand.where(next(iter(steps))),
             f"in a LimitRange, max for {key} becomes the default of every container; drop it there and bound GPUs with "
             f"a quota on requests.{key}",
-            severity="warning",
         )
 
 
@@ -436,12 +429,11 @@ def _wrong_snapshot(cluster: Cluster, namespace: str, policy: NamespacePolicy) -
     homes = {item.namespace for item in cluster.objects if item.namespace is not None}
     homes |= {item.name for item in cluster.of("Namespace")}
     if homes and namespace not in homes and "Namespace" not in cluster.listed:  # else it does not exist, GF538
-        yield Finding(
+        yield warning(
             "GF533",
             f'the snapshot has no object of namespace "{namespace}"',
             Where(cluster.source),
             did_you_mean(namespace, homes) or f"it has {', '.join(sorted(homes))}",
-            severity="warning",
         )
     for item, quota in policy.quotas:
         if not quota.hard:

@@ -73,13 +73,6 @@ def _in_several(whole: Demand, parts: Sequence[Report], cluster: PreparedCluster
 def checked_alone(report: Report, others: Sequence[Report]) -> Report:
     """The report with a note that the other pipelines of the same command were not counted."""
     names = listed([each.pipeline for each in others], "pipeline")
-    note = Finding(
-        "GF530",
-        f"checked alone: {names} of the same command is not counted"
-        if len(others) == 1
-        else f"checked alone: {names} of the same command are not counted",
-        Where(report.file),
-        "--together checks them side by side",
-        severity="note",
-    )
+    text = f"checked alone: {names} of the same command {'is' if len(others) == 1 else 'are'} not counted"
+    note = Finding("GF530", text, Where(report.file), "--together checks them side by side", severity="note")
     return replace(report, findings=(*report.findings, note))

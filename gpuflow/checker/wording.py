@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuflow.core.errors import Where, listed, shortened
+from gpuflow.core.errors import shortened
 from gpuflow.demands import Demand
 from gpuflow.engines import WaitsFor, facts_of
 from gpuflow.quantity import Quantity
-
-__all__ = ["amount", "asking", "bounding", "listed", "shortened", "waiting", "where_of"]
 
 WITHOUT_ENGINE: Mapping[WaitsFor, str] = {
     "quota": "The API server refuses the pod, and its controller tries again until there is room.",
@@ -18,11 +16,6 @@ WITHOUT_ENGINE: Mapping[WaitsFor, str] = {
     "objects": "Finished pods count until they are deleted.",
 }
 """What it means that pods wait which the controller of their kind makes."""
-
-
-def where_of(demand: Demand, name: str) -> Where:
-    """Where a step, or the sub-pipeline it belongs to, is written."""
-    return demand.where(name)
 
 
 def asking(witness: Sequence[str], named: Sequence[str] = ()) -> str:

@@ -11,10 +11,11 @@ from gpuflow.cli.snapshot import add_live
 from gpuflow.cli.terminal import paint, say, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.api_server import Reader
+from gpuflow.cluster.kinds import Source
 from gpuflow.cluster.live import read_live
 from gpuflow.core.printable import line
 from gpuflow.why import Answer, why
-from gpuflow.why.objects import Kind, find_in, not_found, read_subject, with_live
+from gpuflow.why.objects import find_in, not_found, read_subject, with_live
 
 EXAMPLE = """gpuflow why pod/train-0 --namespace team-a
 gpuflow why workflow/nightly-x7k2p --namespace team-a
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if answer.state == "never" else 0
 
 
-def _cluster(args: argparse.Namespace, kind: Kind, name: str, namespace: str) -> Cluster:
+def _cluster(args: argparse.Namespace, kind: Source, name: str, namespace: str) -> Cluster:
     if args.cluster != "live":
         with progress(f"reading {args.cluster}"):
             return read_cluster(args.cluster)

@@ -13,6 +13,7 @@ import json
 import os
 import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from threading import Lock
@@ -51,12 +52,9 @@ def _in_networks(host: str, no_proxy: str) -> bool:
     except ValueError:
         return False
     for entry in no_proxy.split(","):
-        try:
-            network = ipaddress.ip_network(entry.strip(), strict=False)
-        except ValueError:
-            continue
-        if address in network:
-            return True
+        with suppress(ValueError):
+            if address in ipaddress.ip_network(entry.strip(), strict=False):
+                return True
     return False
 
 

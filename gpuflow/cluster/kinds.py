@@ -32,10 +32,8 @@ def edit_distance(left: str, right: str) -> int:
     for index, letter in enumerate(left, 1):
         corner, row[0] = row[0], index
         for column, other in enumerate(right, 1):
-            corner, row[column] = (
-                row[column],
-                min(row[column] + 1, row[column - 1] + 1, corner + (letter != other)),
-            )
+            nearest = min(row[column] + 1, row[column - 1] + 1, corner + (letter != other))
+            corner, row[column] = row[column], nearest
     return row[-1]
 
 

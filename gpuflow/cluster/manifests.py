@@ -129,22 +129,19 @@ def read_bytes(file: Path, *, piped: bool = False, folder: Path | None = None) -
         reason = files.reason_of(refusal)
         raise fail("GF100", f"{file} cannot be read: {reason}", where=Where(str(file)), hint=hint) from None
     if len(raw) > (MOST_JSON if _is_json(raw) else yaml_tree.MAX_BYTES):
-        raise _too_large(max(file.stat().st_size, len(raw)), str(file))
+        raise fail(
+            "GF102",
+            f"the file has {max(file.stat().st_size, len(raw)):,} bytes; YAML manifests are read up to "
+            f"{yaml_tree.MAX_BYTES:,} bytes, JSON up to {MOST_JSON:,}",
+            where=Where(str(file), 1, 1),
+            hint="use kubectl get -o json, split it by kind, or let gpuflow snapshot write what a check needs and no "
+            "more",
+        )
     return raw
 
 
 def _is_json(raw: bytes) -> bool:
     return raw[:64].lstrip()[:1] == b"{"
-
-
-def _too_large(size: int, file: str) -> GpuflowError:
-    return fail(
-        "GF102",
-        f"the file has {size:,} bytes; YAML manifests are read up to {yaml_tree.MAX_BYTES:,} bytes, JSON up to "
-        f"{MOST_JSON:,}",
-        where=Where(file, 1, 1),
-        hint="use kubectl get -o json, split it by kind, or let gpuflow snapshot write what a check needs and no more",
-    )
 
 
 def _json_memory(raw: bytes) -> int:
@@ -347,17 +344,14 @@ def _object_identity(document: Mapping[str, Any], kind: str, where: Where) -> tu
         faults = name_faults(kind, group, key, value or "")
         if faults:
             at = place(document, where, ("metadata", key))
-            message = f"metadata.{key} of the {kind} cannot be {_shortened(str(value))!r}: {'; '.join(faults)}"
+            shown = str(value) if len(str(value)) <= 80 else f"{str(value)[:80]}…"
+            message = f"metadata.{key} of the {kind} cannot be {shown!r}: {'; '.join(faults)}"
             raise fail("GF138", message, where=at, hint="compare with kubectl get; is the file a template?")
     needs_name = (kind, group) in NATIVE | HARMLESS and group != KUEUE_CONFIG
     if needs_name and not metadata.get("name") and not metadata.get("generateName"):
         at = place(document, where, ("metadata",))
         raise fail("GF402", f"the {kind} has no metadata.name", where=at, hint="is the file complete?")
     return metadata.get("name") or "", metadata.get("namespace") or None
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= 80 else f"{name[:80]}…"
 
 
 def _twins(objects: list[Manifest]) -> Iterator[Finding]:

@@ -106,6 +106,13 @@ def fail(code: str, message: str, *, hint: str | None = None, where: Where | Non
     return GpuflowError(Finding(code, message, where or Where(), hint))
 
 
+def warning(
+    code: str, message: str, where: Where, hint: str | None = None, *, kubernetes: str | None = None
+) -> Finding:
+    """A finding that stops nothing, and that nobody should pass over."""
+    return Finding(code, message, where, hint, "warning", kubernetes)
+
+
 def install_line(extra: str) -> str:
     """How to install gpuflow with an extra: from a copy that the user trusts, never from an index by its bare name."""
     return (

@@ -70,12 +70,11 @@ def names_of(demands: Sequence[Demand]) -> list[str]:
     short = Counter(demand.name for demand in demands)
     if len(set(full)) == len(full):
         return [demand.name if short[demand.name] == 1 else name for demand, name in zip(demands, full, strict=True)]
-    twice = Counter(demand.name for demand in demands)
     seen: Counter[str] = Counter()
     found = []
     for demand in demands:
         seen[demand.name] += 1
-        found.append(demand.name if twice[demand.name] == 1 else f"{demand.name}-{seen[demand.name]}")
+        found.append(demand.name if short[demand.name] == 1 else f"{demand.name}-{seen[demand.name]}")
     return found
 
 
@@ -88,15 +87,13 @@ def _runs_on(demands: Sequence[tuple[Demand, int]]) -> dict[str, int]:
 
 
 def _drivers(parts: Sequence[_Part]) -> DriverPods:
-    total: int | None = 0
-    because = None
+    total = 0
     for part in parts:
         own = part.demand.driver_pods
         if own is None or own.at_most is None:
-            total, because = None, None if own is None else own.because
-            break
-        total = (total or 0) + own.at_most * part.runs
-    return DriverPods(total, 0, because)
+            return DriverPods(None, 0, None if own is None else own.because)
+        total += own.at_most * part.runs
+    return DriverPods(total, 0)
 
 
 @dataclass(frozen=True)
@@ -181,7 +178,8 @@ class _Documents:
         return known[0].offers(labels, allocatable) if known else iter(())  # all are for the same site
 
     def pod_with(self, step: str, offer: Offer | None, count: int) -> Pod | None:
-        pipeline, name = self._of(step)
+        owner, name = _taken_apart(step, self.pipelines)
+        pipeline = self.pipelines[owner]
         return None if pipeline is None else pipeline.pod_with(name, offer, count)
 
     def capped(self, demand: Demand, parallel: int) -> Demand | None:
@@ -189,10 +187,6 @@ class _Documents:
 
     def with_memory_max(self, demand: Demand, steps: Collection[str], most: Quantity) -> Demand | None:
         return None
-
-    def _of(self, step: str) -> tuple[OwnPipeline | None, str]:
-        pipeline, name = _taken_apart(step, self.pipelines)
-        return self.pipelines[pipeline], name
 
 
 def _taken_apart(step: str, names: Collection[str]) -> tuple[str, str]:

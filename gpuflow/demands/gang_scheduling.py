@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpuflow.core.errors import Finding, Where
+from gpuflow.core.errors import Finding, Where, warning
 from gpuflow.demands.model import Demand, StepDemand, Unseen
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 
@@ -88,13 +88,12 @@ def placed_one_by_one(step: StepDemand, where: Where, hint: str, *, overlaps: bo
     """GF771 for one gang."""
     number = sum(each.count for each in step.pod_sets if gpus_of_pod(each.pod["spec"]))
     again = "; its own schedule can start a second one beside it" if overlaps else ""
-    return Finding(
+    return warning(
         "GF771",
         f'step "{step.name}": {number} pods with GPUs wait for each other, and nothing starts all of them or none: '
         f"two such gangs can each hold a part of the GPUs forever{again}",
         where,
         hint,
-        severity="warning",
     )
 
 

@@ -323,6 +323,7 @@ class Demand:
             )
 
     def where(self, step: str) -> Where:
+        """Where a step, or the sub-pipeline it belongs to, is written."""
         found = self.by_name.get(step)
         if self.places is not None:
             return self.places(step if found is None else found.part_of or step)

@@ -37,7 +37,7 @@ from gpuflow.demands.model import (
 )
 from gpuflow.demands.planned_pipeline import PlannedPipeline
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, reached
 from gpuflow.kubernetes.labels import LEADER, WORKERS
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import Engine as PodEngine
@@ -124,13 +124,7 @@ def _with_followers(plan: Plan, names: set[str]) -> set[str]:
     for each in plan.steps:
         for before in (*each.needs, *(() if each.parent is None else (each.parent.name,))):
             after.setdefault(before, []).append(each.name)
-    found, left = set(names), list(names)
-    while left:
-        for name in after.get(left.pop(), ()):
-            if name not in found:
-                found.add(name)
-                left.append(name)
-    return found
+    return names | reached(after, names)
 
 
 def _is_exit(each: PlannedStep) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from gpuflow.catalog import Model, Offer
 from gpuflow.catalog.kubernetes_names import PRODUCT_KEY, profile_of_resource, read_product_label
 from gpuflow.catalog.lookup import model as find_model
-from gpuflow.core.errors import Finding, GpuflowError, listed
+from gpuflow.core.errors import Finding, GpuflowError, listed, warning
 from gpuflow.demands.model import Demand, DeviceWish
 from gpuflow.graph import Unknown
 from gpuflow.plan import Plan, PlannedStep, plan_of
@@ -74,22 +74,20 @@ def _last_save(placed: PlannedStep, site: Site) -> Iterator[Finding]:
         return
     left = supervisor_grace(step)
     if left is not None and left < needed:
-        yield Finding(
+        yield warning(
             "GF541",
             f'step "{name}" needs {needed} for a last save, and its pod is killed after {step.termination_grace}: '
             f"with the supervisor's own end that leaves {left}",
             placed.where("checkpoint"),
             f"raise termination_grace to {Duration(needed.seconds + GRACE_MARGIN)}, or leave it out",
-            severity="warning",
         )
     if _on_spot(step) and site.spot.notice is not None and site.spot.notice < needed:
-        yield Finding(
+        yield warning(
             "GF541",
             f'step "{name}" needs {needed} for a last save, and a spot node of this site is gone after '
             f"{site.spot.notice}",
             placed.where("checkpoint"),
             "save more often (every), so that little is lost without a last checkpoint; or do not run on spot",
-            severity="warning",
         )
 
 
@@ -106,12 +104,11 @@ def _late_checkpoints(placed: PlannedStep, site: Site) -> Iterator[Finding]:
     if _on_spot(step) and lifetime is not None and lifetime <= every:
         ends.append(f"a spot node of this site lives {lifetime} on average")
     if ends:
-        yield Finding(
+        yield warning(
             "GF544",
             f'step "{placed.name}" keeps a checkpoint every {every}, and {" and ".join(ends)}',
             placed.where("checkpoint"),
             "save more often, or write every: auto",
-            severity="warning",
         )
 
 
@@ -120,13 +117,12 @@ def _lifetime(placed: PlannedStep, site: Site) -> Iterator[Finding]:
     if not _on_spot(step) or step.checkpoint is not None or lifetime is None or step.timeout is None:
         return
     if step.timeout > lifetime:
-        yield Finding(
+        yield warning(
             "GF545",
             f'step "{placed.name}" may take {step.timeout} and has no checkpoint, and a spot node of this site lives '
             f"{lifetime} on average",
             placed.where("spot"),
             "add a checkpoint, or spot: never; without one it starts from nothing after each interruption",
-            severity="warning",
         )
 
 
@@ -135,13 +131,12 @@ def _missing_budgets(steps: list[PlannedStep], site: Site) -> Iterator[Finding]:
     bare = [each for each in steps if not (each.step.retry and each.step.retry.after_interruptions)]
     spot = [each for each in bare if _on_spot(each.step)]
     if spot:
-        yield Finding(
+        yield warning(
             "GF543",
             f"{listed([each.name for each in spot])}: on spot nodes without a budget for interruptions; when a node "
             "goes, nothing starts the step again",
             spot[0].where(),
             "add retry: {interruptions: N}",
-            severity="warning",
         )
     queued = [each for each in bare if each.step.queue or site.queue]
     if queued:

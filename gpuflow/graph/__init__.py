@@ -1,6 +1,6 @@
 """Order, loops and worst-case concurrency of pipelines, as pure functions on plain values."""
 
-from gpuflow.graph.order import ancestors, descendants, find_cycle, order
+from gpuflow.graph.order import ancestors, descendants, find_cycle, order, reached
 from gpuflow.graph.peak import Peak, peak, safe_parallel
 from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown, weighted
 
@@ -16,6 +16,7 @@ __all__ = [
     "find_cycle",
     "order",
     "peak",
+    "reached",
     "safe_parallel",
     "weighted",
 ]

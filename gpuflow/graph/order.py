@@ -62,7 +62,7 @@ def find_cycle(successors: Successors) -> list[str] | None:
 
 def descendants(successors: Successors, name: str) -> list[str]:
     """Every node that a path from `name` reaches, in insertion order, without `name` itself."""
-    return _reached(successors, _names(successors), name)
+    return _named_reach(successors, _names(successors), name)
 
 
 def ancestors(successors: Successors, name: str) -> list[str]:
@@ -72,7 +72,7 @@ def ancestors(successors: Successors, name: str) -> list[str]:
     for source, targets in successors.items():
         for target in targets:
             predecessors[target].append(source)
-    return _reached(predecessors, names, name)
+    return _named_reach(predecessors, names, name)
 
 
 def _names(successors: Successors) -> list[str]:
@@ -88,13 +88,18 @@ def _closed(cycle: list[str], names: Iterable[str]) -> list[str]:
     return [*cycle[start:], *cycle[: start + 1]]
 
 
-def _reached(successors: Successors, names: Iterable[str], start: str) -> list[str]:
+def reached(successors: Successors, starts: Iterable[str]) -> set[str]:
+    """Every node that a path from one of these reaches."""
     seen: set[str] = set()
-    stack = [start]
+    stack = list(starts)
     while stack:
         for target in successors.get(stack.pop(), ()):
             if target not in seen:
                 seen.add(target)
                 stack.append(target)
-    seen.discard(start)
+    return seen
+
+
+def _named_reach(successors: Successors, names: Iterable[str], start: str) -> list[str]:
+    seen = reached(successors, [start]) - {start}
     return [name for name in names if name in seen]

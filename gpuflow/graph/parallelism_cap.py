@@ -312,7 +312,8 @@ class Capped(Part):
         if many.pods > self.cap:
             self._close(many)
         if self.upper > weigh(self.live):
-            self._tabulate()
+            with suppress(TooLarge):
+                self.upper, self.live = part.table(Knapsack(self.cap))[-1]
         if self.work.is_used_up and self.upper > weigh(self.live):
             self.work.cut_short = True
             self.upper = min(self.upper, _heaviest_pods(part.steps(), self.cap))
@@ -352,10 +353,6 @@ class Capped(Part):
                 many = best
             else:
                 few = best
-
-    def _tabulate(self) -> None:
-        with suppress(TooLarge):
-            self.upper, self.live = self.part.table(Knapsack(self.cap))[-1]
 
 
 def _heaviest_pods(steps: Iterable[tuple[Step, int]], cap: int) -> int:

@@ -19,12 +19,15 @@ Labels = Mapping[str, str]
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 QUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
 """By these Kueue knows the LocalQueue and the WorkloadPriorityClass of a pod."""
+DEFAULT_QUEUE: Final = "default"
+"""The LocalQueue that takes pods which name none."""
 QUEUED_BY: Final = "kueue.x-k8s.io/pod-suspending-parent"
 """An annotation of pods: the integration of Kueue that queues the object which makes them."""
 MADE_BY: Final = "gpuflow.dev/made-by"
 """An annotation of pods that a check looks at: the kind of their gang, where its queue is not one of Kueue's."""
 
 INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 
 
 def integer(text: str | None) -> int | None:
@@ -33,6 +36,11 @@ def integer(text: str | None) -> int | None:
         return None
     number = int(text)
     return number if -MAX_INT64 - 1 <= number <= MAX_INT64 else None
+
+
+def decimal(text: str) -> int | None:
+    """The same of a number in its shortest spelling, without a plus sign and leading zeros."""
+    return integer(text) if DECIMAL.fullmatch(text) else None
 
 
 def _compared(value: str | None, values: tuple[str, ...], holds: Callable[[int, int], bool]) -> bool:

@@ -149,9 +149,7 @@ def combine_requests(
     containers: dict[str, Quantity], pod_level: ResourceList, overhead: ResourceList
 ) -> dict[str, Quantity]:
     """The pod's requests from those of its containers: pod-level ones replace them, overhead comes on top."""
-    for name, quantity in pod_level.items():
-        if is_pod_level(name):
-            containers[name] = quantity
+    containers |= {name: quantity for name, quantity in pod_level.items() if is_pod_level(name)}
     _add(containers, overhead)
     return containers
 
@@ -160,9 +158,7 @@ def combine_limits(
     containers: dict[str, Quantity], pod_level: ResourceList, overhead: ResourceList
 ) -> dict[str, Quantity]:
     """The pod's limits; overhead is added only where there is a limit to raise."""
-    for name, quantity in pod_level.items():
-        if is_pod_level(name):
-            containers[name] = quantity
+    containers |= {name: quantity for name, quantity in pod_level.items() if is_pod_level(name)}
     for name, quantity in overhead.items():
         if containers.get(name):
             containers[name] = containers[name] + quantity

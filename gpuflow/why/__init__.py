@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.cluster.kinds import Source
 from gpuflow.site.model import Site
 from gpuflow.why.answer import Answer, Cause, answer_of
-from gpuflow.why.objects import JOB, POD, WORKLOAD, Kind
+from gpuflow.why.objects import JOB, POD, WORKLOAD
 from gpuflow.why.pods import why_pod
 from gpuflow.why.queues import workload_causes
 from gpuflow.why.runs import why_job, why_workflow
@@ -16,7 +17,7 @@ from gpuflow.why.runs import why_job, why_workflow
 __all__ = ["Answer", "Cause", "why"]
 
 
-def why(kind: Kind, body: Mapping[str, Any], ready: PreparedCluster, site: Site) -> Answer:
+def why(kind: Source, body: Mapping[str, Any], ready: PreparedCluster, site: Site) -> Answer:
     """Why this object does not run now, and what would let it."""
     if kind is POD:
         return why_pod(body, ready)

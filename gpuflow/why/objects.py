@@ -6,10 +6,11 @@ Anybody may have edited a dump: a field of another shape counts as absent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gpuflow.cluster.api_server import Reader
+from gpuflow.cluster.kinds import Source
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.core.errors import Where, did_you_mean, fail
 
@@ -40,42 +41,28 @@ def conditions(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 COMMAND = Where("gpuflow why")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind that can be asked about."""
-
-    kind: str
-    group: str
-    versions: tuple[str, ...]
-    plural: str
-    short: str
-
-    def path(self, version: str, namespace: str) -> str:
-        root = f"/apis/{self.group}/{version}" if self.group else f"/api/{version}"
-        return f"{root}/namespaces/{namespace}/{self.plural}"
+POD = Source("Pod", "", ("v1",), "pods", namespaced=True)
+WORKLOAD = Source("Workload", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), "workloads", namespaced=True)
+WORKFLOW = Source("Workflow", "argoproj.io", ("v1alpha1",), "workflows", namespaced=True)
+JOB = Source("Job", "batch", ("v1",), "jobs", namespaced=True)
+KINDS = {"po": POD, "wl": WORKLOAD, "wf": WORKFLOW, "job": JOB}
+"""The kinds that can be asked about, by kubectl's short names."""
 
 
-POD = Kind("Pod", "", ("v1",), "pods", "po")
-WORKLOAD = Kind("Workload", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), "workloads", "wl")
-WORKFLOW = Kind("Workflow", "argoproj.io", ("v1alpha1",), "workflows", "wf")
-JOB = Kind("Job", "batch", ("v1",), "jobs", "job")
-KINDS = (POD, WORKLOAD, WORKFLOW, JOB)
-
-
-def read_subject(word: str) -> tuple[Kind, str]:
+def read_subject(word: str) -> tuple[Source, str]:
     """`pod/NAME` as a kind and a name; the words that kubectl takes for a kind are taken too."""
     kind, slash, name = word.partition("/")
-    known = {each: one for one in KINDS for each in (one.kind.lower(), one.plural, one.short)}
+    known = KINDS | {each: one for one in KINDS.values() for each in (one.kind.lower(), one.plural)}
     found = known.get(kind.lower().partition(".")[0])
     if not slash or not name or found is None:
-        names = [one.kind.lower() for one in KINDS]
+        names = [one.kind.lower() for one in KINDS.values()]
         usage = f"write KIND/NAME; KIND is one of {', '.join(names)}"
         hint = (did_you_mean(kind, names) if found is None and slash else None) or usage
         raise fail("GF903", f'"{word}" is not an object that can be asked about', where=COMMAND, hint=hint)
     return found, name
 
 
-def find_in(cluster: Cluster, kind: Kind, name: str, namespace: str) -> Mapping[str, Any] | None:
+def find_in(cluster: Cluster, kind: Source, name: str, namespace: str) -> Mapping[str, Any] | None:
     """The object in a dump of the cluster."""
     for item in cluster.objects:
         if (item.kind, item.group, item.name) == (kind.kind, kind.group, name) and item.in_namespace(namespace):
@@ -83,7 +70,7 @@ def find_in(cluster: Cluster, kind: Kind, name: str, namespace: str) -> Mapping[
     return None
 
 
-def not_found(cluster: Cluster, kind: Kind, name: str, namespace: str) -> Exception:
+def not_found(cluster: Cluster, kind: Source, name: str, namespace: str) -> Exception:
     """The refusal that says so, with the names that are alike."""
     names = [
         item.name
@@ -95,7 +82,7 @@ def not_found(cluster: Cluster, kind: Kind, name: str, namespace: str) -> Except
     return fail("GF795", text, where=Where(cluster.source), hint=hint)
 
 
-def with_live(cluster: Cluster, reader: Reader, kind: Kind, name: str, namespace: str) -> Cluster:
+def with_live(cluster: Cluster, reader: Reader, kind: Source, name: str, namespace: str) -> Cluster:
     """The cluster with the object as the API server has it now, and with the pods of a run or a job.
 
     What a check reads of a cluster leaves out most of a pod's status; here it is the answer.
@@ -148,7 +135,7 @@ def _manifest(body: Mapping[str, Any]) -> Manifest:
     )
 
 
-def pods_of(cluster: Cluster, kind: Kind, name: str, namespace: str) -> list[Manifest]:
+def pods_of(cluster: Cluster, kind: Source, name: str, namespace: str) -> list[Manifest]:
     """The pods of a run or a job."""
     label = SELECTORS[kind.kind]
     return [item for item in cluster.of("Pod", namespace) if part(item.body, "metadata", "labels").get(label) == name]

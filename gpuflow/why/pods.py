@@ -81,7 +81,7 @@ def _refused(
         return
     names = [host.node.name for host in pools.node_list.hosts]
     when = []
-    bound = dict(_bound(ready))
+    bound = _bound(ready)
     shortages = sorted(_shortages(unbound, pools, held.empty), key=_size)
     for shortage in shortages[:MOST_NODES]:
         name = names[shortage.host]
@@ -173,13 +173,13 @@ def _suffice(shortage: Shortage, pods: list[BoundPod]) -> bool:
     return bool(pods) and all(given[name] >= missing for name, missing in shortage.amounts.items())
 
 
-def _bound(ready: PreparedCluster) -> Iterator[tuple[str, list[tuple[str, BoundPod, int]]]]:
+def _bound(ready: PreparedCluster) -> dict[str, list[tuple[str, BoundPod, int]]]:
     found: dict[str, list[tuple[str, BoundPod, int]]] = {}
     for item in ready.cluster.of("Pod"):
         one = read_bound(item.body)
         if one is not None:
             found.setdefault(one.node, []).append((f"{one.namespace}/{item.name}", one, _priority(item.body)))
-    yield from found.items()
+    return found
 
 
 def _waiting(ready: PreparedCluster) -> Iterator[tuple[str, int]]:
@@ -311,10 +311,5 @@ def _refusals(pod: Mapping[str, Any], ready: PreparedCluster, said: str | None) 
         yield Cause("quota", text, "never", ("the pod asks for less, or the rule is changed",), ever.message)
         return
     text = "the API server refuses the pod: a quota of the namespace is used up"
-    yield Cause(
-        "quota",
-        text,
-        "waits",
-        ("other pods of the namespace end, or are deleted, or the quota is raised",),
-        now.message,
-    )
+    when = "other pods of the namespace end, or are deleted, or the quota is raised"
+    yield Cause("quota", text, "waits", (when,), now.message)

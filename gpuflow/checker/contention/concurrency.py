@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from gpuflow.demands import Demand
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, order, peak
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, order, peak, weighted
 from gpuflow.graph.antichain import heaviest
 from gpuflow.graph.peak import CUT_SHORT
 
@@ -212,20 +212,11 @@ class Concurrency:
             bound = bounded_moment(self._uncapped, weights, self.pods, self.cap)
             if bound is not None:
                 return PeakLoad(bound, None, ()), 0
-        tree = self._weighted(self.tree if self.cap is None else self._uncapped, weights)
+        by_key = {name: {QUESTION: weight} for name, weight in weights.items()}
+        tree = weighted(self.tree if self.cap is None else self._uncapped, by_key)
         found = peak(tree if self.cap is None else Dag({"all": tree}, parallel=self.cap), QUESTION)
         told = found.value is None or found.is_cut_short
         return PeakLoad(found.value, found.because if told else None, found.witness), found.reached
-
-    def _weighted(self, node: Tree, weights: Mapping[str, int]) -> Tree:
-        """The tree with what steps weigh written into it."""
-        match node:
-            case Leaf():
-                return replace(node, weights={QUESTION: weights.get(node.name, 0)})
-            case Loop():
-                return replace(node, body=self._weighted(node.body, weights))
-            case Dag():
-                return replace(node, nodes={name: self._weighted(each, weights) for name, each in node.nodes.items()})
 
     def total(self, load: Load) -> int | None:
         """What all copies of all steps weigh together, or more; `None` when their number is not known."""

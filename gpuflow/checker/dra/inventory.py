@@ -121,8 +121,7 @@ class Inventory:
         """With what claims hold."""
         held = AllocatedState()
         for item in self._read_objects("ResourceClaim"):
-            one = _read_object(item, partial(read_allocated, [item.body]))
-            held.merge(one)
+            held.merge(_read_object(item, partial(read_allocated, [item.body])))
         return Allocator(self.slices, self.classes, held)
 
     @cached_property
@@ -154,15 +153,12 @@ class Inventory:
         hidden = [kind for kind in DECIDING if not self.is_known(kind)]
         if hidden:
             yield f"the snapshot shows no {' and no '.join(hidden)}"
-        old = {item.kind for item in self._all_objects() if item.body.get("apiVersion") == UNREAD}
+        every = (item for kind in (*DECIDING, "ResourceClaimTemplate") for item in self.cluster.of(kind))
+        old = {item.kind for item in every if item.body.get("apiVersion") == UNREAD}
         if old:
             yield f"{', '.join(sorted(old))} of {UNREAD}, which is not read"
         if self.cluster.of("DeviceTaintRule"):
             yield "which devices a DeviceTaintRule taints"
-
-    def _all_objects(self) -> Iterator[Manifest]:
-        for kind in (*DECIDING, "ResourceClaimTemplate"):
-            yield from self.cluster.of(kind)
 
     def _read_objects(self, kind: str) -> Sequence[Manifest]:
         return [item for item in self.cluster.of(kind) if item.body.get("apiVersion") != UNREAD]
@@ -265,7 +261,7 @@ class _AskReader:
         item = self.inventory.template(name)
         if item is not None:
             spec = read_map(item.body.get("spec"), "spec").get("spec")
-            self.claims.append(_read_claim(item, name, spec, "spec.spec"))
+            self.claims.append(_read_object(item, partial(read_claim, name, spec, "spec.spec")))
         elif self.inventory.is_known("ResourceClaimTemplate"):
             self.never = f'there is no ResourceClaimTemplate "{name}": the claim of the pod is never made'
         else:
@@ -277,7 +273,7 @@ class _AskReader:
         if item is not None:
             status = read_map(item.body.get("status"), "status")
             if status.get("allocation") is None:
-                self.claims.append(_read_claim(item, name, item.body.get("spec"), "spec"))
+                self.claims.append(_read_object(item, partial(read_claim, name, item.body.get("spec"), "spec")))
                 return
             selector = read_map(status["allocation"], "status.allocation").get("nodeSelector")
             where = "status.allocation.nodeSelector"
@@ -311,13 +307,6 @@ class _AskReader:
         for request in (each for alternatives in claim.requests for each in alternatives):
             if request.device_class not in self.inventory.classes and self.inventory.is_known("DeviceClass"):
                 self.never = f"request {request.full_name}: device class {request.device_class} does not exist"
-
-
-def _read_claim(item: Manifest, name: str, spec: Any, where: str) -> Claim:
-    try:
-        return read_claim(name, spec, where)
-    except ValueError as refusal:
-        raise GpuflowError(Finding("GF403", str(refusal), item.at_fault(refusal), "fix the manifest")) from None
 
 
 def read_ask(pod: Mapping[str, Any], inventory: Inventory, offered: Collection[str]) -> DeviceAsk | None:

@@ -6,16 +6,14 @@ v0.19.2.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gpuflow.checker.kueue.reasons import AffinityMismatch, UntoleratedTaint
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
-from gpuflow.kubernetes.labels import Labels, Requirement, read_labels, read_requirements
+from gpuflow.kubernetes.labels import Labels, Requirement, decimal, read_labels, read_requirements
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps
-from gpuflow.quantity import MAX_INT64
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -82,7 +80,6 @@ def _known(term: Iterable[Requirement], labels: Collection[str]) -> tuple[Requir
 
 
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
-DECIMAL_INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 
 
 class FlavorTaint(NamedTuple):
@@ -109,7 +106,7 @@ class FlavorToleration(NamedTuple):
         if self.operator in ("", "Equal"):
             return self.value == taint.value
         if self.operator in ("Lt", "Gt"):
-            bound, number = _decimal(self.value), _decimal(taint.value)
+            bound, number = decimal(self.value), decimal(taint.value)
             if bound is None or number is None:
                 return False
             return number < bound if self.operator == "Lt" else number > bound
@@ -190,17 +187,7 @@ def read_taint(taint: Body, where: str) -> FlavorTaint:
 
 
 def _read_tolerations(value: object, where: str) -> tuple[FlavorToleration, ...]:
-    return tuple(_read_each(read_maps(value, where), where))
-
-
-def _read_each(tolerations: Iterable[Body], where: str) -> Iterable[FlavorToleration]:
-    for index, each in enumerate(tolerations):
-        fields = (read_text(each, field, f"{where}[{index}]") or "" for field in FlavorToleration._fields)
-        yield FlavorToleration(*fields)
-
-
-def _decimal(text: str) -> int | None:
-    if len(text) > 20 or not DECIMAL_INTEGER.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -MAX_INT64 - 1 <= number <= MAX_INT64 else None
+    return tuple(
+        FlavorToleration(*(read_text(each, field, f"{where}[{index}]") or "" for field in FlavorToleration._fields))
+        for index, each in enumerate(read_maps(value, where))
+    )

@@ -5,7 +5,7 @@ Mirrors k8s.io/component-helpers/resource.PodRequests, Kubernetes v1.36.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -49,6 +49,15 @@ def amounts(resources: ResourceList) -> Amounts:
 def positive(resources: ResourceList) -> Amounts:
     """The amounts above zero: a request of zero is never short."""
     return {name: amount for name, amount in amounts(resources).items() if amount > 0}
+
+
+def added_up(many: Iterable[Amounts]) -> Amounts:
+    """What several ask for together."""
+    total: Amounts = {}
+    for each in many:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + amount
+    return total
 
 
 def as_quantity(name: str, amount: int) -> Quantity:

@@ -16,8 +16,17 @@ from typing import Any, Literal, NamedTuple
 from gpuflow.checker.nodes import node_info
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.nodes.filters import placement_refusal, read_pending
-from gpuflow.checker.nodes.node_info import NO_FEATURES, Node, UnboundPod, read_node_list
-from gpuflow.checker.nodes.node_pools import NodePools, Space, can_share, in_order, is_for, most_per_node, offer
+from gpuflow.checker.nodes.node_info import NO_FEATURES, UnboundPod, read_node_list
+from gpuflow.checker.nodes.node_pools import (
+    NodePools,
+    Space,
+    can_share,
+    in_order,
+    is_for,
+    most_per_node,
+    offer,
+    unreached,
+)
 from gpuflow.quantity import Quantity
 
 
@@ -229,7 +238,7 @@ def way_out(node_pools: NodePools, pod: UnboundPod) -> WayOut:
     shortfalls = {name: offered(name, closest, free.get(name, 0)) for name in short(free)} if closest else {}
     eligible = set(pool.ever)
     refusals = Counter(
-        placement_refusal(pod, host.node) or _unreached(pod, host.node) or NO_FEATURES
+        placement_refusal(pod, host.node) or next(iter(unreached(pod, host.node)), NO_FEATURES)
         for index, host in enumerate(hosts)
         if index not in eligible
     )
@@ -251,8 +260,3 @@ def _unknown(node_pools: NodePools, copies: int, *pods: UnboundPod) -> tuple[str
     if copies > 1 and any(pod.constraints for pod in pods):
         found.append("what topology spread constraints leave to the copies")
     return tuple(dict.fromkeys(found))
-
-
-def _unreached(pod: UnboundPod, node: Node) -> str | None:
-    reasons = [] if pod.volumes is None else pod.volumes.refusals(node.name, node.labels)
-    return reasons[0] if reasons else None

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from gpuflow.checker.nodes.filters import placement_refusal
 from gpuflow.checker.nodes.node_info import Node, NodeInfo, NodeList, UnboundPod, read_unbound_pod
+from gpuflow.checker.nodes.node_selection import REQUIRED
 from gpuflow.kubernetes.resources import read_map, read_maps
 
 CONDITION_TAINTS: Final = {
@@ -48,7 +49,6 @@ TOLERATED_BY_DAEMONS: Final = (
     "unschedulable",
 )
 """Taints of node.kubernetes.io that every daemon's pod tolerates."""
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def with_daemons(node_list: NodeList, daemon_sets: Iterable[Mapping[str, Any]]) -> NodeList:

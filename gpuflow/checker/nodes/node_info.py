@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.nodes.amounts import Amounts, held, positive, read_allocatable
+from gpuflow.checker.nodes.amounts import Amounts, added_up, held, positive, read_allocatable
 from gpuflow.checker.nodes.node_selection import (
     COMPARISON_GATE,
     Placement,
@@ -32,7 +32,7 @@ from gpuflow.checker.nodes.pod_affinity import (
 )
 from gpuflow.checker.nodes.storage import Storage
 from gpuflow.checker.nodes.volumes import Disk, PodVolumes, pod_volumes, read_claim_names, read_disks, unknown_volumes
-from gpuflow.kubernetes.admission.pod import read_flag, read_integer, read_object, read_pod, read_text
+from gpuflow.kubernetes.admission.pod import Body, read_flag, read_integer, read_object, read_pod, read_text
 from gpuflow.kubernetes.labels import Labels, read_labels
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_texts
 
@@ -96,8 +96,6 @@ def _read_port(port: Mapping[str, Any], where: str, on_host: bool) -> HostPort:
         read_text(port, "hostIP", where) or ANY_ADDRESS, read_text(port, "protocol", where) or "TCP", number
     )
 
-
-Body = Mapping[str, Any]
 
 FIXTURES: Final = ("DaemonSet", "Node")
 """The owners of pods that stay as long as their node does."""
@@ -354,11 +352,7 @@ def read_node_list(
 
 
 def _host(node: Node, pods: Sequence[BoundPod]) -> NodeInfo:
-    used: Amounts = {}
-    for pod in pods:
-        for name, amount in pod.requests.items():
-            used[name] = used.get(name, 0) + amount
-    return NodeInfo(node, tuple(pods), used)
+    return NodeInfo(node, tuple(pods), added_up(pod.requests for pod in pods))
 
 
 def _listed(manifests: Iterable[object], what: str) -> Iterable[object]:

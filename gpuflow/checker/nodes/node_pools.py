@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from gpuflow.checker.nodes import node_info, volumes
-from gpuflow.checker.nodes.amounts import Amounts
+from gpuflow.checker.nodes.amounts import Amounts, added_up
 from gpuflow.checker.nodes.filters import affinity_state, balances, host_refusals, placement_refusal
 from gpuflow.checker.nodes.node_info import Node, NodeList, UnboundPod
 from gpuflow.checker.nodes.node_selection import PASSING
@@ -135,7 +135,7 @@ class NodePools:
         self.empty = []
         for node, pods, _ in node_list.hosts:
             fixtures = [pod.requests for pod in pods if pod.is_fixture]
-            self.empty.append(_space(node, _sum(fixtures), len(fixtures)))
+            self.empty.append(_space(node, added_up(fixtures), len(fixtures)))
         self._groups: dict[tuple[tuple[str, ...], bool], list[list[int]]] = {}
         self._pools: dict[object, NodePool] = {}
         # Anti-affinity terms of bound pods by the namespace they mean; `None` where a selector decides.
@@ -155,7 +155,7 @@ class NodePools:
                 node = self.node_list.hosts[group[0]].node
                 if not pod.features <= node.features:
                     continue
-                if placement_refusal(pod, node) is None and not _unreached(pod, node):
+                if placement_refusal(pod, node) is None and not unreached(pod, node):
                     now += group
                 if is_for(pod, node):
                     ever += group
@@ -223,10 +223,10 @@ def is_for(pod: UnboundPod, node: Node) -> bool:
     healthy = node._replace(is_cordoned=False, taints=tuple(t for t in node.taints if t.key not in PASSING))
     if not pod.features <= node.features or placement_refusal(pod, healthy) is not None:
         return False
-    return all(reason == NO_SPACE for reason in _unreached(pod, node))  # storage may become free
+    return all(reason == NO_SPACE for reason in unreached(pod, node))  # storage may become free
 
 
-def _unreached(pod: UnboundPod, node: Node) -> list[str]:
+def unreached(pod: UnboundPod, node: Node) -> list[str]:
     """Why the pod's volumes cannot be there."""
     return [] if pod.volumes is None else pod.volumes.refusals(node.name, node.labels)
 
@@ -246,11 +246,3 @@ def can_share(pod: UnboundPod, other: UnboundPod) -> bool:
 
 def _space(node: Node, used: Amounts, pods: int) -> Space:
     return Space({name: amount - used.get(name, 0) for name, amount in node.allocatable.items()}, node.slots - pods)
-
-
-def _sum(many: Iterable[Amounts]) -> Amounts:
-    total: Amounts = {}
-    for each in many:
-        for name, amount in each.items():
-            total[name] = total.get(name, 0) + amount
-    return total

@@ -6,13 +6,12 @@ k8s.io/component-helpers/scheduling/corev1.FindMatchingUntoleratedTaint, Kuberne
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from gpuflow.kubernetes.admission.pod import read_text
-from gpuflow.kubernetes.labels import Labels, Requirement, integer, read_labels, read_requirements
+from gpuflow.kubernetes.labels import Labels, Requirement, decimal, read_labels, read_requirements
 from gpuflow.kubernetes.resources import read_map, read_maps
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -117,7 +116,6 @@ def read_term(term: Mapping[str, Any], where: str) -> NodeSelectorTerm:
 COMPARISON_GATE: Final = "TaintTolerationComparisonOperators"
 """The alpha feature gate without which `Gt` and `Lt` tolerate nothing."""
 
-DECIMAL: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 KEEPING_OFF: Final = ("NoSchedule", "NoExecute")
 
 
@@ -162,7 +160,7 @@ class PodToleration(NamedTuple):
             return True
         if self.operator not in ("Gt", "Lt") or not comparing:
             return False
-        bound, number = _decimal(self.value), _decimal(taint.value)
+        bound, number = decimal(self.value), decimal(taint.value)
         if bound is None or number is None:
             return False
         return number > bound if self.operator == "Gt" else number < bound
@@ -201,7 +199,3 @@ def read_tolerations(spec: Mapping[str, Any], comparing: bool) -> Tolerations:
         ),
         comparing,
     )
-
-
-def _decimal(text: str) -> int | None:
-    return integer(text) if DECIMAL.fullmatch(text) else None

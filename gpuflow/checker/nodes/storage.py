@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gpuflow.checker.nodes.node_selection import NodeSelectorTerm, read_term
-from gpuflow.kubernetes.admission.pod import read_text
+from gpuflow.kubernetes.admission.pod import Body, read_text
 from gpuflow.kubernetes.labels import Labels, Selector, read_labels, read_selector
 from gpuflow.kubernetes.resources import read_map, read_maps, read_quantity, read_resource_list, read_texts
 from gpuflow.quantity import Quantity
-
-Body = Mapping[str, Any]
 
 ON_DEMAND: Final = "WaitForFirstConsumer"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"

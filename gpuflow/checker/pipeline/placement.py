@@ -33,8 +33,7 @@ from gpuflow.checker.report import Outcome, merge_outcomes, outcome_of
 from gpuflow.checker.rules.runs import nodes_avoided
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.checker.snapshot.unmodeled_kinds import makers_of_nodes
-from gpuflow.checker.wording import listed, where_of
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, listed
 from gpuflow.demands import Demand
 
 
@@ -77,7 +76,7 @@ def _never_queued(
         yield Finding(
             "GF507",
             f'step "{name}" waits in queue {queue} forever: its pods fit one by one, but not all together',
-            where_of(demand, demand.gangs[name][0].name),
+            demand.where(demand.gangs[name][0].name),
             "ask for less in it, or ask the owner of the queue",
             kubernetes=found.message,
         )
@@ -110,7 +109,7 @@ def _never_placed(
             "GF506",
             f'step "{name}" fits on no set of nodes: with one pod of {leader.steps[0]} they hold {holds} of the '
             f"{workers.pods} pods of {workers.steps[0]}",
-            where_of(demand, demand.gangs[name][0].name),
+            demand.where(demand.gangs[name][0].name),
             "ask for less in it, or have nodes added",
         )
 
@@ -137,7 +136,7 @@ def stuck_on_flavor(demand: Demand, queue_verdicts: QueueVerdicts, node_verdicts
                 "GF511",
                 f"the run cannot finish: whichever of {listed(steps)} is admitted first gets quota of flavor {names}, "
                 "whose nodes cannot hold it",
-                where_of(demand, steps[0]),
+                demand.where(steps[0]),
                 "keep them off that flavor with a node selector, or have nodes with the flavor's labels added",
             )
 

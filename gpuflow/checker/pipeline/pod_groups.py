@@ -93,10 +93,8 @@ def _identity(pod: Body, by_labels: bool) -> str:
         ]
     spec["volumes"] = [volume for volume in spec.get("volumes") or () if not any(key in volume for key in SILENT)]
     metadata = pod["metadata"]
-    labels, pod_affinity = (
-        metadata.get("labels", {}),
-        spec.get("affinity", {}).keys() & {"podAffinity", "podAntiAffinity"},
-    )
+    labels = metadata.get("labels", {})
+    pod_affinity = spec.get("affinity", {}).keys() & {"podAffinity", "podAntiAffinity"}
     if not (by_labels or pod_affinity or spec.get("topologySpreadConstraints")):
         labels = {key: labels[key] for key in (QUEUE_LABEL, QUEUE_PRIORITY_LABEL) if key in labels}
     wishes = {key: value for key, value in metadata.get("annotations", {}).items() if key.startswith(KUEUE)}

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.cluster import Cluster
-from gpuflow.core.errors import Finding, Where, did_you_mean
+from gpuflow.core.errors import Finding, Where, did_you_mean, warning
 from gpuflow.demands import Bound, Demand, StepDemand, peaks_of
 from gpuflow.demands.model import summed
 from gpuflow.demands.peaks import Usage
@@ -63,13 +63,9 @@ def _created_at(body: Mapping[str, Any]) -> str:
     return str(read_map(body.get("metadata"), "metadata").get("creationTimestamp") or "")
 
 
-def charges_of_claims(claims: Claims) -> dict[str, Quantity]:
+def charges_of_claims(claims: Claims) -> Usage:
     """What a run's claims cost together, per quota key; they live as long as the run."""
-    total: dict[str, Quantity] = {}
-    for claim in claims.values():
-        for key, amount in usage_of_claim(claim).items():
-            total[key] = total.get(key, Quantity.zero) + amount
-    return total
+    return summed((usage_of_claim(claim), 1) for claim in claims.values())
 
 
 def counts_claims(quota: Quota) -> bool:
@@ -118,13 +114,12 @@ def unknown_classes(demand: Demand, quotas: Iterable[Quota], source: str) -> Ite
     for quota in filter(counts_claims, quotas) if nameless else ():
         keys = [key for key in sorted(quota.hard) if BY_CLASS in key]
         if keys:
-            yield Finding(
+            yield warning(
                 "GF573",
                 f'claim "{nameless[0]}" names no storage class and the snapshot has none: it is not known whether '
                 f"{keys[0]} of quota {quota.name} counts it",
                 Where(source),
                 "give the claim a storage_class, or add the cluster's StorageClasses to the snapshot",
-                severity="warning",
             )
             return
 
@@ -212,7 +207,7 @@ def _unfilled_ephemeral(
 ) -> Iterator[Finding]:
     if classes is None:
         return
-    names = sorted(str((body.get("metadata") or {}).get("name") or "") for body in classes)
+    names = sorted(map(_name, classes))
     wanted = claim["spec"].get("storageClassName")
     if wanted in names or wanted == "":
         return

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import nearest_word
-from gpuflow.core.errors import Finding, did_you_mean
+from gpuflow.core.errors import Finding, did_you_mean, warning
 from gpuflow.kubernetes.admission.quota import Quota
 from gpuflow.kubernetes.admission.usage import COMPUTE, OLD_NAMES, POD_KEYS, is_tracked_for_pods
 from gpuflow.kubernetes.resources import read_map
@@ -46,14 +46,13 @@ def ineffective_keys(
             meant = _meant(key, known)
             if meant is not None:
                 section = "spec" if quota.assumed else "status"
-                yield Finding(
+                yield warning(
                     "GF521",
                     f'quota {quota.name}: the key "{key}" is accepted and never enforced',
                     item.at("spec", "hard", key, key=True)
                     if key in read_map(read_map(item.body.get("spec"), "spec").get("hard"), "spec.hard")
                     else item.at(section, "hard", key, key=True),
                     f'write "{meant}" instead',
-                    severity="warning",
                 )
 
 

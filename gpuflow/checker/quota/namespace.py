@@ -47,13 +47,10 @@ class NamespacePolicy:
             if first is not None and first.now.allowed and first.ever.allowed:
                 found.append(StepAdmission(step, first.now.of_twin(metadata), first.ever.of_twin(metadata), shape))
                 continue
-            one = self._admit_step(step, {"metadata": metadata, "spec": step.pod["spec"]}, shape)
-            known[shape] = one
+            pod = {"metadata": metadata, "spec": step.pod["spec"]}
+            known[shape] = one = StepAdmission(step, self.admit_now(pod), self.admit_alone(pod), shape)
             found.append(one)
         return found
-
-    def _admit_step(self, step: StepDemand, pod: Mapping[str, Any], shape: bytes) -> StepAdmission:
-        return StepAdmission(step, self.admit_now(pod), self.admit_alone(pod), shape)
 
     def admit_now(self, pod: Mapping[str, Any]) -> Admission:
         """What the API server says to a pod now."""

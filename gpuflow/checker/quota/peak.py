@@ -27,9 +27,9 @@ from gpuflow.checker.quota.stored_objects import (
     stored_objects,
 )
 from gpuflow.checker.report import LimitLine, Verdict
-from gpuflow.checker.wording import amount, asking, bounding, listed, waiting, where_of
+from gpuflow.checker.wording import amount, asking, bounding, waiting
 from gpuflow.cluster import Manifest
-from gpuflow.core.errors import Finding, Where
+from gpuflow.core.errors import Finding, Where, listed, warning
 from gpuflow.core.work_budget import may_advise
 from gpuflow.demands import ALIASES, Bound, Demand, peaks_of
 from gpuflow.demands.model import summed
@@ -71,7 +71,8 @@ def limit_lines(
             alike = [other for _, other in policy.quotas if other.scopes == quota.scopes]
             counted[quota.scopes] = _count(demand, alike, admissions, driver)
         own = counted[quota.scopes]
-        peaks = {key: bound for key, bound in own.peaks.items() if _is_counted(key, quota)}
+        names = {_counted(key) for key in quota.hard}
+        peaks = {key: bound for key, bound in own.peaks.items() if key in names}
         if counts_claims(quota):
             peaks |= {
                 key: _with_claims(held.get(key), claims.get(key)) for key in {**claims, **held} if key in quota.hard
@@ -126,26 +127,19 @@ def _count(
         if key not in known:
             known[key] = summed([(_step_charge(_charges(one.ever, quotas), before), one.step.pods)])
         charges[one.step.name] = known[key]
+    # Gangs whose pods differ run whole or not at all.
+    mixed = (summed((charges[part.name], 1) for part in parts) for parts in demand.gangs.values() if len(parts) > 1)
     return Counted(
         charges,
         before,
-        [*known.values(), *_mixed_gangs(demand, charges)],
+        [*known.values(), *mixed],
         tree_of(demand.graph, charges),
         peaks_of(demand.graph, charges, demand.conditional),
     )
 
 
-def _mixed_gangs(demand: Demand, charges: Charges) -> Iterator[Usage]:
-    """What gangs cost whose pods differ: they run whole or not at all."""
-    return (summed((charges[part.name], 1) for part in parts) for parts in demand.gangs.values() if len(parts) > 1)
-
-
 def _charges(answer: Admission, quotas: Sequence[Quota]) -> dict[str, Quantity]:
-    return {key: amount for quota in quotas for key, amount in _charge(answer, quota).items()}
-
-
-def _is_counted(key: str, quota: Quota) -> bool:
-    return any(_counted(each) == key for each in quota.hard)
+    return {key: amount for quota in quotas for key, amount in charge_of(answer, quota).items()}
 
 
 def _counted(key: str) -> str:
@@ -159,12 +153,8 @@ def _step_charge(own: Mapping[str, Quantity], before: Mapping[str, Quantity]) ->
     return {_counted(key): amount for key, amount in both.items()}
 
 
-def charge_of(one: StepAdmission, quota: Quota) -> dict[str, Quantity]:
-    """What the step's pod costs this quota: its totals after the pod when it was empty before."""
-    return _charge(one.ever, quota)
-
-
-def _charge(answer: Admission, quota: Quota) -> dict[str, Quantity]:
+def charge_of(answer: Admission, quota: Quota) -> dict[str, Quantity]:
+    """What a pod costs this quota: its totals after the pod when it was empty before."""
     totals = answer.used.get(quota.name) if answer.allowed else answer.usage
     return {key: Quantity(value) for key, value in (totals or {}).items() if key in quota.hard}
 
@@ -224,12 +214,11 @@ def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdm
         None,
     )
     if scope.used is None:
-        yield Finding(
+        yield warning(
             "GF576",
             f"quota {scope.name} does not report yet how much of {scope.resource} is in use: what it leaves is unknown",
             item.at("status", "used"),
             "take the snapshot again when Kubernetes has caught up",
-            severity="warning",
             kubernetes=words,
         )
         return
@@ -238,25 +227,23 @@ def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdm
     )
     left = max(scope.hard - scope.used, Quantity.zero)
     if scope.peak is None:
-        yield Finding(
+        yield warning(
             "GF514",
             f"{scope.resource}: the worst moment is unknown: {bound.because}",
             where,
             bounding(demand, _quoted(bound.witness)),
-            severity="warning",
         )
         return
     if scope.verdict == "unknown" and bound.reached is not None:
         way_out = "give the pipeline a parallel cap, or a quota for the most that it may hold"
         if scope.safe_parallelism is not None:
             way_out = f"with parallel: {scope.safe_parallelism} this line of the quota always has room"
-        yield Finding(
+        yield warning(
             "GF514",
             f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
             f"{scope.peak}, perhaps less: {bound.because}",
             where,
             way_out,
-            severity="warning",
         )
         return
     if scope.witness:
@@ -268,12 +255,11 @@ def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdm
     if made is not None and made.per == "run":
         hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
     most = amount(scope.peak) if bound.reached is None else f"up to {amount(scope.peak)}"
-    yield Finding(
+    yield warning(
         "GF512",
         f"{together} for {most} of {scope.resource}; quota {scope.name} leaves {amount(left)} of {amount(scope.hard)}",
         where,
         hint,
-        severity="warning",
         kubernetes=words,
     )
 
@@ -300,13 +286,12 @@ def _uncounted(
         missing = [key for key in quota.tracked if key not in quota.used]
         words = next((one.now.message for one in admissions if _waits_for_usage(one, quota)), None)
         if missing and words and quota.name not in reported:
-            yield Finding(
+            yield warning(
                 "GF576",
                 f"quota {quota.name} does not report yet how much of {missing[0]} is in use: until it does, Kubernetes "
                 "refuses every pod that it counts",
                 item.at("status", "used"),
                 "take the snapshot again when Kubernetes has caught up",
-                severity="warning",
                 kubernetes=words,
             )
 
@@ -321,13 +306,12 @@ def _devices(demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepA
     for _, quota in policy.quotas if claiming else ():
         keys = [key for key in sorted(quota.hard) if key == CLAIMED or any(word in key for word in BY_DEVICE_CLASS)]
         if keys and not quota.scopes:
-            yield Finding(
+            yield warning(
                 "GF535",
                 f"{listed(claiming)}: it is unknown whether quota {quota.name} has room for the claimed devices; not "
                 f"modeled: {', '.join(keys)}",
-                where_of(demand, claiming[0]),
+                demand.where(claiming[0]),
                 "compare the key with what the ResourceClaimTemplate asks for, times the pods that run at once",
-                severity="warning",
             )
 
 
@@ -343,11 +327,10 @@ def _default_class(demand: Demand, policy: NamespacePolicy, admissions: Sequence
     plain = [one.step.name for one in admissions if not one.step.pod["spec"].get("priorityClassName")]
     for item, quota in policy.quotas if plain else ():
         if quota.tracked and any(scope.name == "PriorityClass" for scope in quota.scopes):
-            yield Finding(
+            yield warning(
                 "GF573",
                 f"{listed(plain)}: it is unknown whether quota {quota.name} counts it, because the snapshot has no "
                 "PriorityClass objects and one of them may be the default",
                 item.at("spec"),
                 "add the cluster's PriorityClasses to the snapshot, or give the step a priority",
-                severity="warning",
             )

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpuflow.checker.report import LimitLine
-from gpuflow.checker.wording import shortened
-from gpuflow.core.errors import Finding, Where
+from gpuflow.core.errors import Finding, Where, shortened
 from gpuflow.demands import Bound, Demand, StepDemand, peaks_of
 from gpuflow.demands.model import LAUNCHER, KeptPods
+from gpuflow.demands.peaks import Usage
 from gpuflow.engines import NO_ENGINE, RunObject, facts_of
 from gpuflow.kubernetes.admission.quota import Quota
 from gpuflow.kubernetes.labels import LEADER, MADE_BY, QUEUE_LABEL, QUEUED_BY, WORKERS
@@ -150,13 +150,11 @@ def _is_queued(step: StepDemand) -> bool:
     return QUEUE_LABEL in step.pod["metadata"].get("labels", {})
 
 
-def _live(demand: Demand, steps: Sequence[StepDemand], counts: Mapping[str, int] | None = None) -> Bound | None:
-    """The most copies of these steps that are alive at once, or so many objects of each."""
+def _live(demand: Demand, steps: Sequence[StepDemand], counts: Mapping[str, int]) -> Bound | None:
+    """The most objects of these steps, so many of each copy, that are alive at once."""
     key = "alive"
-    each = {step.name: 1 if counts is None else counts[step.name] for step in steps}
-    usages = {
-        step.name: {key: Quantity.from_units(each[step.name])} if step.name in each else {} for step in demand.steps
-    }
+    usages: dict[str, Usage] = {step.name: {} for step in demand.steps}
+    usages |= {step.name: {key: Quantity.from_units(counts[step.name])} for step in steps}
     return peaks_of(demand.graph, usages, demand.conditional).get(key)
 
 

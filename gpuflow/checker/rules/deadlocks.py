@@ -11,15 +11,15 @@ from typing import Final, NamedTuple
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.quota.peak import charge_of
 from gpuflow.checker.report import LimitLine, Outcome
-from gpuflow.checker.wording import amount, listed, where_of
+from gpuflow.checker.wording import amount
 from gpuflow.cluster import Cluster
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, listed, warning
 from gpuflow.demands import Demand
 from gpuflow.demands.gang_scheduling import gangs_of, placed_one_by_one, starts_whole
 from gpuflow.demands.model import summed
 from gpuflow.demands.peaks import tree_of
 from gpuflow.graph import peak
-from gpuflow.kubernetes.labels import QUEUE_LABEL
+from gpuflow.kubernetes.labels import DEFAULT_QUEUE, QUEUE_LABEL
 from gpuflow.quantity import Quantity
 
 REPLICAS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet")
@@ -53,7 +53,7 @@ def waiting_counts_in_quota(
             "GF554",
             f"{listed(waiting)}: pods that wait in queue {names} already count in quota {scope.name}, which refuses "
             f"more of {scope.resource} while they wait",
-            where_of(demand, waiting[0]),
+            demand.where(waiting[0]),
             f"a quota of {amount(scope.used + scope.peak)} is enough for all pods that may wait; or let only the queue "
             "count it",
             severity="note",
@@ -74,17 +74,17 @@ def gangs_above_quota(
     for name, members in _admitted_gangs(demand, admissions).items():
         pods = sum(one.step.pods for one in members)
         for _, quota in policy.quotas:
-            whole = summed((charge_of(one, quota), one.step.pods) for one in members)
+            whole = summed((charge_of(one.ever, quota), one.step.pods) for one in members)
             for key in sorted(key for key in whole if whole[key] > quota.hard[key]):
                 way_out = "ask for less in it"
                 if len(members) == 1:
-                    most = quota.hard[key].milli // charge_of(members[0], quota)[key].milli
+                    most = quota.hard[key].milli // charge_of(members[0].ever, quota)[key].milli
                     way_out = f"that is {most} such pod{'' if most == 1 else 's'}: ask for less in it"
                 yield Finding(
                     "GF501",
                     f'step "{name}": {_all(demand, pods)} for {whole[key]} of {key}, and quota '
                     f"{quota.name} allows at most {quota.hard[key]}",
-                    where_of(demand, members[0].step.name),
+                    demand.where(members[0].step.name),
                     f"{way_out}; or have the quota raised",
                 )
 
@@ -109,7 +109,7 @@ def deadlocks(
     if not gangs:
         return
     for _, quota in policy.quotas:
-        charges = {one.step.name: charge_of(one, quota) for members in gangs.values() for one in members}
+        charges = {one.step.name: charge_of(one.ever, quota) for members in gangs.values() for one in members}
         for key in sorted({key for charge in charges.values() for key in charge if not key.startswith("count/")}):
             used = quota.used.get(key)
             if used is None:
@@ -121,13 +121,12 @@ def deadlocks(
             if any(part.total > quota.hard[key] for part in held) or not may_block(held, free):
                 continue
             enough = sum((part.most_held * part.copies for part in held), min(part.smallest for part in held))
-            yield Finding(
+            yield warning(
                 "GF555",
                 f"{listed(list(parts), 'gang')}: when they run at once, each can take a part of the {free} of {key} "
                 f"that quota {quota.name} leaves and wait forever for the rest",
-                where_of(demand, gangs[next(iter(parts))][0].step.name),
+                demand.where(gangs[next(iter(parts))][0].step.name),
                 f"let one run at a time (needs, or parallel), or leave {enough} of {key} free for them",
-                severity="warning",
             )
             return
 
@@ -219,8 +218,6 @@ def _with_mixed(reachable: int, part: Part, room: int) -> int:
     return reachable
 
 
-DEFAULT_QUEUE = "default"
-"""The LocalQueue that takes what names none."""
 MORE_PRECISE_CODES = ("GF522", "GF555")
 """The same with the nodes or the quota that the gangs would share."""
 GANG_HINT = (

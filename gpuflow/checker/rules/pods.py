@@ -21,9 +21,8 @@ from gpuflow.checker.hints.refusals import refusal_hint
 from gpuflow.checker.nodes.node_info import Node, read_node
 from gpuflow.checker.nodes.node_selection import read_placement
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, driver_admission
-from gpuflow.checker.wording import listed, where_of
 from gpuflow.cluster import Manifest
-from gpuflow.core.errors import Finding, Where, shortened
+from gpuflow.core.errors import Finding, Where, listed, shortened, warning
 from gpuflow.demands import Demand
 from gpuflow.engines import facts_of, starved_containers
 from gpuflow.kubernetes.admission.decision import Admission
@@ -39,12 +38,11 @@ def best_effort(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator
     names = [one.step.name for one in admissions if one.ever.allowed and _has_devices(one) and _is_best_effort(one)]
     if names:
         asks, pods = ("asks", "its pod is") if len(names) == 1 else ("ask", "their pods are")
-        yield Finding(
+        yield warning(
             "GF551",
             f"{listed(names)} {asks} for GPUs but not for cpu or memory: {pods} BestEffort and the first to be evicted",
-            where_of(demand, names[0]),
+            demand.where(names[0]),
             _BEST_EFFORT_HINT if demand.kind == "Pipeline" else "request cpu and memory too; GPUs do not count here",
-            severity="warning",
         )
 
 
@@ -67,13 +65,12 @@ def small_containers(demand: Demand, admissions: Sequence[StepAdmission]) -> Ite
             if name not in demand.engine_settings:
                 found.setdefault(f'container "{name}" may use {limit} of memory', []).append(one.step.name)
     for what, steps in found.items():
-        yield Finding(
+        yield warning(
             "GF526",
             f"{listed(steps)}: {what}, and {facts.title} starts it through a program of its own that needs "
             f"{facts.launcher_memory}: it is killed, or hangs, before its command runs",
-            where_of(demand, steps[0]),
+            demand.where(steps[0]),
             f"give it a memory limit of {facts.launcher_memory} or more",
-            severity="warning",
         )
 
 
@@ -113,13 +110,12 @@ def order_dependent(
     words = next((each.message for one in others for each in (one, *one.alternatives) if each.message), None)
     what = "is admitted or refused" if words else "gets more or less"
     verb = what if len(undecided) == 1 else what.replace("is ", "are ").replace("gets", "get")
-    finding = Finding(
+    finding = warning(
         "GF523",
         f"{listed(undecided)} {verb} by chance: limit ranges {' and '.join(names)} give different defaults for {key}, "
         "and Kubernetes reads them in no particular order",
-        where_of(demand, undecided[0]),
+        demand.where(undecided[0]),
         f"set the request and the limit of {key} in the step, or have one of the defaults removed",
-        severity="warning",
         kubernetes=words,
     )
     return dict.fromkeys(undecided, finding)
@@ -192,7 +188,7 @@ def _mig_finding(code: str, what: str, steps: list[str], demand: Demand) -> Find
     else:
         text = f"{listed(steps)} asks for {GPU}, and on {what} that is a MIG slice, not a GPU"
         hint = f"select nodes by {PRODUCT_KEY}, or take the slice on purpose and silence {code}"
-    return Finding(code, text, where_of(demand, steps[0]), hint, severity="warning")
+    return Finding(code, text, demand.where(steps[0]), hint, severity="warning")
 
 
 def _asks_for_gpu(pod: Mapping[str, Any]) -> bool:
@@ -226,12 +222,11 @@ def created_objects(demand: Demand) -> Iterator[Finding]:
     names = [step.name for step in demand.steps if any(_creates(each.pod) for each in step.pod_sets)]
     if names:
         runs = "creates an object while it runs" if len(names) == 1 else "create objects while they run"
-        yield Finding(
+        yield warning(
             "GF326",
             f"{listed(names)} {runs}, and this verdict does not count the pods of what is created",
-            where_of(demand, names[0]),
+            demand.where(names[0]),
             "keep its manifest in a file, and check both: gpuflow check PIPELINE MANIFEST --together",
-            severity="warning",
         )
 
 

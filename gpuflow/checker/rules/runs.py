@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpuflow.checker.report import LimitLine, Outcome, Verdict, worst
-from gpuflow.checker.wording import listed, where_of
-from gpuflow.core.errors import Finding, Severity
+from gpuflow.core.errors import Finding, Severity, listed, warning
 from gpuflow.demands import Demand, StepDemand
 from gpuflow.demands.model import LaterAttempts, Pod
 from gpuflow.engines import facts_of
@@ -87,12 +86,11 @@ def later_outcome(
         new = [each for each in outcome.findings if (each.code, each.message) not in known and each.severity != "note"]
         reasons = [f"{each.code} {each.message}" for each in new]
         findings.append(
-            Finding(
+            warning(
                 "GF525",
                 f"{listed(later.steps)}: {later.when}, a later attempt {LATER_OUTCOMES[outcome.verdict]}",
-                where_of(demand, later.steps[0]),
+                demand.where(later.steps[0]),
                 "\n".join((*reasons[:2], way_out(later) or LATER_HINT)),
-                severity="warning",
                 kubernetes=next((each.kubernetes for each in new if each.kubernetes), None),
             )
         )

@@ -12,20 +12,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpuflow.checker.snapshot.namespace_rules import DEFAULT_ACCOUNT
+from gpuflow.checker.snapshot.unmodeled_kinds import NAME_LABEL
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import SOURCES
-from gpuflow.core.errors import Finding, Where
+from gpuflow.core.errors import Finding, Where, warning
 from gpuflow.demands import Demand
 from gpuflow.kubernetes.admission.classes import SYSTEM_CLASSES
-from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, read_selector
+from gpuflow.kubernetes.labels import DEFAULT_QUEUE, QUEUE_LABEL, QUEUE_PRIORITY_LABEL, read_selector
 from gpuflow.kubernetes.resources import read_map, read_maps
 
 QUEUES: Final = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
 """What every named queue leads to."""
-DEFAULT_QUEUE: Final = "default"
 LIMITS: Final = ("ResourceQuota", "LimitRange")
 WEBHOOK: Final = "kueue-mutating-webhook-configuration"
-NAME_LABEL: Final = "kubernetes.io/metadata.name"
 VOLUMES: Final = (
     "PersistentVolume", "PersistentVolumeClaim", "StorageClass", "CSIDriver", "CSINode", "CSIStorageCapacity",
 )  # fmt: skip
@@ -77,14 +76,13 @@ def not_shown(cluster: Cluster, namespace: str, needed: Mapping[str, str]) -> It
     words = "; ".join(f"{', '.join(kinds)} ({why})" for why, kinds in by_reason.items())
     plurals = ",".join(source.plural for kind in missing for source in SOURCES if source.kind == kind)
     first = next(iter(missing))
-    yield Finding(
+    yield warning(
         "GF536",
         f"the snapshot does not show what decides: {words}",
         Where(cluster.source),
         f"add it: gpuflow snapshot -o DIR --namespace {namespace}, or kubectl get {plurals} -A -o yaml > DIR/x.yaml\n"
         f"where the cluster has none of a kind, say so in a file: {{{RECORD}, listed: [{first}]}}; "
         f"assumed: [{first}] leaves the kind out of the check",
-        severity="warning",
     )
 
 
@@ -93,12 +91,11 @@ def closed_kinds(cluster: Cluster, needed: Collection[str]) -> Iterator[Finding]
     for reason, kinds in cluster.unread_by_reason().items():
         deciding = [kind for kind in kinds if kind not in OPTIONAL or kind in needed]
         if deciding:
-            yield Finding(
+            yield warning(
                 "GF571",
                 f"unknown, because they could not be listed ({reason}): {', '.join(deciding)}",
                 Where(cluster.source),
                 "gpuflow snapshot --rbac prints the permissions that are needed",
-                severity="warning",
             )
 
 
@@ -111,9 +108,13 @@ def named_queues(cluster: Cluster, namespace: str, pods: Sequence[Mapping[str, A
     """The LocalQueues that pods go to: those they name, and the default one where it exists."""
     labels = [_labels(pod).get(QUEUE_LABEL) for pod in pods]
     found = {name for name in labels if name}
-    if not all(labels) and any(item.name == DEFAULT_QUEUE for item in cluster.of("LocalQueue", namespace)):
+    if not all(labels) and has_default_queue(cluster, namespace):
         found.add(DEFAULT_QUEUE)
     return found
+
+
+def has_default_queue(cluster: Cluster, namespace: str) -> bool:
+    return any(item.name == DEFAULT_QUEUE for item in cluster.of("LocalQueue", namespace))
 
 
 def cluster_queues(cluster: Cluster, namespace: str, queues: Collection[str]) -> list[Manifest]:
@@ -136,12 +137,11 @@ def without_kueue(cluster: Cluster, namespace: str, needed: Mapping[str, str]) -
     """Pods that name a queue in a cluster that has none: without Kueue the name is a label like any other."""
     listed = all(kind in cluster.listed and not cluster.of(kind) for kind in QUEUES)
     if set(QUEUES) <= needed.keys() and listed and not runs_kueue(cluster):
-        yield Finding(
+        yield warning(
             "GF537",
             f"the cluster has no Kueue: {needed['LocalQueue']} holds nothing back, and the pods start without it",
             Where(cluster.source),
             f"install Kueue, or remove queue from the pipeline; is {namespace} on another cluster?",
-            severity="warning",
         )
 
 

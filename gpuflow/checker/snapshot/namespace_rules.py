@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from gpuflow.checker.wording import listed, where_of
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.core.errors import Finding, Where, did_you_mean
+from gpuflow.core.errors import Finding, Where, did_you_mean, listed, warning
 from gpuflow.demands import Demand, StepDemand
 from gpuflow.demands.model import Pod
 from gpuflow.kubernetes.resources import read_map
@@ -72,7 +71,7 @@ def missing_accounts(cluster: Cluster, namespace: str, demand: Demand) -> Iterat
         yield Finding(
             "GF540",
             f"{listed([step.name for step in steps])}: the service account {name} does not exist in {namespace}",
-            where_of(demand, steps[0].name),
+            demand.where(steps[0].name),
             did_you_mean(name, names) or "create the service account first",
             kubernetes=f'pods "{steps[0].object_name}" is forbidden: {reason}',
         )
@@ -83,7 +82,7 @@ def node_selector(cluster: Cluster, namespace: str, annotation: str) -> Selector
     item = _namespace(cluster, namespace)
     if item is None:
         return {}
-    text = _annotations(item).get(annotation)
+    text = annotations_of(item).get(annotation)
     pairs = [part.split("=") for part in text.split(",")] if isinstance(text, str) and text.strip() else []
     return {pair[0].strip(): pair[1].strip() for pair in pairs if len(pair) == 2}
 
@@ -116,7 +115,7 @@ def selector_conflicts(cluster: Cluster, demand: Demand, selector: Selector) -> 
         yield Finding(
             "GF506",
             f"{listed(steps)}: the node selector contradicts the one of the namespace, {written(selector)}",
-            where_of(demand, steps[0]),
+            demand.where(steps[0]),
             f"remove it from the step, or have {OPENSHIFT} of the namespace changed",
             kubernetes=f'pods "{steps[0]}" is forbidden: {words}',
         )
@@ -125,29 +124,27 @@ def selector_conflicts(cluster: Cluster, demand: Demand, selector: Selector) -> 
 def optional_selector(cluster: Cluster, namespace: str, selector: Selector, verdict: str) -> Finding:
     """The verdict depends on a plug-in of the API server that the snapshot does not show."""
     item = _namespace(cluster, namespace)
-    return Finding(
+    return warning(
         "GF539",
         f"unknown, because {namespace} wants its pods on nodes with {written(selector)}: with the plug-in "
         f"PodNodeSelector the verdict is {verdict}, and a snapshot does not show whether the API server runs it",
         Where(cluster.source) if item is None else item.at("metadata", "annotations", PLUGIN),
         f"ask whether --enable-admission-plugins of the API server has PodNodeSelector; if not, remove {PLUGIN}",
-        severity="warning",
     )
 
 
 def optional_whitelist(cluster: Cluster, namespace: str, demand: Demand) -> Iterator[Finding]:
     """Tolerations in a namespace that has a list of allowed ones, which another optional plug-in reads."""
     item = _namespace(cluster, namespace)
-    text = "" if item is None else str(_annotations(item).get(WHITELIST) or "")
+    text = "" if item is None else str(annotations_of(item).get(WHITELIST) or "")
     steps = [step.name for step in demand.steps if any(each.pod["spec"].get("tolerations") for each in step.pod_sets)]
     if item is not None and steps and text.strip() not in ("", "[]"):
-        yield Finding(
+        yield warning(
             "GF539",
             f"{listed(steps)}: unknown, because {namespace} has a list of allowed tolerations: with the plug-in "
             "PodTolerationRestriction others are refused, and a snapshot does not show whether the API server runs it",
             item.at("metadata", "annotations", WHITELIST),
             f"ask whether the API server runs PodTolerationRestriction; if not, remove {WHITELIST}",
-            severity="warning",
         )
 
 
@@ -160,7 +157,7 @@ def _conflicts(pod: Pod, selector: Selector) -> bool:
     return any(key in own and own[key] != value for key, value in selector.items())
 
 
-def _annotations(item: Manifest) -> Mapping[str, Any]:
+def annotations_of(item: Manifest) -> Mapping[str, Any]:
     return read_map(read_map(item.body.get("metadata"), "metadata").get("annotations"), "metadata.annotations")
 
 

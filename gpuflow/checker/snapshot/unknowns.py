@@ -16,11 +16,12 @@ from gpuflow.checker.kueue.snapshot import cyclic_cohorts
 from gpuflow.checker.nodes.node_info import GROUP_MAX
 from gpuflow.checker.nodes.pod_affinity import PodAffinityTerm, read_affinity
 from gpuflow.checker.quota.namespace import StepAdmission
+from gpuflow.checker.snapshot.namespace_rules import annotations_of
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.fields import unknown_fields
 from gpuflow.cluster.model import with_entry
 from gpuflow.cluster.tenants import KEPT_LABELS
-from gpuflow.core.errors import Finding, Where, did_you_mean, listed
+from gpuflow.core.errors import Finding, Where, did_you_mean, listed, shortened, warning
 from gpuflow.kubernetes.resources import ResourceList, read_map, read_maps, read_resource_list
 
 
@@ -37,13 +38,12 @@ def hidden_labels(cluster: Cluster, namespace: str, admissions: Sequence[StepAdm
                 asking.setdefault(one.step.name, set()).update(hidden)
     if asking:
         keys = sorted(set().union(*asking.values()))
-        yield Finding(
+        yield warning(
             "GF577",
             f"{listed(sorted(asking))}: it is unknown which pods of other namespaces have the labels "
             f"{', '.join(keys)}; the snapshot does not show them",
             Where(cluster.source),
             "check against the live cluster: --cluster live",
-            severity="warning",
         )
 
 
@@ -66,13 +66,12 @@ def changing_quotas(cluster: Cluster, namespace: str) -> Iterator[Finding]:
         differing = sorted(key for key in {*wanted, *enforced} if wanted.get(key) != enforced.get(key))
         if enforced and wanted and differing:
             key = differing[0]
-            yield Finding(
+            yield warning(
                 "GF576",
                 f"quota {item.name} is being changed: {key} is {_amount(wanted, key)} in spec.hard and "
                 f"{_amount(enforced, key)} in status.hard",
                 item.at("status", "hard", key),
                 "take the snapshot again when Kubernetes has caught up",
-                severity="warning",
             )
 
 
@@ -108,7 +107,6 @@ def _amount(amounts: ResourceList, key: str) -> str:
 
 
 LIVE = "take a snapshot of the live cluster: gpuflow snapshot"
-MOST_NAMES = 5
 
 
 def unknowns(cluster: Cluster, namespace: str, related: Collection[str]) -> Iterator[Finding]:
@@ -117,12 +115,11 @@ def unknowns(cluster: Cluster, namespace: str, related: Collection[str]) -> Iter
     `related` are the ClusterQueues that share quota with those of the pipeline.
     """
     if cluster.namespace not in (None, namespace):
-        yield Finding(
+        yield warning(
             "GF533",
             f'the snapshot is of namespace "{cluster.namespace}": it does not show what limits "{namespace}"',
             Where(cluster.source),
             f"take another with gpuflow snapshot --namespace {namespace}",
-            severity="warning",
         )
     yield from _strays(cluster, namespace)
     yield from _empty_limits(cluster, namespace)
@@ -133,7 +130,7 @@ def unknowns(cluster: Cluster, namespace: str, related: Collection[str]) -> Iter
 def assumptions(cluster: Cluster) -> Iterator[Finding]:
     """What is taken for granted where the snapshot says nothing, and what is worth knowing besides."""
     yield from _cycles(cluster)
-    nodes = [node for node in cluster.of("Node") if not _is_template(node)]
+    nodes = [node for node in cluster.of("Node") if GROUP_MAX not in annotations_of(node)]
     if nodes and not cluster.knows("Pod"):
         yield _assumed(nodes, "the snapshot has nodes and no pods: the nodes are assumed to be empty")
     queues = cluster.of("ClusterQueue")
@@ -141,7 +138,8 @@ def assumptions(cluster: Cluster) -> Iterator[Finding]:
     if bare:
         used = "" if cluster.knows("Workload") else ", with nothing in use"
         verb = "has" if len(bare) == 1 else "have"
-        yield _assumed(bare, f"{_listed(bare)} {verb} no status: assumed active and as written{used}")
+        names = [f"{item.kind} {item.name}" for item in bare]
+        yield _assumed(bare, f"{shortened(names)} {verb} no status: assumed active and as written{used}")
 
 
 def related_queues(cluster: Cluster, names: Collection[str]) -> set[str]:
@@ -172,12 +170,11 @@ def _strays(cluster: Cluster, namespace: str) -> Iterator[Finding]:
         for stray in unknown_fields(item.kind, item.body) if item.is_known and item.in_namespace(namespace) else ():
             *above, name = stray.path
             holder = ".".join(map(str, above)) or "it"
-            yield Finding(
+            yield warning(
                 "GF407",
                 f"{item.kind} {item.name}: {holder} has no field {name}; Kubernetes ignores or refuses it",
                 item.at(*stray.path, key=True),
                 did_you_mean(str(name), stray.known) or f"known there: {', '.join(stray.known)}",
-                severity="warning",
             )
 
 
@@ -199,12 +196,11 @@ def _silent_nodes(cluster: Cluster) -> Iterator[Finding]:
     for node in cluster.of("Node"):
         status = read_map(node.body.get("status"), "status")
         if not status.get("allocatable") and not status.get("capacity"):
-            yield Finding(
+            yield warning(
                 "GF572",
                 f"node {node.name} has no status.allocatable: it counts as a node that holds nothing",
                 node.at("status"),
                 "take the manifest from the live cluster, or add what the node offers",
-                severity="warning",
             )
 
 
@@ -230,13 +226,12 @@ def _lost_workloads(cluster: Cluster, related: Collection[str]) -> Iterator[Find
         if words is None and isinstance(waiting, int) and admitted + waiting > shown + lining_up[queue.name]:
             words = f"has {_workloads(waiting, 'pending')}; the snapshot shows {lining_up[queue.name]}"
         if words is not None:
-            yield Finding(
+            yield warning(
                 "GF574",
                 f"ClusterQueue {queue.name} {words}",
                 queue.at("status"),
                 "add the Workloads and LocalQueues of all namespaces: gpuflow snapshot, or kubectl get "
                 "workloads,localqueues -A -o yaml",
-                severity="warning",
             )
 
 
@@ -268,21 +263,9 @@ def _cycles(cluster: Cluster) -> Iterator[Finding]:
             ring.append(above)
         if above == name and frozenset(ring) not in rings:
             rings.add(frozenset(ring))
-            yield Finding(
+            yield warning(
                 "GF575",
                 f"cohorts are each other's parents: {' -> '.join((*ring, name))}; Kueue admits nothing below them",
                 manifests[name].at("spec", "parentName"),
                 "remove one of these parents",
-                severity="warning",
             )
-
-
-def _is_template(node: Manifest) -> bool:
-    annotations = read_map(node.body.get("metadata"), "metadata").get("annotations")
-    return GROUP_MAX in read_map(annotations, "metadata.annotations")
-
-
-def _listed(items: list[Manifest]) -> str:
-    names = [f"{item.kind} {item.name}" for item in items]
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more

@@ -62,7 +62,7 @@ def unmodeled_kinds(
     `pods` are the labels of each of them, `resources` the extended resources that they ask for. Webhooks and policies
     are called by their names: which of them it is decides what to do.
     """
-    policies = _Policies(cluster, Asked(_labels(cluster, namespace), pods))
+    policies = _Policies(cluster, Asked(namespace_labels(cluster, namespace), pods))
     passed = HARMLESS | NODE_MAKERS | (NATIVE if _shows_daemons(cluster) else NATIVE - {DAEMONS})
     found = (
         f"{item.title} {item.name}" if item.group == ADMISSION else item.title
@@ -104,7 +104,7 @@ def makers_of_nodes(cluster: Cluster) -> list[str]:
     return [f"{item.kind} {item.name}" for item in cluster.objects if (item.kind, item.group) in NODE_MAKERS]
 
 
-def _labels(cluster: Cluster, namespace: str) -> dict[str, str] | None:
+def namespace_labels(cluster: Cluster, namespace: str) -> dict[str, str] | None:
     """The labels of the namespace; None when the snapshot does not say."""
     for item in cluster.of("Namespace"):
         if item.name == namespace:

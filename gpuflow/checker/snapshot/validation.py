@@ -7,8 +7,8 @@ Kubernetes demands, so that a manifest which lost a part is not taken for one th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from gpuflow.checker.kueue.configuration import read_configuration
 from gpuflow.checker.kueue.flavors import read_flavor, read_name
@@ -23,13 +23,11 @@ from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.kubernetes.admission.classes import read_priority_class, read_runtime_class
 from gpuflow.kubernetes.admission.limit_range import read_limit_range
-from gpuflow.kubernetes.admission.pod import read_flag, read_integer, read_text
+from gpuflow.kubernetes.admission.pod import Body, read_flag, read_integer, read_text
 from gpuflow.kubernetes.admission.pod_security import LABEL, LEVELS
 from gpuflow.kubernetes.admission.quota import read_quota
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list, read_texts
-
-Body = Mapping[str, Any]
 
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 STATES: Final = ("True", "False", "Unknown")
@@ -190,8 +188,7 @@ def _read_limit_rules(body: Body) -> None:
         if kind not in LIMIT_TYPES and "/" not in kind:
             raise BadField(f"{where}[{index}].type", f"{kind!r} is not one of {', '.join(LIMIT_TYPES)}")
         for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
-            at = f"{where}[{index}].{field}"
-            require_positive(item.get(field), at)
+            require_positive(item.get(field), f"{where}[{index}].{field}")
 
 
 def _read_namespace(body: Body) -> None:
@@ -211,8 +208,7 @@ def _read_claim(body: Body) -> None:
     spec = read_map(body.get("spec"), "spec")
     read_text(spec, "storageClassName", "spec")
     resources = read_map(spec.get("resources"), "spec.resources")
-    where = "spec.resources.requests"
-    require_positive(resources.get("requests"), where)
+    require_positive(resources.get("requests"), "spec.resources.requests")
 
 
 def _read_volume(body: Body) -> None:

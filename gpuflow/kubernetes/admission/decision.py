@@ -31,7 +31,7 @@ from gpuflow.kubernetes.admission.limit_range import (
     read_limit_range,
     with_defaults,
 )
-from gpuflow.kubernetes.admission.pod import Body, Pod, read_object, read_pod, read_text, render
+from gpuflow.kubernetes.admission.pod import Body, Pod, read_object, read_pod, read_text, render, render_list
 from gpuflow.kubernetes.admission.pod_security import PRIVILEGED, Policy, read_policy, violation
 from gpuflow.kubernetes.admission.quota import Quota, QuotaRefusal, evaluate, new_totals, read_quota
 from gpuflow.kubernetes.admission.usage import pod_usage
@@ -84,12 +84,12 @@ class Admission:
 
         Empty when its priority or runtime class was refused, since that comes before the pod is complete.
         """
-        return _texts(pod_usage(self._pod)) if self._prepared else {}
+        return render_list(pod_usage(self._pod)) if self._prepared else {}
 
     @cached_property
     def used(self) -> dict[str, dict[str, str]]:
         """All totals of each quota after the creation; empty when the pod is refused."""
-        return {name: _texts(totals) for name, totals in self._totals().items()}
+        return {name: render_list(totals) for name, totals in self._totals().items()}
 
     @cached_property
     def alternatives(self) -> tuple[Admission, ...]:
@@ -117,10 +117,6 @@ def _annotated(stored: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[s
     """What the server wrote on the pod stays on it."""
     both = {**metadata.get("annotations", {}), **stored.get("annotations", {})}
     return {"annotations": both} if both else {}
-
-
-def _texts(resources: ResourceList) -> dict[str, str]:
-    return {name: quantity.text for name, quantity in resources.items()}
 
 
 MOST_ORDERS = 720

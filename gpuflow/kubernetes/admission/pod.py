@@ -375,7 +375,7 @@ def render(pod: Pod, *, created: bool, prepared: bool) -> dict[str, Any]:
     if pod.level is not None:
         spec["resources"] = _render_resources(spec["resources"], pod.level.requests, pod.level.limits)
     for field, value in (
-        ("overhead", _render_list(pod.overhead) if pod.overhead else None),
+        ("overhead", render_list(pod.overhead) if pod.overhead else None),
         ("priorityClassName", pod.priority_class or None),
         ("priority", pod.priority),
         ("preemptionPolicy", pod.preemption_policy),
@@ -405,11 +405,11 @@ def _render_container(container: Container) -> dict[str, Any]:
 def _render_resources(manifest: Body, requests: ResourceList, limits: ResourceList) -> dict[str, Any]:
     rendered = {field: value for field, value in manifest.items() if field not in ("requests", "limits")}
     if limits:
-        rendered["limits"] = _render_list(limits)
+        rendered["limits"] = render_list(limits)
     if requests:
-        rendered["requests"] = _render_list(requests)
+        rendered["requests"] = render_list(requests)
     return rendered
 
 
-def _render_list(resources: ResourceList) -> dict[str, str]:
+def render_list(resources: ResourceList) -> dict[str, str]:
     return {name: quantity.text for name, quantity in resources.items()}

@@ -378,6 +378,11 @@ class Entry(NamedTuple):
     replaces: str = ""
 
 
+def _exempting(check: Callable[..., Finding], exempt: str, since: int, exempt_since: int) -> dict[int, Check]:
+    """The two forms of a check that later exempts some pods, each from its minor version on."""
+    return {since: partial(check, **{exempt: False}), exempt_since: partial(check, **{exempt: True})}
+
+
 # In the order in which Kubernetes reports them: by name, baseline first.
 BASELINE: Final[Mapping[str, Entry]] = {
     "appArmorProfile": Entry({0: app_armor}),
@@ -387,12 +392,7 @@ BASELINE: Final[Mapping[str, Entry]] = {
     "hostPorts": Entry({0: host_ports}),
     "hostProbesAndHostLifecycle": Entry({34: probe_hosts}),
     "privileged": Entry({0: privileged}),
-    "procMount": Entry(
-        {
-            0: partial(proc_mount, exempt_own_users=False),
-            35: partial(proc_mount, exempt_own_users=True),
-        }
-    ),
+    "procMount": Entry(_exempting(proc_mount, "exempt_own_users", 0, 35)),
     "seLinuxOptions": Entry(
         {
             0: partial(se_linux, allowed=SE_LINUX),
@@ -416,39 +416,16 @@ BASELINE: Final[Mapping[str, Entry]] = {
     "windowsHostProcess": Entry({0: windows_host_process}),
 }
 RESTRICTED: Final[Mapping[str, Entry]] = {
-    "allowPrivilegeEscalation": Entry(
-        {
-            8: partial(privilege_escalation, exempt_windows=False),
-            25: partial(privilege_escalation, exempt_windows=True),
-        }
-    ),
+    "allowPrivilegeEscalation": Entry(_exempting(privilege_escalation, "exempt_windows", 8, 25)),
     "capabilities_restricted": Entry(
-        {
-            22: partial(capabilities_restricted, exempt_windows=False),
-            25: partial(capabilities_restricted, exempt_windows=True),
-        },
-        replaces="capabilities_baseline",
+        _exempting(capabilities_restricted, "exempt_windows", 22, 25), replaces="capabilities_baseline"
     ),
     "procMount_restricted": Entry({35: partial(proc_mount, exempt_own_users=False)}, replaces="procMount"),
     "restrictedVolumes": Entry({0: restricted_volumes}, replaces="hostPathVolumes"),
-    "runAsNonRoot": Entry(
-        {
-            0: partial(run_as_non_root, exempt_own_users=False),
-            35: partial(run_as_non_root, exempt_own_users=True),
-        }
-    ),
-    "runAsUser": Entry(
-        {
-            23: partial(run_as_user, exempt_own_users=False),
-            35: partial(run_as_user, exempt_own_users=True),
-        }
-    ),
+    "runAsNonRoot": Entry(_exempting(run_as_non_root, "exempt_own_users", 0, 35)),
+    "runAsUser": Entry(_exempting(run_as_user, "exempt_own_users", 23, 35)),
     "seccompProfile_restricted": Entry(
-        {
-            19: partial(seccomp, required=True, exempt_windows=False),
-            25: partial(seccomp, required=True, exempt_windows=True),
-        },
-        replaces="seccompProfile_baseline",
+        _exempting(partial(seccomp, required=True), "exempt_windows", 19, 25), replaces="seccompProfile_baseline"
     ),
 }
 NEWEST: Final = max(minor for entry in (*BASELINE.values(), *RESTRICTED.values()) for minor in entry.forms)

@@ -21,11 +21,10 @@ from gpuflow.checker.nodes.volumes import CLAIM_TAKEN, UNBOUND
 from gpuflow.checker.pipeline.nodes.mounted_claims import NO_VOLUMES, SETTLE, MountedClaim, MountedClaims, Tie
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
 from gpuflow.checker.report import Outcome, Verdict, merge_outcomes, outcome_of, worst
-from gpuflow.checker.wording import listed, where_of
 from gpuflow.cluster import Cluster
-from gpuflow.core.errors import Finding, Severity, Where
+from gpuflow.core.errors import Finding, Severity, Where, listed, warning
 from gpuflow.demands.model import Demand
-from gpuflow.graph import Dag, Leaf
+from gpuflow.graph import Dag, Leaf, reached
 from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
 
@@ -40,12 +39,11 @@ def small_claims(demand: Demand, storage: Storage, namespace: str) -> Iterator[F
         claim = storage.claims.get((namespace, name))
         holds = Quantity.zero if claim is None else _room_of_claim(claim, storage)
         if holds and taken > holds:
-            yield Finding(
+            yield warning(
                 "GF360",
                 f'step "{step}": the claim "{name}" holds {holds}, and the inputs and outputs there take {taken}',
                 demand.where(step),
                 f"raise the claim to {taken} or more, or put files elsewhere",
-                severity="warning",
             )
 
 
@@ -319,12 +317,9 @@ class _Judge:
 
         def looks(index: int) -> object:
             free, empty = pools.free[index], pools.empty[index]
-            sides = (
-                (index in each.pool.hosts for each in self.members),
-                (index in each.pool.ever for each in self.members),
-            )
+            eligible = tuple((index in each.pool.hosts, index in each.pool.ever) for each in self.members)
             amounts = ((free.free.get(name, 0), empty.free.get(name, 0)) for name in names)
-            return tuple(amounts), free.slots, empty.slots, tuple(sides[0]), tuple(sides[1])
+            return tuple(amounts), free.slots, empty.slots, eligible
 
         alike: dict[object, list[int]] = {}
         for part in parts.values():
@@ -383,22 +378,10 @@ def _first_users(demand: Demand, users: set[str]) -> set[str]:
     mounting = {key for key, node in graph.nodes.items() if isinstance(node, Leaf) and node.name in users}
     unsure = {key for key, node in graph.nodes.items() if isinstance(node, Leaf) and node.name in demand.conditional}
     unsure |= {key for key, node in graph.nodes.items() if not isinstance(node, Leaf)}
-    unsure |= _reached(graph, unsure)  # what follows a step that is skipped may be skipped too
-    later = mounting & _reached(graph, mounting - unsure)
+    unsure |= reached(graph.edges, unsure)  # what follows a step that is skipped may be skipped too
+    later = mounting & reached(graph.edges, mounting - unsure)
     after_all = {step.name for step in demand.steps if step.is_exit}
     return users - ({node.name for key in later if isinstance(node := graph.nodes[key], Leaf)} - after_all)
-
-
-def _reached(graph: Dag, sources: set[str]) -> set[str]:
-    """All that comes after some nodes of a graph."""
-    found: set[str] = set()
-    waiting = list(sources)
-    while waiting:
-        for target in graph.edges.get(waiting.pop(), ()):
-            if target not in found:
-                found.add(target)
-                waiting.append(target)
-    return found
 
 
 def _is_said(mounted: MountedClaim, cluster: Cluster) -> bool:
@@ -416,7 +399,7 @@ def _who(demand: Demand, claims: MountedClaims, mounted: MountedClaim) -> str:
 
 def _where(demand: Demand, claims: MountedClaims, mounted: MountedClaim) -> Where:
     users = _users(demand, claims, mounted)
-    return mounted.where if mounted.is_own or not users else where_of(demand, users[0])
+    return mounted.where if mounted.is_own or not users else demand.where(users[0])
 
 
 def _holders(cluster: Cluster, namespace: str, mounted: MountedClaim) -> list[Holder]:

@@ -22,8 +22,8 @@ from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdict, NodeVerdi
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import LimitLine, Outcome, Verdict, foremost_resource, worst
-from gpuflow.checker.wording import amount, asking, bounding, listed, waiting, where_of
-from gpuflow.core.errors import Finding
+from gpuflow.checker.wording import amount, asking, bounding, waiting
+from gpuflow.core.errors import Finding, listed, warning
 from gpuflow.demands import Demand
 from gpuflow.demands.gang_scheduling import is_scheduled_as_gang
 
@@ -94,7 +94,7 @@ def _unplaceable(
     demand: Demand, node_pools: NodePools, pod_group: PodGroup, own: list[NodeVerdict], others: OtherGpus | None
 ) -> Finding:
     verb = "fits" if pod_group.is_one else "fit"
-    message, where = f"{_who(pod_group)} {verb} on no node", where_of(demand, pod_group.steps[0])
+    message, where = f"{_who(pod_group)} {verb} on no node", demand.where(pod_group.steps[0])
     if not own:
         return Finding(
             "GF506",
@@ -136,7 +136,7 @@ def _deviceless(
     return Finding(
         "GF546",
         f"{_who(pod_group)} {'finds' if pod_group.is_one else 'find'} the devices of {_claims(group)} on no node",
-        where_of(demand, pod_group.steps[0]),
+        demand.where(pod_group.steps[0]),
         ", ".join(counted) or _about_claim(refusal),
         kubernetes=refusal or fit(pod, node_verdicts.node_pools.node_list).message,
     )
@@ -151,8 +151,7 @@ def _about_claim(refusal: str | None) -> str:
 def _claims(group: Group) -> str:
     names = dict.fromkeys((*(claim.name for claim in group.ask.claims), *group.ask.shared))
     names.pop(EXTENDED_CLAIM, None)
-    listed_names = ", ".join(names)
-    return f"claim {listed_names}" if names else "its claims"
+    return f"claim {', '.join(names)}" if names else "its claims"
 
 
 def _maybe(unplaceable: Finding, makers: Sequence[str]) -> Finding:
@@ -164,14 +163,13 @@ def _maybe(unplaceable: Finding, makers: Sequence[str]) -> Finding:
 
 def _lost(demand: Demand, pod_group: PodGroup, lost: list[FlavorAssignment]) -> Finding:
     names = ", ".join(dict.fromkeys(name for assignment in lost for name in assignment.flavors))
-    return Finding(
+    return warning(
         "GF516",
         f"{_who(pod_group)} may get quota of flavor {names}, whose nodes cannot hold it: then it stays Pending until "
         "somebody deletes the pod",
-        where_of(demand, pod_group.steps[0]),
+        demand.where(pod_group.steps[0]),
         "keep it off that flavor with a node selector, or have nodes with the flavor's labels added; waiting does not "
         "help",
-        severity="warning",
     )
 
 
@@ -278,12 +276,11 @@ def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Ite
                 f"the free amount is fragmented: {wait.pieces.placeable} such pods fit, and {wait.pieces.whole} would "
                 "fit in one piece"
             )
-        yield Finding(
+        yield warning(
             wait.code,
             wait.sentence(_who(*pod_groups), is_one=len(pod_groups) == 1 and pod_groups[0].is_one),
-            where_of(demand, pod_groups[0].steps[0]),
+            demand.where(pod_groups[0].steps[0]),
             "\n".join(hints),
-            severity="warning",
             kubernetes=wait.kubernetes,
         )
 
@@ -296,12 +293,11 @@ def _undecided(demand: Demand, reports: Iterable[PoolReport]) -> Iterator[Findin
             undecided.setdefault(each.decision.because, {})[each.request.pod_group] = None
     for because, pod_groups in undecided.items():
         many = f" ({len(pod_groups)} different pods)" if len(pod_groups) > 1 else ""
-        yield Finding(
+        yield warning(
             "GF514",
             f"it is unknown whether nodes always have room for {_who(*pod_groups)}{many}: {because}",
-            where_of(demand, next(iter(pod_groups)).steps[0]),
+            demand.where(next(iter(pod_groups)).steps[0]),
             bounding(demand, "the fan-out"),
-            severity="warning",
         )
 
 
@@ -372,13 +368,12 @@ def _unseen_devices(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Fin
             found.setdefault(each.devices, []).extend(each.request.pod_group.steps)
     for reasons, steps in found.items():
         names = list(dict.fromkeys(steps))
-        yield Finding(
+        yield warning(
             "GF547",
             f"{listed(names)}: it is unknown whether a node has the devices: {'; '.join(reasons)}",
-            where_of(demand, names[0]),
+            demand.where(names[0]),
             "gpuflow snapshot shows all that is judged; by hand: kubectl get deviceclasses,resourceslices -o yaml and "
             "kubectl get resourceclaims,resourceclaimtemplates -A -o yaml",
-            severity="warning",
         )
 
 
@@ -389,12 +384,11 @@ def _unweighed(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]
             found.setdefault(each.unknown, []).extend(each.request.pod_group.steps)
     for reasons, steps in found.items():
         names = list(dict.fromkeys(steps))
-        yield Finding(
+        yield warning(
             "GF535",
             f"{listed(names)}: it is unknown whether a node always has room; not modeled: {'; '.join(reasons)}",
-            where_of(demand, names[0]),
+            demand.where(names[0]),
             "a node could hold it; the verdict covers quotas, queues and the other steps",
-            severity="warning",
         )
 
 
@@ -414,26 +408,24 @@ def _gangs(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
     alive, witness = node_verdicts.worst(competitors, GANGS)
     if alive is None or alive > 1:
         many = "any number of" if alive is None else str(alive)
-        yield Finding(
+        yield warning(
             "GF522",
             f"{listed(list(witness), 'gang')}: {many} gangs at once can each take a part of the nodes and wait "
             "forever for the rest",
-            where_of(demand, waits[0].request.pod_group.steps[0]),
+            demand.where(waits[0].request.pod_group.steps[0]),
             f"let one gang run at a time (needs, or parallel); or {START_WHOLE}",
-            severity="warning",
         )
         return
     for each in waits:
         pending = each.decision.pending if each.decision is not None else ()
         if len(pending) > 1:
             steps = each.request.pod_group.steps
-            yield Finding(
+            yield warning(
                 "GF522",
                 f"{listed(list(steps), 'gang')}: {waiters(pending, 'pod')} for the same nodes; if they wait for each "
                 "other as well, each side can take a part of the nodes and wait forever for the rest",
-                where_of(demand, steps[0]),
+                demand.where(steps[0]),
                 START_WHOLE,
-                severity="warning",
             )
 
 

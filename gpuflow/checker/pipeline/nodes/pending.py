@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 from gpuflow.checker.contention.competitors import PendingRequest, PendingRequests
 from gpuflow.checker.kueue import Kueue
 from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, plus
-from gpuflow.checker.kueue.flavors import Flavor
 from gpuflow.checker.kueue.workloads import AdmittedPodSet, read_admitted
 from gpuflow.checker.nodes.amounts import Amounts
 from gpuflow.checker.nodes.controllers import missing_daemons
 from gpuflow.checker.nodes.node_info import UnboundPod, read_schedulable_pod, read_unbound_pod
 from gpuflow.checker.nodes.node_pools import NodePools, in_order
 from gpuflow.checker.pipeline.queues.pending import PendingPodSet, PendingWorkload
+from gpuflow.checker.pipeline.queues.requests import FlavorAssignment, sent_spec, tolerations_of
 from gpuflow.cluster import Cluster
 from gpuflow.core.errors import Finding, GpuflowError
 
@@ -224,19 +224,10 @@ def _quota(kueue: Kueue, source: Source) -> dict[str, int]:
 
 def _sent(kueue: Kueue, pod_set: PendingPodSet) -> UnboundPod | None:
     """A pod with what its flavor puts on it; of several flavors with the tolerations of all. `None`: it has none."""
-    flavors: list[Flavor] = [kueue.flavors[name] for name in sorted(pod_set.flavors)]
-    if not flavors:
+    names = tuple(sorted(pod_set.flavors))
+    if not names:
         return None
-    labels = flavors[0].labels if len(flavors) == 1 else {}
-    tolerations = [
-        {key: value for key, value in each._asdict().items() if value}
-        for flavor in flavors
-        for each in flavor.tolerations
-    ]
-    spec = {
-        **pod_set.spec,
-        "nodeSelector": {**(pod_set.spec.get("nodeSelector") or {}), **labels},
-        "tolerations": [*(pod_set.spec.get("tolerations") or ()), *tolerations],
-    }
+    labels = kueue.flavors[names[0]].labels if len(names) == 1 else {}
+    spec = sent_spec(pod_set.spec, FlavorAssignment(names, labels, tuple(tolerations_of(kueue, names))))
     spec.pop("schedulingGates", None)
     return read_unbound_pod({"metadata": {"namespace": pod_set.namespace}, "spec": spec})

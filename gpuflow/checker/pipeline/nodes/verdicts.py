@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from gpuflow.checker.contention.bins import Bin
 from gpuflow.checker.contention.competitors import Competitor, Competitors
@@ -25,7 +25,7 @@ from gpuflow.checker.pipeline.nodes.devices import Devices
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
-from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
+from gpuflow.checker.pipeline.queues.requests import FlavorAssignment, sent_spec
 from gpuflow.checker.report import Verdict
 from gpuflow.core.work_budget import limited_advice, may_advise
 
@@ -98,7 +98,9 @@ class NodeVerdicts:
         self.verdicts = [self._decide(request) for request in self.requests]
 
     def _request(self, pod_group: PodGroup, assignment: FlavorAssignment) -> PoolRequest:
-        body = _sent(pod_group.pod, assignment)
+        body = pod_group.pod
+        if assignment.flavors:
+            body = {**body, "spec": sent_spec(body["spec"], assignment)}
         if self.devices is not None:
             body = self.devices.without_claims(body)
         pod = read_pending(body) if self._claims is None else self._claims.read(body)
@@ -292,18 +294,3 @@ class NodeVerdicts:
                 missing = max((alive if alive is not None else node.group_max * each) - here, 1)
                 return node, min(-(-missing // each), node.group_max)
         return None
-
-
-def _sent(pod: Mapping[str, Any], assignment: FlavorAssignment) -> Mapping[str, Any]:
-    """The pod with the labels and tolerations that Kueue adds when it admits it."""
-    if not assignment.flavors:
-        return pod
-    spec = pod["spec"]
-    return {
-        **pod,
-        "spec": {
-            **spec,
-            "nodeSelector": {**(spec.get("nodeSelector") or {}), **(assignment.labels or {})},
-            "tolerations": [*(spec.get("tolerations") or ()), *assignment.tolerations],
-        },
-    }

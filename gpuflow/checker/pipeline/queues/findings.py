@@ -17,8 +17,8 @@ from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import QueueRequest, root_of
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdict, QueueVerdicts
 from gpuflow.checker.report import LimitLine, Outcome, Verdict, foremost_resource, worst
-from gpuflow.checker.wording import amount, asking, bounding, listed, waiting, where_of
-from gpuflow.core.errors import Finding
+from gpuflow.checker.wording import amount, asking, bounding, waiting
+from gpuflow.core.errors import Finding, listed, warning
 from gpuflow.demands import Demand
 
 
@@ -37,13 +37,12 @@ def own_evictors(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Find
         ]
         if victims:
             who = listed(each.request.pod_group.steps)
-            yield Finding(
+            yield warning(
                 "GF527",
                 f"{who} may evict {listed(victims)} of the same pipeline in queue {each.request.queue}: they may run "
                 "at the same time, and Kueue may leave an evicted pod behind its gate forever",
-                where_of(demand, each.request.pod_group.steps[0]),
+                demand.where(each.request.pod_group.steps[0]),
                 "let one of them run at a time (needs, or the pipeline's parallel); a retry budget does not help",
-                severity="warning",
             )
 
 
@@ -103,13 +102,12 @@ def held_up(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
         ]
         if behind:
             verb = "waits" if len(behind) == 1 else "wait"
-            yield Finding(
+            yield warning(
                 "GF528",
                 f"while {listed(each.request.pod_group.steps)} waits at the head of queue {each.request.queue}, "
                 f"{listed(behind)} {verb} behind it: ClusterQueue {queue.name} is StrictFIFO",
-                where_of(demand, behind[0]),
+                demand.where(behind[0]),
                 "there is quota for it; use a BestEffortFIFO queue for it, or lower the parallelism",
-                severity="warning",
             )
 
 
@@ -142,81 +140,53 @@ def _contended(queue_verdicts: QueueVerdicts) -> list[str]:
 
 def _findings(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict) -> Iterator[Finding]:
     request, found = each.request, each.request.found
-    who, where = _who(request.pod_group), where_of(demand, request.pod_group.steps[0])
+    who, where = _who(request.pod_group), demand.where(request.pod_group.steps[0])
+    waits = f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue}"
     if each.shut is not None:
-        text = f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} forever: {each.shut.text}"
+        text = f"{waits} forever: {each.shut.text}"
         yield Finding("GF507", text, where, each.shut.hint, kubernetes=each.shut.kueue)
         return
     if request.is_hopeless:
         yield _never(demand, queue_verdicts, request)
         return
     if each.ahead and each.ahead.is_forever:
+        text = f"{waits} until workload {each.ahead.namespace}/{each.ahead.name} is removed: it can never be admitted, "
+        another = other_queue(is_driver=request.pod_group.is_driver)
         yield Finding(
             "GF510",
-            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until workload {each.ahead.namespace}/"
-            f"{each.ahead.name} is removed: it can never be admitted, and holds up a StrictFIFO queue",
+            f"{text}and holds up a StrictFIFO queue",
             where,
-            f"waiting does not help: have that workload removed or corrected, or "
-            f"{other_queue(is_driver=request.pod_group.is_driver)}",
+            f"waiting does not help: have that workload removed or corrected, or {another}",
             kubernetes=each.ahead.assignment.message,
         )
         return
     if each.unknown:
-        yield Finding(
+        yield warning(
             "GF535",
             f"{who}: it is unknown whether queue {request.queue} admits it at once; not modeled: "
             f"{'; '.join(each.unknown)}",
             where,
             "its quota could hold the step; the verdict covers the rest",
-            severity="warning",
         )
         return
     hint = waiting(demand, "queue", request.pod_group.steps)
     if each.lags:
-        text = (
-            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until Kueue sees that it is active again"
-        )
-        yield Finding("GF517", text, where, hint, severity="warning", kubernetes=each.lags)
+        text = f"{waits} until Kueue sees that it is active again"
+        yield warning("GF517", text, where, hint, kubernetes=each.lags)
     if each.ahead:
         ahead = f"{each.ahead.namespace}/{each.ahead.name}"
-        yield Finding(
-            "GF519",
-            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} behind workload {ahead}, which is not "
-            "admitted and holds up a StrictFIFO queue",
-            where,
-            hint,
-            severity="warning",
-            kubernetes=each.ahead.assignment.message,
-        )
+        text = f"{waits} behind workload {ahead}, which is not admitted and holds up a StrictFIFO queue"
+        yield warning("GF519", text, where, hint, kubernetes=each.ahead.assignment.message)
     if found.verdict == "preempt":
         verb = "is" if request.pod_group.is_one else "are"
-        yield Finding(
-            "GF518",
-            f"{who} {verb} admitted in queue {request.queue} after others are evicted: {', '.join(found.targets)}",
-            where,
-            hint,
-            severity="warning",
-            kubernetes=found.message,
-        )
+        text = f"{who} {verb} admitted in queue {request.queue} after others are evicted: {', '.join(found.targets)}"
+        yield warning("GF518", text, where, hint, kubernetes=found.message)
     elif each.lacks_place:
-        yield Finding(
-            "GF517",
-            f"{who} may wait in queue {request.queue}: its quota is there, but other pods can take the nodes that its "
-            "topology leaves it",
-            where,
-            hint,
-            severity="warning",
-        )
+        text = f"{who} may wait in queue {request.queue}: its quota is there, but other pods can take the nodes that "
+        yield warning("GF517", f"{text}its topology leaves it", where, hint)
     elif each.decision is None:
         what = "nodes of its topology" if any(isinstance(one, NoPlace) for one in found.reasons) else "quota"
-        yield Finding(
-            "GF517",
-            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until others release {what}",
-            where,
-            hint,
-            severity="warning",
-            kubernetes=found.message,
-        )
+        yield warning("GF517", f"{waits} until others release {what}", where, hint, kubernetes=found.message)
     elif each.decision.verdict == "may-queue":
         yield _wait(demand, queue_verdicts, each, hint)
 
@@ -233,17 +203,16 @@ def _undecided(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Findin
         if len(pod_groups) > 1:
             who = listed([step for each in pod_groups if not each.is_driver for step in each.steps])
             many = f" ({len(pod_groups)} different pods)"
-        yield Finding(
+        yield warning(
             "GF514",
             f"it is unknown whether queue {queue} always has quota for {who}{many}: {because}",
-            where_of(demand, pod_groups[0].steps[0]),
+            demand.where(pod_groups[0].steps[0]),
             bounding(demand, "the fan-out"),
-            severity="warning",
         )
 
 
 def _never(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest) -> Finding:
-    who, where, found = _who(request.pod_group), where_of(demand, request.pod_group.steps[0]), request.found
+    who, where, found = _who(request.pod_group), demand.where(request.pod_group.steps[0]), request.found
     if not request.queue:
         return Finding(
             "GF507",
@@ -270,19 +239,14 @@ def _wait(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, hin
     """The pipeline's own pods are in each other's way."""
     request, decision = each.request, each.decision
     assert decision is not None and request.cluster_queue is not None
-    who, where, queue = (
-        _who(request.pod_group),
-        where_of(demand, request.pod_group.steps[0]),
-        request.cluster_queue.name,
-    )
+    who, where = _who(request.pod_group), demand.where(request.pod_group.steps[0])
     if decision.pending:
-        return Finding(
+        return warning(
             "GF524",
             f"{who} may wait in queue {request.queue}: {waiters(decision.pending, 'workload')} for the same quota and "
             "may be admitted first",
             where,
             hint,
-            severity="warning",
         )
     resource = foremost_resource(decision.resources) or ""
     flavors = next((group.flavors for group in request.groups if resource in group.asked), ())
@@ -297,13 +261,12 @@ def _wait(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, hin
     if len(flavors) > 1:
         names = ", ".join(flavors)
         hint += f"\nthe quota is split over {len(flavors)} flavors ({names}), and a pod takes all of it from one"
-    return Finding(
+    return warning(
         "GF517",
-        f"{who} may wait in queue {request.queue}: {together} for up to {asked} {resource}, ClusterQueue {queue} has "
-        f"{amount(as_quantity(resource, left))} left",
+        f"{who} may wait in queue {request.queue}: {together} for up to {asked} {resource}, ClusterQueue "
+        f"{request.cluster_queue.name} has {amount(as_quantity(resource, left))} left",
         where,
         hint,
-        severity="warning",
     )
 
 
@@ -324,7 +287,7 @@ def _own_blockers(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Fin
             "GF519",
             f"{_who(each.request.pod_group)} can never be admitted, and ClusterQueue {queue.name} is StrictFIFO: at "
             f"its head it holds up {others} behind it",
-            where_of(demand, each.request.pod_group.steps[0]),
+            demand.where(each.request.pod_group.steps[0]),
             "correct the step before anything is submitted: one such workload stops the queue for all its users",
         )
 

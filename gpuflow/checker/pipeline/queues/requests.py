@@ -11,7 +11,7 @@ the rest from what is lent, so that one which is too large for a level can still
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,6 @@ from gpuflow.checker.contention.proof import Contention
 from gpuflow.checker.kueue import Assignment, Kueue
 from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, minus, plus
 from gpuflow.checker.kueue.flavor_assigner import topology_mismatch
-from gpuflow.checker.kueue.flavors import FlavorToleration
 from gpuflow.checker.kueue.queues import MAY_STOP, NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue
 from gpuflow.checker.kueue.scheduler import Head
 from gpuflow.checker.kueue.snapshot import NO_QUOTA, QuotaNode
@@ -228,12 +227,22 @@ def _flavor_assignment(kueue: Kueue, names: tuple[str, ...]) -> FlavorAssignment
         for key, value in kueue.flavors[name].labels.items():
             if labels is not None and labels.setdefault(key, value) != value:
                 labels = None
-    tolerations = [_manifest(each) for name in names for each in kueue.flavors[name].tolerations]
-    return FlavorAssignment(names, labels, tuple(tolerations))
+    return FlavorAssignment(names, labels, tuple(tolerations_of(kueue, names)))
 
 
-def _manifest(toleration: FlavorToleration) -> dict[str, str]:
-    return {key: value for key, value in toleration._asdict().items() if value}
+def tolerations_of(kueue: Kueue, flavors: Iterable[str]) -> list[dict[str, str]]:
+    """The tolerations that flavors put on a pod, as a manifest writes them."""
+    given = (each for name in flavors for each in kueue.flavors[name].tolerations)
+    return [{key: value for key, value in each._asdict().items() if value} for each in given]
+
+
+def sent_spec(spec: Mapping[str, Any], assignment: FlavorAssignment) -> dict[str, Any]:
+    """A pod's spec with the labels and tolerations that Kueue adds when it admits the pod."""
+    return {
+        **spec,
+        "nodeSelector": {**(spec.get("nodeSelector") or {}), **(assignment.labels or {})},
+        "tolerations": [*(spec.get("tolerations") or ()), *assignment.tolerations],
+    }
 
 
 Below = Callable[[QuotaNode, tuple[str, ...]], Competitors]

@@ -13,16 +13,14 @@ from gpuflow.checker.kueue.queues import read_cluster_queue, read_reservations
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.topology import topology_request
 from gpuflow.checker.snapshot.missing_kinds import asks_namespace, runs_kueue, shows_namespace
-from gpuflow.checker.snapshot.unmodeled_kinds import makers_of_nodes
+from gpuflow.checker.snapshot.unmodeled_kinds import NAME_LABEL, makers_of_nodes, namespace_labels
 from gpuflow.cluster import Cluster, Manifest
+from gpuflow.cluster.kinds import KUEUE_SETTINGS_KEY
 from gpuflow.core.errors import Finding, GpuflowError, Where
-from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, QUEUED_BY, read_selector
+from gpuflow.kubernetes.labels import DEFAULT_QUEUE, QUEUE_LABEL, QUEUE_PRIORITY_LABEL, QUEUED_BY, read_selector
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_texts
 
 QUEUE_KINDS: Final = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Cohort")
-DEFAULT_QUEUE: Final = "default"
-"""The LocalQueue that takes pods which name none."""
-CONFIGURATION_KEY: Final = "controller_manager_config.yaml"
 
 
 class Inactive(NamedTuple):
@@ -80,7 +78,6 @@ class Setup:
         topology = topology_request(annotations) if self.knows_flavors else {}
         template = {"spec": pod_group.pod["spec"]}
         pod_set = {"name": pod_group.pod_set, "count": pod_group.pods, "template": template}
-        priority = self.priority_of(pod_group)
         return {
             "metadata": {
                 "name": pod_group.steps[0].replace(".", "-").replace("/", "-"),
@@ -88,7 +85,7 @@ class Setup:
             },
             "spec": {
                 "queueName": queue,
-                "priority": priority or 0,
+                "priority": self.priority_of(pod_group) or 0,
                 "podSets": [{**pod_set, **({"topologyRequest": topology} if topology else {})}],
             },
         }
@@ -198,14 +195,14 @@ def _configurations(cluster: Cluster) -> Iterator[Mapping[str, Any]]:
         if text is not None:
             document = yaml.safe_load(text)
             if not isinstance(document, Mapping):
-                raise BadField(f"ConfigMap {item.name}", f"{CONFIGURATION_KEY} is not a Configuration")
+                raise BadField(f"ConfigMap {item.name}", f"{KUEUE_SETTINGS_KEY} is not a Configuration")
             yield document
 
 
 def _entry(item: Manifest) -> str | None:
     """The text under the manager's key, when it is Kueue's: other controllers use the same key."""
     data = item.body.get("data")
-    text = data.get(CONFIGURATION_KEY) if isinstance(data, Mapping) else None
+    text = data.get(KUEUE_SETTINGS_KEY) if isinstance(data, Mapping) else None
     return text if isinstance(text, str) and "config.kueue.x-k8s.io" in text else None
 
 
@@ -221,11 +218,7 @@ def _is_managed(configuration: Mapping[str, Any], cluster: Cluster, namespace: s
     selector = read_selector(
         configuration.get("managedJobsNamespaceSelector"), "Configuration: managedJobsNamespaceSelector"
     )
-    labels = {"kubernetes.io/metadata.name": namespace}
-    for item in cluster.of("Namespace"):
-        if item.name == namespace:
-            metadata = read_map(item.body.get("metadata"), "metadata")
-            labels = {**read_map(metadata.get("labels"), "metadata.labels"), **labels}
+    labels = namespace_labels(cluster, namespace) or {NAME_LABEL: namespace}
     return selector is None or selector.matches(labels)
 
 
