@@ -270,7 +270,7 @@ def compile_packages() -> None:
 def client(way: str, folder: str) -> None:
     """Our side, in a process of its own: the code that the supervisor runs for an output, and for an input."""
     from gpuflow.runtime.artifacts import artifact_files
-    from gpuflow.runtime.base.files import Shared
+    from gpuflow.runtime.base.files import SharedFolder
     from gpuflow.runtime.checkpoints import transfer
     from gpuflow.runtime.state.ledger import Ledger
     from gpuflow.runtime.stores import local_files
@@ -291,7 +291,7 @@ def client(way: str, folder: str) -> None:
         artifact_files.Artifact(_Owned(ledger), store, prefix, folder, lambda _: None).keep()  # type: ignore[arg-type]
         return
     manifest = transfer.read_manifest(store, f"{prefix}/manifest.json")
-    where = Shared(os.path.dirname(folder)), os.path.basename(folder)
+    where = SharedFolder(os.path.dirname(folder)), os.path.basename(folder)
     local_files.bring_files(
         store, prefix, manifest.files, *where, manifest.key, lambda _: None, single=False, arrived=set()
     )

@@ -21,7 +21,7 @@ from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE, facts_of
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.quantity import Quantity
-from gpuflow.readers import Foreign, Passive, documents_of, foreign_in
+from gpuflow.readers import ForeignObject, PassiveObject, documents_of, foreign_in
 from gpuflow.readers.contents import contents_of, is_ours
 from gpuflow.readers.documents import STDIN
 from gpuflow.readers.interface import parameters_of
@@ -58,8 +58,8 @@ def compile(
 
     `options` are the target's own: `kind="CronWorkflow"` for argo, `standalone=True` for airflow.
     """
-    _want("target", target, str)
-    _want_namespace(namespace, "gpuflow.compile")
+    _require_type("target", target, str)
+    _require_namespace(namespace, "gpuflow.compile")
     engine = load_target(target)
     place = _site(site)
     source = _pipeline(pipeline, place, target)
@@ -96,16 +96,16 @@ def _demand(
     params: Mapping[str, str] | None = None,
     namespace: str | None = None,
 ) -> Demand:
-    _want("engine", engine, str, None)
+    _require_type("engine", engine, str, None)
     facts_of(engine or NO_ENGINE)
     place = _site(site)
-    foreign = _foreign(pipeline, namespace or place.namespace)
+    foreign = _foreign_objects(pipeline, namespace or place.namespace)
     if foreign:
         return _foreign_demand(foreign, place, engine, dict(params or {}), namespace)
     if params:
         where, hint = Where("gpuflow.demand"), "a pipeline of gpuflow has its own values: Pipeline.params"
         raise fail("GF903", "params= is for documents of other tools", where=where, hint=hint)
-    _want("pipeline", pipeline, Pipeline, str, Path)
+    _require_type("pipeline", pipeline, Pipeline, str, Path)
     assert isinstance(pipeline, Pipeline | str | Path)
     return demand_of(_pipeline(pipeline, place, engine or NO_ENGINE), place, engine or NO_ENGINE)
 
@@ -126,11 +126,11 @@ def check(
     are active at the same time; `None`: as many as the engine lets overlap. A document's own `metadata.namespace` is
     its namespace; `namespace` is for documents that name none.
     """
-    _want("pipeline", pipeline, Pipeline, Demand, str, Path, Mapping, list, tuple)
-    _want("engine", engine, str, None)
-    _want_namespace(namespace, "gpuflow.check")
+    _require_type("pipeline", pipeline, Pipeline, Demand, str, Path, Mapping, list, tuple)
+    _require_type("engine", engine, str, None)
+    _require_namespace(namespace, "gpuflow.check")
     if runs is not None:
-        _want("runs", runs, int)
+        _require_type("runs", runs, int)
     if runs is not None and runs < 1:
         raise fail("GF903", f"runs={runs} is below 1", where=Where("gpuflow.check"))
     if isinstance(pipeline, Demand) and engine not in (None, NO_ENGINE, pipeline.engine):
@@ -157,10 +157,10 @@ def gpus(
     family: str | None = None,
 ) -> tuple[catalog.Model, ...]:
     """The GPU models of the catalog that match: `gpus("a100")`, `gpus(memory="40Gi", mig=True)`."""
-    _want("text", text, str, None)
-    _want("memory", memory, str, Quantity, None)
-    _want("mig", mig, bool, None)
-    _want("family", family, str, None)
+    _require_type("text", text, str, None)
+    _require_type("memory", memory, str, Quantity, None)
+    _require_type("mig", mig, bool, None)
+    _require_type("family", family, str, None)
     try:
         least = None if memory is None else float(Quantity(str(memory)).value) / GIB
     except ValueError as fault:
@@ -168,21 +168,21 @@ def gpus(
     return catalog.find_models(text, memory_gib=least, mig=mig, family=family)
 
 
-def _want(name: str, given: object, *kinds: type | None) -> None:
+def _require_type(name: str, given: object, *kinds: type | None) -> None:
     """TypeError unless an argument is one of these; without it, the first line that uses it would raise something."""
     if not any(given is None if kind is None else isinstance(given, kind) for kind in kinds):
         wanted = " or ".join("None" if kind is None else kind.__name__ for kind in kinds)
         raise TypeError(f"{name} is a {type(given).__name__}; it must be {wanted}")
 
 
-def _want_namespace(given: str | None, function: str) -> None:
-    _want("namespace", given, str, None)
+def _require_namespace(given: str | None, function: str) -> None:
+    _require_type("namespace", given, str, None)
     if given is not None and (faults := dns_label_faults(given)):
         raise fail("GF903", f'"{given}" is not a namespace: it {faults[0]}', where=Where(function))
 
 
-def _foreign(given: Pipeline | Documents | str | Path, namespace: str | None) -> list[Foreign]:
-    """The objects of other tools that start pods; none when it is, or may be, a pipeline of ours."""
+def _foreign_objects(given: Pipeline | Documents | str | Path, namespace: str | None) -> list[ForeignObject]:
+    """The objects of other tools that start pods; empty if it is, or may be, a gpuflow pipeline."""
     if isinstance(given, str | Path):
         documents = contents_of(str(given)).documents if str(given) != STDIN else []
     elif isinstance(given, Mapping | list | tuple):
@@ -199,15 +199,15 @@ def _foreign(given: Pipeline | Documents | str | Path, namespace: str | None) ->
 
 
 def _foreign_demand(
-    found: list[Foreign], site: Site, engine: str | None, params: Mapping[str, str], namespace: str | None
+    found: list[ForeignObject], site: Site, engine: str | None, params: Mapping[str, str], namespace: str | None
 ) -> Demand:
     """The demand of the one object that starts pods."""
     demands: list[Demand] = []
-    passive: list[Passive] = []
+    passive: list[PassiveObject] = []
     for each in found:
         each.namespace(namespace, "namespace=")
         demand = each.demand_on_site(site, engine, params)
-        if isinstance(demand, Passive):
+        if isinstance(demand, PassiveObject):
             passive.append(demand)
         else:
             demands.append(demand)
@@ -226,7 +226,7 @@ def _foreign_demand(
 
 
 def _pipeline(given: Pipeline | str | Path, site: Site, engine: str) -> Pipeline:
-    _want("pipeline", given, Pipeline, str, Path)
+    _require_type("pipeline", given, Pipeline, str, Path)
     if isinstance(given, Pipeline):
         return given
     try:
@@ -236,7 +236,7 @@ def _pipeline(given: Pipeline | str | Path, site: Site, engine: str) -> Pipeline
 
 
 def _site(given: Site | str | Path) -> Site:
-    _want("site", given, Site, str, Path)
+    _require_type("site", given, Site, str, Path)
     return given if isinstance(given, Site) else Site.load(str(given))
 
 
@@ -245,7 +245,7 @@ def _cluster(
 ) -> PreparedCluster:
     if isinstance(given, PreparedCluster):
         return given
-    _want("cluster", given, Cluster, PreparedCluster, str, Path, Iterable)
+    _require_type("cluster", given, Cluster, PreparedCluster, str, Path, Iterable)
     if given == LIVE:
         return PreparedCluster(read_live(namespace), namespace, default=default, read=read_live)
     if isinstance(given, str | Path):
@@ -265,5 +265,5 @@ def _options(target: Target, given: Mapping[str, Any]) -> Any:
         raise fail("GF903", text, where=Where("gpuflow.compile"), hint=did_you_mean(unknown[0], known) or known_ones)
     for flag in flags_of(target.options):
         if flag.field in given:
-            _want(flag.field, given[flag.field], *((bool,) if flag.metavar is None else (str, None)))
+            _require_type(flag.field, given[flag.field], *((bool,) if flag.metavar is None else (str, None)))
     return target.options(**given)

@@ -22,20 +22,20 @@ from hera.workflows import models as m
 
 from gpuflow.core.errors import fail
 from gpuflow.site import Site
-from gpuflow.site.policy import exposed_in_site, heard_at
+from gpuflow.site.policy import exposed_in_site, without_site_silenced
 from gpuflow.spec.builder import caller
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules.remarks import heard, log_findings, remarks_on
-from gpuflow.spec.rules.template_text import questioned_step
+from gpuflow.spec.rules.remarks import log_findings, remarks_on, without_silenced
+from gpuflow.spec.rules.template_text import step_template_warnings
 from gpuflow.spec.step import Step
 from gpuflow.targets.argo import target
 from gpuflow.targets.argo.facts import ArgoOptions
-from gpuflow.targets.argo.single_step import handed_over, place_of_call, template_alone
-from gpuflow.targets.argo.templates import PLACE
+from gpuflow.targets.argo.single_step import container_argument, place_of_call, standalone_template
+from gpuflow.targets.argo.templates import PLACE_INPUT
 from gpuflow.targets.argo.workflow import build, differences
-from gpuflow.targets.target import Request, accepted
+from gpuflow.targets.target import Request, accept_losses
 
 __all__ = ["StepContainer", "container", "to_hera"]
 
@@ -57,8 +57,11 @@ def to_hera(
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     where = _site(site)
     request = Request(checked, where, namespace or where.namespace, str(checked.source.file), (), ArgoOptions(kind))
-    accepted(target, request, allow_lossy=False)
-    log_findings(heard_at(where, heard(checked, [*remarks_on(checked), *exposed_in_site(where)])), __name__)
+    accept_losses(target, request, allow_lossy=False)
+    log_findings(
+        without_site_silenced(where, without_silenced(checked, [*remarks_on(checked), *exposed_in_site(where)])),
+        __name__,
+    )
     manifest = build(replace(request, pipeline=meaning_of(checked), site=meaning_of(where)))
     made = _KINDS[manifest["kind"]].from_dict(manifest)
     if isinstance(made, CronWorkflow):
@@ -93,19 +96,19 @@ class StepContainer(Container):  # type: ignore[misc]  # as above
 
     def __call__(self, **options: Any) -> Any:
         inputs = [parameter.name for parameter in self.inputs or ()]
-        takes = [name for name in inputs if name != PLACE]
+        takes = [name for name in inputs if name != PLACE_INPUT]
         given = {
-            **_named(options.pop("arguments", None)),
+            **_arguments_map(options.pop("arguments", None)),
             **{name: options.pop(name) for name in takes if name in options},
         }
         unknown, missing = sorted({*given} - {*takes}), sorted({*takes} - {*given})
         if unknown or missing:
             wrong = f'takes no "{unknown[0]}"' if unknown else f'needs "{missing[0]}"'
             raise fail("GF301", f'container "{self.name}" {wrong}; it takes {", ".join(takes) or "nothing"}')
-        values = {name: handed_over(_value(name, given[name])) for name in takes}
-        if PLACE in inputs:
+        values = {name: container_argument(_value(name, given[name])) for name in takes}
+        if PLACE_INPUT in inputs:
             looped = any(options.get(loop) for loop in _LOOPS)
-            values[PLACE] = place_of_call(options.get("name") or self.name, looped=looped)
+            values[PLACE_INPUT] = place_of_call(options.get("name") or self.name, looped=looped)
         return super().__call__(arguments=[values] if values else [], **options)
 
 
@@ -116,8 +119,8 @@ def container(step: Step, site: Site | str = "nvidia", *, name: str = "step") ->
     :param site: as for `to_hera`.
     :param name: the template's name.
     """
-    template = template_alone(step, _site(site), name)
-    log_findings(questioned_step(step, caller()), __name__)
+    template = standalone_template(step, _site(site), name)
+    log_findings(step_template_warnings(step, caller()), __name__)
     model = m.Template.model_validate(template)
     inner = model.container
     metadata = model.metadata or m.Metadata()
@@ -149,7 +152,7 @@ _OF_CONTAINER = (
 )  # fmt: skip
 
 
-def _named(arguments: Any) -> dict[str, Any]:
+def _arguments_map(arguments: Any) -> dict[str, Any]:
     """Hera's `arguments`: a map, a parameter, or a list of these."""
     entries = arguments if isinstance(arguments, list) else [] if arguments is None else [arguments]
     found: dict[str, Any] = {}

@@ -82,7 +82,7 @@ class EngineFacts:
     """How the supervisor hands outputs over: a word that `gpuflow-run --engine` knows. none: as files."""
 
 
-def starved_containers(pod: Mapping[str, Any], facts: EngineFacts) -> list[tuple[str, Quantity]]:
+def too_small_containers(pod: Mapping[str, Any], facts: EngineFacts) -> list[tuple[str, Quantity]]:
     """The containers that the engine starts through a program of its own which does not fit into their memory limit.
 
     Init containers that end are started by the kubelet alone; those that keep running are sidecars.
@@ -134,9 +134,9 @@ def load_engine(name: str) -> Any:
     """The target of that name. Its package loads without the engine's SDK."""
     if name not in ENGINES:
         raise fail("GF302", f'"{name}" is not an engine', hint=did_you_mean(name, ENGINES), where=Where("gpuflow"))
-    return _loaded(ENGINES[name])
+    return _load_target(ENGINES[name])
 
 
 @cache
-def _loaded(package: str) -> Any:
+def _load_target(package: str) -> Any:
     return importlib.import_module(package).target

@@ -33,14 +33,14 @@ from gpuflow.spec.canonical import to_document
 from gpuflow.spec.loading import load, loads, read_bytes
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.rules.remarks import log_findings
-from gpuflow.spec.rules.template_text import questioned_step, questioned_value
+from gpuflow.spec.rules.template_text import step_template_warnings, value_template_warning
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import Literally
 from gpuflow.targets.kubeflow import target
 from gpuflow.targets.kubeflow.build import component as executor_component
 from gpuflow.targets.kubeflow.dag import AnyType
 from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
-from gpuflow.targets.kubeflow.installation import unowned, unowned_claims
+from gpuflow.targets.kubeflow.installation import unowned_claims, unowned_warning
 from gpuflow.targets.kubeflow.messages import (
     SCHEMA_VERSION,
     STRING,
@@ -51,13 +51,13 @@ from gpuflow.targets.kubeflow.messages import (
     platform,
     with_paths,
 )
-from gpuflow.targets.kubeflow.references import replaced
-from gpuflow.targets.kubeflow.single_step import StepMessages, TaskSettings, applied, settings_of, step_messages
+from gpuflow.targets.kubeflow.references import replaced_part
+from gpuflow.targets.kubeflow.single_step import StepMessages, TaskSettings, apply_settings, settings_of, step_messages
 from gpuflow.targets.target import Request, compile_with, findings_of
 
 __all__ = ["LoadedComponent", "StepComponent", "component", "configure", "load_component"]
 
-INSTEAD = "pass a parameter of the pipeline, or a task's output"
+VALUE_HINT = "pass a parameter of the pipeline, or a task's output"
 """What to pass where a template was meant."""
 _OF_THE_COMMAND = {
     "working_dir": "KFP has no working directory",
@@ -86,7 +86,9 @@ def component(step: Step, site: Site | str = "nvidia", *, name: str = "step") ->
     """
     used, where = _site(site), caller()
     made = step_messages(step, used, name)
-    log_findings([*questioned_step(step, where), *_unowned(step, name, used, where), *made.weaker], __name__)
+    log_findings(
+        [*step_template_warnings(step, where), *_claim_warnings(step, name, used, where), *made.weaker], __name__
+    )
     return StepComponent(made)
 
 
@@ -107,9 +109,13 @@ def configure(
     if not isinstance(task, dsl.PipelineTask):
         raise fail("GF301", f"configure takes a task and a step, not a {type(task).__name__}")
     used, where = _site(site), caller()
-    made = step_messages(_given(step), used, name or task.name, own_command=False)
-    left_alone = [*_left_alone(task, step, where), *_unowned(step, task.name, used, where), *made.weaker]
-    log_findings([*questioned_step(step, where), *left_alone], __name__)
+    made = step_messages(_with_command(step), used, name or task.name, own_command=False)
+    left_alone = [
+        *_ignored_field_notes(task, step, where),
+        *_claim_warnings(step, task.name, used, where),
+        *made.weaker,
+    ]
+    log_findings([*step_template_warnings(step, where), *left_alone], __name__)
     for field, why in _OF_THE_COMMAND.items():
         if getattr(step, field):
             raise fail("GF301", f"configure leaves a task's command alone, and {why}", hint="use component")
@@ -121,23 +127,23 @@ def configure(
     said = step.security
     if said is None or (said.user is None and said.group is None and not said.run_as_root):
         made.config.ClearField("security_context")
-    return applied(task, settings_of(made, caching=step.cache is not None))
+    return apply_settings(task, settings_of(made, caching=step.cache is not None))
 
 
-def _unowned(step: Step, name: str, site: Site, where: Where) -> Iterator[Finding]:
+def _claim_warnings(step: Step, name: str, site: Site, where: Where) -> Iterator[Finding]:
     claims = unowned_claims(step, site)
     if claims:
-        yield unowned((name,), tuple(claims), site, where)
+        yield unowned_warning((name,), tuple(claims), site, where)
 
 
-def _given(step: Step) -> Step:
+def _with_command(step: Step) -> Step:
     """The step with a command of its own, for whoever makes its pod; `configure` uses neither."""
     if not isinstance(step, Step) or not (step.runs_nothing or step.image is None):
         return step
     return step.model_copy(update={"image": step.image or "unused", "command": step.command or ("unused",)})
 
 
-def _left_alone(task: dsl.PipelineTask, step: Step, where: Where) -> Iterator[Finding]:
+def _ignored_field_notes(task: dsl.PipelineTask, step: Step, where: Where) -> Iterator[Finding]:
     """What a step says and its task does not get."""
     unused = [field for field in _OF_THE_TASK if getattr(step, field)]
     if unused:
@@ -182,14 +188,14 @@ def load_component(path: str | Path, *, site: Site | str = "nvidia", **fields: A
                 hint="load the pipeline it was compiled from, or change the task",
             )
         return LoadedComponent(text)
-    pipeline = _changed(load(path), fields)
+    pipeline = _replace_fields(load(path), fields)
     request = Request(pipeline, _site(site), None, Path(path).name, (), KubeflowOptions(form=COMPONENT))
     made = compile_with(target, request, allow_lossy=False)
     log_findings(findings_of(target, request, made), __name__)
     return LoadedComponent(made.text)
 
 
-def _changed(pipeline: Pipeline, fields: dict[str, Any]) -> Pipeline:
+def _replace_fields(pipeline: Pipeline, fields: dict[str, Any]) -> Pipeline:
     """The pipeline with other fields of its only step."""
     if not fields:
         return pipeline
@@ -241,7 +247,7 @@ class LoadedComponent:
 
     def __call__(self, **arguments: Any) -> dsl.PipelineTask:
         given = {**self._defaults, **self.known, **arguments}
-        return applied(self._component(**given), self._settings)
+        return apply_settings(self._component(**given), self._settings)
 
 
 def _default(declared: dict[str, Any]) -> Any:
@@ -270,13 +276,15 @@ class StepComponent:
         where = caller()
         # KFP's own placeholders in a constant are filled in by KFP.
         asked = {name: value for name, value in arguments.items() if "{{$." not in str(value)}
-        log_findings((each for name in asked for each in questioned_value(name, asked[name], where, INSTEAD)), __name__)
+        log_findings(
+            (each for name in asked for each in value_template_warning(name, asked[name], where, VALUE_HINT)), __name__
+        )
         arguments = {name: str(value) if isinstance(value, Literally) else value for name, value in arguments.items()}
         for name, value in arguments.items():
             _refuse_lost(f'component "{self._made.name}"', name, value, self._made.step.env, where)
         known = self._made.known
         types = {name: _type(name, value) for name, value in arguments.items()} | dict.fromkeys(known, STRING)
-        return applied(load_component_from_text(self.text(types))(**arguments, **known), settings_of(self._made))
+        return apply_settings(load_component_from_text(self.text(types))(**arguments, **known), settings_of(self._made))
 
     def text(self, types: dict[str, AnyType] | None = None) -> str:
         """The component as YAML that `kfp.components.load_component_from_text` reads; inputs are text unless said."""
@@ -300,7 +308,7 @@ def _refuse_lost(what: str, name: str, value: Any, variables: Collection[str], w
     """A constant that KFP would hand over as something else, as in a pipeline's own document."""
     if not isinstance(value, str) or "{{" in value:  # KFP's own placeholders are for KFP, and others are questioned
         return
-    lost = replaced(value, lambda: variables)
+    lost = replaced_part(value, lambda: variables)
     if lost is not None:
         hint = "write it in the step's command, or keep it in a file or a ConfigMap"
         raise fail("GF301", f"{what}: {name}={value[:60]!r} holds {lost}", where=where, hint=hint)

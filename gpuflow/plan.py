@@ -16,7 +16,7 @@ from gpuflow.graph import Unknown
 from gpuflow.site import Site
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.references import called, upstream
+from gpuflow.spec.references import called_pipeline, upstream
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef
 
@@ -121,7 +121,7 @@ def _steps(pipeline: Pipeline, with_values: Pipeline, parent: PlannedStep | None
             )
             yield planned
             if step.pipeline is not None:
-                yield from _steps(step.pipeline, called(with_values, step), planned)
+                yield from _steps(step.pipeline, called_pipeline(with_values, step), planned)
 
 
 def _copies(pipeline: Pipeline, step: Step, name: str) -> int | Unknown:

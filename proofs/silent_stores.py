@@ -259,7 +259,7 @@ def run_other_driver(words: list[str]) -> int:
 def run_folder(words: list[str]) -> int:
     """`gpuflow-run` with a folder of which one call stands still, as on a mount whose server is gone."""
     from gpuflow.runtime.stores import folder_store
-    from gpuflow.runtime.stores.storage_timeout import watched, written_to_disk
+    from gpuflow.runtime.stores.storage_timeout import with_disk_timeout, with_timeout
     from gpuflow.runtime.supervise.main import main
 
     where, method, hit = os.environ["SILENT_FOLDER"], os.environ["SILENT_METHOD"], Path(os.environ["SILENT_HIT"])
@@ -271,7 +271,7 @@ def run_folder(words: list[str]) -> int:
         return real(self, *given)
 
     # Inside of what the store wraps around it.
-    around = written_to_disk if FOLDER_CALLS[method].code == -1 else watched
+    around = with_disk_timeout if FOLDER_CALLS[method].code == -1 else with_timeout
     setattr(folder_store.Folder, method, around(still))
     return main(words)
 

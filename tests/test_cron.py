@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.core.cron import following, previous
-from gpuflow.core.date_format import DIRECTIVES, MOMENT, formatted, pieces
+from gpuflow.core.cron import next_time, previous_time
+from gpuflow.core.date_format import DIRECTIVES, TIMESTAMP, format_date, pieces
 
 ZONES = (
     "UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/St_Johns",
@@ -57,12 +57,12 @@ def named(word: str, value: int, low: int, high: int) -> bool:
 
 @given(crons, st.sampled_from(ZONES), moments)
 def test_the_time_before_and_the_time_after_lead_back_to_each_other(cron: str, zone: str, moment: datetime) -> None:
-    before = previous(cron, zone, moment)
+    before = previous_time(cron, zone, moment)
     assert before is not None and before < moment
     assert matches(cron, before)
-    after = following(cron, zone, before)
+    after = next_time(cron, zone, before)
     assert after is not None and after >= moment
-    assert previous(cron, zone, after) == before
+    assert previous_time(cron, zone, after) == before
 
 
 @given(st.tuples(field(0, 59), field(0, 23)), st.sampled_from(ZONES), st.data())
@@ -76,7 +76,7 @@ def test_no_time_between_is_passed_over(times: tuple[str, str], zone: str, data:
     shown = ((end - timedelta(minutes=back)).astimezone(ZoneInfo(zone)) for back in range(1, 60 * 60))
     expected = next((moment for moment in shown if matches(cron, moment)), None)
     if expected is not None:
-        assert previous(cron, zone, end) == expected
+        assert previous_time(cron, zone, end) == expected
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_no_time_between_is_passed_over(times: tuple[str, str], zone: str, data:
     ],
 )
 def test_the_time_before(cron: str, zone: str, at: str, expected: str) -> None:
-    found = previous(cron, zone, datetime.fromisoformat(at))
-    assert found is not None and formatted(found, MOMENT) == expected
+    found = previous_time(cron, zone, datetime.fromisoformat(at))
+    assert found is not None and format_date(found, TIMESTAMP) == expected
 
 
 def test_a_day_that_never_comes_has_no_time() -> None:
-    assert previous("0 0 31 2 *", "UTC", datetime(2026, 1, 1, tzinfo=UTC)) is None
-    assert following("0 0 31 2 *", "UTC", datetime(2026, 1, 1, tzinfo=UTC)) is None
+    assert previous_time("0 0 31 2 *", "UTC", datetime(2026, 1, 1, tzinfo=UTC)) is None
+    assert next_time("0 0 31 2 *", "UTC", datetime(2026, 1, 1, tzinfo=UTC)) is None
 
 
 OWN = sorted(set(DIRECTIVES) - {"%:z"})
@@ -117,7 +117,7 @@ OWN = sorted(set(DIRECTIVES) - {"%:z"})
 )
 def test_dates_are_written_as_strftime_does(form: str, moment: datetime) -> None:
     local = moment.astimezone(ZoneInfo("America/St_Johns"))
-    assert formatted(local, form) == local.strftime(form)
+    assert format_date(local, form) == local.strftime(form)
 
 
 @pytest.mark.parametrize("form", ["%V", "%F", "%", "%Y %", "%-d", "%c", "%É", "", "%:", "%s"])

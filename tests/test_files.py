@@ -146,7 +146,7 @@ def test_nothing_of_the_repositorys_own_folder_is_read(gpuflow: Gpuflow, reposit
 def test_a_compiled_file_that_is_far_too_large_is_stale_and_not_shown(
     gpuflow: Gpuflow, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuflow.cli.output.MOST", 100)
+    monkeypatch.setattr("gpuflow.cli.output.MAX_BYTES", 100)
     (repository / FILE).write_text(TOKEN * 10)
     answer = gpuflow(*COMPILE, "--check")
     assert (answer.code, TOKEN in answer.out, "is not shown" in answer.out) == (1, False, True)

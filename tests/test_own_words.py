@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.checker.rules.runs import runs_counted
+from gpuflow.checker.rules.runs import count_runs
 from gpuflow.demands import demand_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
@@ -32,7 +32,7 @@ ALLOW = 'schedule: {cron: "0 3 * * *", concurrency: allow}\n'
 )
 def test_a_check_counts_as_many_runs_as_airflows_own_words_allow(text: str, engine: str, runs: int) -> None:
     demand = demand_of(loads(HEAD + text + STEP % ""), Site.load("nvidia"), engine)
-    assert runs_counted(demand, None) == runs
+    assert count_runs(demand, None) == runs
     assert (demand.overlap is None) == (runs == 1)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gpuflow.core import printable
 from gpuflow.core.emit import emit
-from gpuflow.core.printable import HIDDEN
+from gpuflow.core.printable import HIDDEN_CHARACTERS
 from gpuflow.targets.airflow.python_source import source_text
 
 NASTY = (
@@ -43,7 +43,7 @@ def commanded(text: str) -> list[str]:
 @pytest.mark.parametrize("category", ["Cc", "Cf", "Cs", "Co", "Zl", "Zp", "Zs"])
 def test_every_character_of_a_hidden_category_is_hidden(category: str) -> None:
     every = {chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) == category}
-    assert {letter for letter in every if not HIDDEN.fullmatch(letter)} == every & {" ", "\u3000"}
+    assert {letter for letter in every if not HIDDEN_CHARACTERS.fullmatch(letter)} == every & {" ", "\u3000"}
 
 
 def test_what_is_hidden_is_of_these_categories_named_or_no_character() -> None:
@@ -51,7 +51,7 @@ def test_what_is_hidden_is_of_these_categories_named_or_no_character() -> None:
     others = {
         f"{code:04X}"
         for code in range(0x110000)
-        if HIDDEN.fullmatch(chr(code))
+        if HIDDEN_CHARACTERS.fullmatch(chr(code))
         and unicodedata.category(chr(code)) not in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp", "Zs", "Cn")
     }
     selectors = {f"{code:04X}" for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))}
@@ -63,7 +63,7 @@ def test_what_is_hidden_is_of_these_categories_named_or_no_character() -> None:
 @example("\u3164\ufe0f")
 def test_a_line_for_people_is_one_line_in_which_nothing_hides_and_nothing_commands(text: str) -> None:
     for shown in (printable.line(text), *printable.lines(text).split("\n"), *printable.shown_lines(text)):
-        assert not HIDDEN.search(shown)
+        assert not HIDDEN_CHARACTERS.search(shown)
         assert not commanded(shown)
     assert printable.line(printable.line(text)) == printable.line(text)
 
@@ -79,7 +79,7 @@ def test_a_value_in_yaml_is_the_same_for_the_engine_and_visible_for_the_reviewer
     for data in (text, {text: text}, [{"script": text + "\n"}]):
         written = emit(data)
         assert yaml.safe_load(written) == data
-        assert not HIDDEN.search(written.replace("\n", ""))
+        assert not HIDDEN_CHARACTERS.search(written.replace("\n", ""))
         assert not commanded(written)
 
 
@@ -88,7 +88,7 @@ def test_a_value_in_python_is_the_same_for_the_engine_and_visible_for_the_review
     for data in (text, {text: text}, [text * 40]):
         written = source_text(data)
         assert ast.literal_eval(written) == data
-        assert not HIDDEN.search(written.replace("\n", ""))
+        assert not HIDDEN_CHARACTERS.search(written.replace("\n", ""))
         assert not commanded(written)
 
 
@@ -96,7 +96,7 @@ def test_a_value_in_python_is_the_same_for_the_engine_and_visible_for_the_review
 def test_a_value_in_json_is_the_same_for_the_program(text: str) -> None:
     written = printable.json_text({text: [text]})
     assert json.loads(written) == {text: [text]}
-    assert not HIDDEN.search(written.replace("\n", ""))
+    assert not HIDDEN_CHARACTERS.search(written.replace("\n", ""))
     assert not commanded(written)
 
 
@@ -109,7 +109,7 @@ def test_a_comment_is_only_a_comment(texts: list[str]) -> None:
     assert ast.parse(written + "x = 1\n").body[0].lineno == len(texts) + 1
     assert yaml.safe_load(written + "x: 1\n") == {"x": 1}
     assert tokenize.detect_encoding(io.BytesIO(written.encode()).readline)[0] == "utf-8"
-    assert not HIDDEN.search(written.replace("\n", ""))
+    assert not HIDDEN_CHARACTERS.search(written.replace("\n", ""))
     assert not commanded(written)
 
 
@@ -133,7 +133,7 @@ def test_xml_is_written_as_the_standard_library_writes_it(text: str) -> None:
 def test_a_workflow_command_is_one_line_and_its_property_ends_where_it_should(text: str) -> None:
     written = f"::error file={printable.github_property(text)},line=1::{printable.github_data(text)}"
     assert "\n" not in written
-    assert not HIDDEN.search(written)
+    assert not HIDDEN_CHARACTERS.search(written)
     head, _, data = written.removeprefix("::error ").partition("::")
     assert [part.partition("=")[0] for part in head.split(",")] == ["file", "line"]
     assert data.replace("%0A", "\n").replace("%25", "%") == printable.lines(text)

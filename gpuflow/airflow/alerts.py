@@ -26,7 +26,7 @@ from gpuflow.runtime.base import outcomes
 FAILURE_XCOM = "gpuflow_failure"
 FAILURE, INTERRUPTION, QUOTA, DEADLINE, REFUSED = "failure", "interruption", "quota", "deadline", "refused"
 OUT_OF_MEMORY, TIMED_OUT = "out of memory", "timed out"
-OF_OUTCOMES = {
+CAUSE_BY_OUTCOME = {
     outcomes.INTERRUPTED: INTERRUPTION,
     outcomes.NEVER_STARTED: INTERRUPTION,
     outcomes.OUT_OF_MEMORY: OUT_OF_MEMORY,
@@ -44,12 +44,12 @@ LONGEST_MESSAGE = 2000
 
 
 def cause_of_end(outcome: str, last_words: str) -> str:
-    """The cause that the end of a pod tells. Of a supervised one that is final, the supervisor says it."""
+    """The cause of a pod's end. For a supervised pod that ended for good, the supervisor names it."""
     if outcome == outcomes.FINAL:
         for cause, words in _LAST_SENTENCES:
             if re.match(rf" \(exit code {outcomes.EXIT_FINAL}\): gpuflow-run: [^\n]*({words})", last_words):
                 return cause
-    return OF_OUTCOMES.get(outcome, FAILURE)
+    return CAUSE_BY_OUTCOME.get(outcome, FAILURE)
 
 
 @contextmanager
@@ -182,7 +182,7 @@ class mail_alert(Alert):
 
 
 def connection_of(name: str) -> Any:
-    """A connection; one that is missing is said by its name."""
+    """The connection; the error for a missing one names it."""
     from airflow.sdk import Connection
 
     try:
@@ -213,7 +213,7 @@ def _secret_headers(known: Any) -> dict[str, str]:
 
 
 def document_of(context: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told about the run of a DAG callback's context."""
+    """The alert about the run in a DAG callback's context."""
     dag, run_id, reason = context["dag"], context["run_id"], context.get("reason") or ""
     run = context.get("dag_run")
     date = getattr(run, "logical_date", None) or getattr(run, "run_after", None)

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from gpuflow.kubernetes.expansion import escaped
-from gpuflow.runtime.gangs.later_attempts import Before
+from gpuflow.kubernetes.expansion import escape
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 
 if TYPE_CHECKING:
     from gpuflow.runtime.supervise.evidence import Evidence
@@ -86,9 +86,9 @@ class Ledger:
         """Whether nothing has happened yet: the task is at its beginning, or was cleared."""
         return not self.ends and self.judged == self.pods
 
-    def before(self) -> Before:
-        """What the next attempt may be different by."""
-        return Before(self.out_of_memory, self.interruptions, self.failed_nodes)
+    def before(self) -> EarlierAttempts:
+        """The facts by which the next attempt may differ."""
+        return EarlierAttempts(self.out_of_memory, self.interruptions, self.failed_nodes)
 
     def document(self) -> dict[str, Any]:
         """As a trigger carries it."""
@@ -110,35 +110,35 @@ class Ledger:
         raised: dict[str, Any] = {key: getattr(self, key) + count for key, count in more.items()}
         return replace(self, **raised)
 
-    def judging(self, last: Mapping[str, Any] | None = None, **more: int) -> Ledger:
-        """With the end of the last pod counted, once, and what was seen of it."""
+    def with_pod_end(self, last: Mapping[str, Any] | None = None, **more: int) -> Ledger:
+        """The ledger with the end of the last pod counted once, and with what was observed of it."""
         return self if self.judged == self.pods else replace(self.plus(**more), judged=self.pods, last=last)
 
-    def withdrawing(self) -> Ledger:
-        """With the last pod taken back before its turn: its end costs nothing, and the next goes on with its wait."""
+    def with_withdrawn_pod(self) -> Ledger:
+        """The ledger after the last pod was withdrawn before its start: its end is not counted, the wait continues."""
         return replace(self.plus(queued_for=1), judged=self.pods)
 
     def with_failure(self, context: Mapping[str, Any], words: str) -> Ledger:
-        """With the task's end: it failed for good."""
+        """The ledger of a task that failed for good."""
         return replace(self, over={"run": run_start(context), "failed": words[:LONGEST_MESSAGE]})
 
-    def succeeding(
+    def with_success(
         self, context: Mapping[str, Any], outputs: Mapping[str, Any], artifacts: Mapping[str, Any] | None = None
     ) -> Ledger:
-        """With the task's end: its last pod succeeded, and this is what it left."""
+        """The ledger of a task whose last pod succeeded, with its outputs."""
         left = {"outputs": dict(outputs), **({"artifacts": dict(artifacts)} if artifacts else {})}
         return replace(self, judged=self.pods, over={"run": run_start(context), **left})
 
-    def last_word(self, context: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """How the task ended in an earlier try that could not say so; not in an earlier run of the same id."""
+    def recorded_end(self, context: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """How the task ended in an earlier try that could not report it. Earlier runs with the same id do not count."""
         return self.over if self.over is not None and self.over.get("run") == run_start(context) else None
 
-    def queueing(self, now: float) -> Ledger:
-        """With the wait for the next pod begun, if it has not."""
+    def with_queue_start(self, now: float) -> Ledger:
+        """The ledger with the start of the wait for the next pod, unless it is recorded already."""
         return self if self.queued_for > self.pods else replace(self, queued_for=self.pods + 1, queued_at=int(now))
 
     def without_node(self, node: str | None) -> Ledger:
-        """With a node that is not to be used again."""
+        """The ledger with a node that must not be used again."""
         return self if node is None else replace(self, failed_nodes=tuple(sorted({*self.failed_nodes, node})))
 
 
@@ -167,12 +167,12 @@ def load_ledger(
 
 
 def run_start(context: Mapping[str, Any]) -> str:
-    """Tells a run from an earlier one of the same id, which somebody deleted."""
+    """Distinguishes a run from a deleted earlier run with the same id."""
     return str(getattr(context.get("dag_run"), "start_date", None) or "")
 
 
 def pod_number(pod: Mapping[str, Any]) -> int:
-    """The how manieth pod of its task it is; 0 where nobody says."""
+    """The ordinal number of the pod within its task; 0 if it is not recorded."""
     text = str(((pod.get("metadata") or {}).get("annotations") or {}).get(f"{PREFIX}pods", ""))
     return int(text) if text.isdecimal() else 0
 
@@ -197,7 +197,7 @@ def _from_annotations(pod: Mapping[str, Any]) -> Ledger | None:
 
 
 def _read(text: str | None) -> Mapping[str, Any] | None:
-    """What a pod's annotation says of the pod before; nothing when somebody spoiled it."""
+    """What a pod's annotation records about the previous pod; nothing if the annotation is invalid."""
     try:
         found = json.loads(text or "null")
     except ValueError:
@@ -241,7 +241,7 @@ class Budgets:
         failures = failures or 0
         return cls(max(retries or 0, failures + LOST_WORKERS), failures, interruptions or 0)
 
-    def used_up(self, ledger: Ledger, *, interrupted: bool) -> str | None:
+    def exhausted_text(self, ledger: Ledger, *, interrupted: bool) -> str | None:
         """The end of a sentence when there is nothing left for another pod."""
         if self.any is not None:
             return _used_up(self.any, _RETRIES) if ledger.ends > self.any else None
@@ -253,7 +253,7 @@ class Budgets:
         return None
 
     def progress_text(self, ledger: Ledger, *, interrupted: bool) -> str:
-        """How far it is, for the message of a try that is followed by another."""
+        """How much of the budget is used, for the message of a try that is followed by another."""
         if self.any is not None:
             return f"retry {ledger.ends} of {self.any} follows"
         if interrupted:
@@ -315,5 +315,5 @@ def spec_with_last_pod(spec: Mapping[str, Any], ledger: Ledger) -> dict[str, Any
         variables[AFTER_FINAL] = "renew"
     own = [one for one in main.get("env") or () if one.get("name") not in variables]
     # Kubernetes expands $(NAME) in variables as well.
-    more = [{"name": name, "value": escaped(value)} for name, value in variables.items()]
+    more = [{"name": name, "value": escape(value)} for name, value in variables.items()]
     return {**spec, "containers": [{**main, "env": [*own, *more]}, *spec["containers"][1:]]}

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.site import Site
-from gpuflow.site.policy import exposed_in_site, heard_at
+from gpuflow.site.policy import exposed_in_site, without_site_silenced
 from gpuflow.spec.builder import caller
 from gpuflow.spec.canonical import meaning_of, to_document
 from gpuflow.spec.engine_options import PipelineEngines
@@ -29,23 +29,23 @@ from gpuflow.spec.engine_options.rules import option_faults
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.problems import problems
-from gpuflow.spec.rules.remarks import heard, log_findings, remarks_on
+from gpuflow.spec.rules.remarks import log_findings, remarks_on, without_silenced
 from gpuflow.targets.airflow import target
 from gpuflow.targets.airflow.dag import Dag, dag_of
 from gpuflow.targets.airflow.facts import AirflowOptions
 from gpuflow.targets.airflow.python_source import HOMES, Call, Import, Infix, Invert, Method, Name
-from gpuflow.targets.target import Request, accepted
+from gpuflow.targets.target import Request, accept_losses
 
 TIMETABLE = "airflow.timetables"
 """Stands for a timetable that is handed over as an object, while the pipeline is judged."""
 
 
 def with_dag_arguments(pipeline: Pipeline, given: Mapping[str, Any]) -> tuple[Pipeline, dict[str, Any]]:
-    """The pipeline with these words for the DAG, and those of them that are Python objects and have no import path."""
+    """The pipeline with these DAG arguments, and those of them that are Python objects without an import path."""
     if not given:
         return pipeline, {}
     said = pipeline.engines.airflow if pipeline.engines is not None else None
-    plain, live = _parted(given)
+    plain, live = _split_arguments(given)
     if "timetable" in live:
         plain["timetable"] = f"{TIMETABLE}.Timetable"
     where = caller()
@@ -67,7 +67,7 @@ def with_dag_arguments(pipeline: Pipeline, given: Mapping[str, Any]) -> tuple[Pi
 
 
 def with_objects(settings: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
-    """The DAG's settings with what was handed over as Python objects."""
+    """The DAG's settings with the arguments that were passed as Python objects."""
     changed = dict(settings)
     for name, value in live.items():
         if name == "timetable":
@@ -79,13 +79,13 @@ def with_objects(settings: Mapping[str, Any], live: Mapping[str, Any]) -> dict[s
     return changed
 
 
-def _parted(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a document could say, and what only Python can."""
+def _split_arguments(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments that a document can express, and those that only Python can."""
     plain: dict[str, Any] = {}
     live: dict[str, Any] = {}
     for name, value in given.items():
         if name == "default_args" and isinstance(value, Mapping):
-            plain[name], inner = _parted(value)
+            plain[name], inner = _split_arguments(value)
             live |= {name: inner} if inner else {}
         elif name.endswith("_callback"):
             every = list(value) if isinstance(value, list | tuple) else [value]
@@ -95,16 +95,16 @@ def _parted(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         elif name == "timetable" and not isinstance(value, str | Mapping):
             live[name] = value
         else:
-            plain[name] = _written(value)
+            plain[name] = _document_value(value)
     return plain, live
 
 
-def _written(value: Any) -> Any:
+def _document_value(value: Any) -> Any:
     """A value as a document would write it."""
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {key: _written(each) for key, each in value.items()}
+        return {key: _document_value(each) for key, each in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(value)
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else value
@@ -148,8 +148,11 @@ def to_dag(
     file = pipeline.source.file
     shown = Path(file).name if file else pipeline.name
     request = Request(pipeline, site, namespace or site.namespace, shown, (), AirflowOptions(pools=pools))
-    missing = accepted(target, request, allow_lossy=allow_lossy)
-    log_findings(heard_at(site, heard(pipeline, [*remarks_on(pipeline), *exposed_in_site(site)])), __name__)
+    missing = accept_losses(target, request, allow_lossy=allow_lossy)
+    log_findings(
+        without_site_silenced(site, without_silenced(pipeline, [*remarks_on(pipeline), *exposed_in_site(site)])),
+        __name__,
+    )
     dag = dag_of(replace(request, losses=missing, pipeline=meaning_of(pipeline)))
     return _live_dag(replace(dag, settings=with_objects(dag.settings, live)))
 
@@ -163,7 +166,7 @@ def next_to(path: str | Path, folder: Path) -> Path | str:
 def _live_dag(plan: Dag) -> Any:
     """The DAG that a compiled file would make."""
     live: dict[str, Any] = {}
-    with made(Call("DAG", (), plan.settings), live) as dag:
+    with make_object(Call("DAG", (), plan.settings), live) as dag:
         groups: dict[tuple[str, ...], Any] = {}
         for planned in plan.tasks:
             with ExitStack() as stack:
@@ -172,42 +175,42 @@ def _live_dag(plan: Dag) -> Any:
                     if path not in groups:
                         groups[path] = TaskGroup(path[-1])
                     stack.enter_context(groups[path])
-                live[planned.variable] = made(planned.call, live)
+                live[planned.variable] = make_object(planned.call, live)
         for before, after in plan.edges:
             [live[name] for name in before] >> live[after]
         for role in plan.roles:
-            made(role, live)
+            make_object(role, live)
     assert isinstance(dag, DAG)
     return dag
 
 
-def made(node: Any, live: Mapping[str, Any]) -> Any:
+def make_object(node: Any, live: Mapping[str, Any]) -> Any:
     """The object that a piece of source would make."""
     if isinstance(node, Call):
         head, _, rest = node.name.partition(".")
-        function = _named(head, live)
+        function = _imported_object(head, live)
         function = getattr(function, rest) if rest else function
-        return function(*(made(arg, live) for arg in node.args), **made(dict(node.named), live))
+        return function(*(make_object(arg, live) for arg in node.args), **make_object(dict(node.named), live))
     if isinstance(node, Method):
-        function = getattr(made(node.target, live), node.name)
-        return function(*(made(arg, live) for arg in node.args), **made(dict(node.named), live))
+        function = getattr(make_object(node.target, live), node.name)
+        return function(*(make_object(arg, live) for arg in node.args), **make_object(dict(node.named), live))
     if isinstance(node, Name):
         head, _, rest = node.text.partition(".")
-        found = live[head] if head in live else _named(head, live)
+        found = live[head] if head in live else _imported_object(head, live)
         return getattr(found, rest) if rest else found
     if isinstance(node, Import):
         found = getattr(importlib.import_module(node.module), node.attribute)
         return found if node.arguments is None else found(**node.arguments)
     if isinstance(node, Infix):
-        return _SIGNS[node.sign](made(node.left, live), made(node.right, live))
+        return _SIGNS[node.sign](make_object(node.left, live), make_object(node.right, live))
     if isinstance(node, Invert):
-        return ~made(node.term, live)
+        return ~make_object(node.term, live)
     if isinstance(node, dict):
-        return {key: made(value, live) for key, value in node.items()}
+        return {key: make_object(value, live) for key, value in node.items()}
     if isinstance(node, list | tuple):
-        return type(node)(made(value, live) for value in node)
+        return type(node)(make_object(value, live) for value in node)
     return node
 
 
-def _named(name: str, live: Mapping[str, Any]) -> Any:
+def _imported_object(name: str, live: Mapping[str, Any]) -> Any:
     return range if name == "range" else getattr(importlib.import_module(HOMES[name]), name)

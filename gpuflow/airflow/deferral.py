@@ -17,8 +17,7 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 
-from gpuflow.airflow import alerts, attempts
-from gpuflow.airflow import limits as times
+from gpuflow.airflow import alerts, attempts, limits
 from gpuflow.airflow.references import Context
 from gpuflow.airflow.step_pods import RenderedPod
 
@@ -27,7 +26,7 @@ class WaitingPod(RenderedPod):
     """Everything `GpuPodOperator` does between two decisions."""
 
     interruption_delay: timedelta | None
-    deadlines: Sequence[times.deadline]
+    deadlines: Sequence[limits.deadline]
     queue_timeout: timedelta | None
     cause: str
     _deciding: bool
@@ -53,7 +52,7 @@ class WaitingPod(RenderedPod):
         """Leave the worker until there is something to decide. Not deferrable: wait here, in the same way."""
         if wait_for == "end":
             self._set_owned_pod(name)
-            self._see(name)
+            self._set_linked_pod(name)
         extras = self._connection_extras()
         if self.config_file or not extras:
             # KUBECONFIG of the worker beside a connection that names a cluster would be two answers to one question.
@@ -97,16 +96,16 @@ class WaitingPod(RenderedPod):
 
         return GpuPodTrigger(**arguments)
 
-    def _see(self, name: str) -> None:
-        """The pod that links lead to."""
+    def _set_linked_pod(self, name: str) -> None:
+        """Set the pod that the links point to."""
         self._seen = name
 
     def _set_owned_pod(self, name: str) -> None:
-        """What `on_kill` of the stock operator deletes, from before the pod is made until its end is decided."""
+        """Set what the stock operator's `on_kill` deletes, from before the pod is created until its end is decided."""
         self.pod = SimpleNamespace(metadata=SimpleNamespace(name=name, namespace=self._namespace()))
 
     def _connection_extras(self) -> dict[str, Any] | None:
-        """The triggerer may not see the connection; hand over what it holds."""
+        """The triggerer may not see the connection, so its extras are passed along."""
         extras: dict[str, Any] | None = self.hook.conn_extras if self.kubernetes_conn_id else None
         return extras or None
 
@@ -121,12 +120,12 @@ class WaitingPod(RenderedPod):
 
     def _last_moment(self, context: Context) -> float | None:
         """When this try must be over: its own limit, or that of a sub-pipeline around it."""
-        around = times.first_deadline(self.deadlines, context)
+        around = limits.first_deadline(self.deadlines, context)
         moments = [self._deadline(context, self.execution_timeout), None if around is None else around[0]]
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _check_deadlines(self, context: Context) -> None:
-        around = times.first_deadline(self.deadlines, context)
+        around = limits.first_deadline(self.deadlines, context)
         if around is not None and time.time() > around[0]:
             self.cause = alerts.DEADLINE
             raise AirflowFailException(around[1].sentence())

@@ -23,7 +23,7 @@ from typing import Any
 from gpuflow.airflow.references import Context, Value
 from gpuflow.core.errors import Finding, GpuflowError, Where, fail
 
-MOST = 128 * 1024 - 1
+MAX_BYTES = 128 * 1024 - 1
 """Bytes of one word of a command that Linux takes (MAX_ARG_STRLEN), less the one that ends it."""
 IF = "if 1:\n"
 """Before a definition that cannot be moved to the left without changing a text in it."""
@@ -44,12 +44,14 @@ def source_of(function: Callable[..., Any], is_ours: Callable[[Any], bool], wher
         hint = "write it in the DAG file, or in a module beside it"
         raise fail("GF362", f'the source of function "{name}" is not to be found', where=where, hint=hint) from None
     shipped = _without_decorators(text, plain, is_ours, where)
-    if outside := sorted(_outside(shipped, plain.__name__)):
-        raise GpuflowError(_undefined(name, each, plain.__globals__, where) for each in outside)
+    if outside := sorted(_undefined_names(shipped, plain.__name__)):
+        raise GpuflowError(_undefined_finding(name, each, plain.__globals__, where) for each in outside)
     size = len(shipped.encode())
-    if size > MOST:
+    if size > MAX_BYTES:
         hint = "put the program into the image, and import it inside the function"
-        raise fail("GF363", f'the source of "{name}" is {size:,} bytes; {MOST:,} is the most', where=where, hint=hint)
+        raise fail(
+            "GF363", f'the source of "{name}" is {size:,} bytes; {MAX_BYTES:,} is the most', where=where, hint=hint
+        )
     return shipped
 
 
@@ -103,8 +105,8 @@ def _value(decorator: ast.expr, function: Any) -> Any:
     return found
 
 
-def _outside(text: str, name: str) -> set[str]:
-    """Names that the function uses and nobody defines where it runs. Type hints are not evaluated there."""
+def _undefined_names(text: str, name: str) -> set[str]:
+    """Names that the function uses and that are undefined where it runs. Type hints are not evaluated there."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -131,7 +133,7 @@ def _scopes(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.SymbolT
         yield from _scopes(table.get_children())
 
 
-def _undefined(function: str, name: str, space: dict[str, Any], where: Where) -> Finding:
+def _undefined_finding(function: str, name: str, space: dict[str, Any], where: Where) -> Finding:
     text = f'function "{function}" uses {name}, which is defined outside it; the container gets the function alone'
     value = space.get(name)
     if isinstance(value, types.ModuleType):
@@ -163,13 +165,13 @@ class arguments(Value):
 
     def value(self, context: Context) -> str:
         task = context["task"]
-        args = [_settled(one, context) for one in task.op_args]
-        kwargs = {name: _settled(one, context) for name, one in task.op_kwargs.items()}
+        args = [_plain_value(one, context) for one in task.op_args]
+        kwargs = {name: _plain_value(one, context) for name, one in task.op_kwargs.items()}
         kwargs |= _from_context(task.python_callable, args, kwargs, context)
-        word = _word((args, kwargs), self.serializer, task.python_callable.__name__)
+        word = _encoded_arguments((args, kwargs), self.serializer, task.python_callable.__name__)
         size = len(word.encode())
-        if size > MOST:
-            text = f"the arguments of {task.python_callable.__name__} are {size:,} bytes; {MOST:,} is the most"
+        if size > MAX_BYTES:
+            text = f"the arguments of {task.python_callable.__name__} are {size:,} bytes; {MAX_BYTES:,} is the most"
             raise fail("GF363", text, hint="pass the place of the data, for example a URI, instead of the data")
         return word
 
@@ -182,28 +184,28 @@ def _from_context(
 ) -> dict[str, Any]:
     names = list(inspect.signature(function).parameters)[len(args) :]
     wanted = [name for name in names if name in FROM_CONTEXT and kwargs.get(name) is None]
-    return {name: _settled(context.get(name), context) for name in wanted}
+    return {name: _plain_value(context.get(name), context) for name in wanted}
 
 
-def _settled(value: Any, context: Context) -> Any:
+def _plain_value(value: Any, context: Context) -> Any:
     """A value as another Python can have it, without Airflow and its packages."""
     if isinstance(value, Value):
-        return _settled(value.value(context), context)
+        return _plain_value(value.value(context), context)
     if isinstance(value, datetime):
         plain = value.astimezone(UTC) if value.tzinfo is not None else value
         moment = (plain.year, plain.month, plain.day, plain.hour, plain.minute, plain.second, plain.microsecond)
         return datetime(*moment, tzinfo=UTC if value.tzinfo is not None else None)
     if isinstance(value, Mapping):
-        own = {key: _settled(part, context) for key, part in value.items()}
+        own = {key: _plain_value(part, context) for key, part in value.items()}
         return own if type(value) is dict or type(value).__module__.startswith("airflow.") else value
     if type(value) in (list, tuple):
-        return type(value)(_settled(part, context) for part in value)
+        return type(value)(_plain_value(part, context) for part in value)
     if isinstance(value, Sequence) and type(value).__module__.startswith("airflow."):
-        return [_settled(part, context) for part in value]  # what the copies of a mapped task returned, one by one
+        return [_plain_value(part, context) for part in value]  # what the copies of a mapped task returned, one by one
     return value
 
 
-def _word(given: tuple[list[Any], dict[str, Any]], serializer: str, function: str) -> str:
+def _encoded_arguments(given: tuple[list[Any], dict[str, Any]], serializer: str, function: str) -> str:
     others = [one for one in (*given[0], *given[1].values()) if not _is_json(one)]
     if not others:
         return "json:" + json.dumps(given, ensure_ascii=False, separators=(",", ":"))

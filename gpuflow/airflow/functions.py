@@ -36,18 +36,18 @@ import attr
 from airflow.sdk.bases.decorator import DecoratedOperator, _TaskDecorator, get_unique_task_id
 from airflow.sdk.definitions.context import KNOWN_CONTEXT_KEYS
 
-from gpuflow.airflow.dags import made
+from gpuflow.airflow.dags import make_object
 from gpuflow.airflow.function_source import FROM_CONTEXT, SERIALIZERS, arguments, source_of
 from gpuflow.airflow.operator import GpuPodOperator
 from gpuflow.airflow.operator_arguments import refuse_arguments
-from gpuflow.airflow.single_step import MAPPED, StepTask, default_retries, operator_of, site_beside
-from gpuflow.airflow.step_pods import WHOLE
+from gpuflow.airflow.single_step import MAPPED_ARGUMENTS, StepTask, default_retries, load_site_of_dag, operator_of
+from gpuflow.airflow.step_pods import XCOM_RETURN_KEY
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
 from gpuflow.spec.builder import caller
 from gpuflow.spec.rules.remarks import log_findings
-from gpuflow.spec.rules.template_text import questioned_step
+from gpuflow.spec.rules.template_text import step_template_warnings
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef
 from gpuflow.targets.airflow.operators import LOST_WORKERS
@@ -57,25 +57,25 @@ SCALARS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "strin
 
 
 @dataclasses.dataclass(frozen=True)
-class Returned:
+class ReturnType:
     hint: Mapping[str, Any] | None
     """As the program in the container checks it; None for nothing."""
     multiple: bool = False
     """Whether each key of the map is an output of its own."""
 
 
-def returned(function: Callable[..., Any], multiple_outputs: bool | None, *, pushes: bool = True) -> Returned:
+def return_type(function: Callable[..., Any], multiple_outputs: bool | None, *, pushes: bool = True) -> ReturnType:
     """By the return hint; `multiple_outputs` overrules whether a map is one output or several."""
     kind = _return_type(function)
     if kind is NoneType or not pushes:
-        return Returned(None)
+        return ReturnType(None)
     fields, each, needed = _fields(kind)
     if fields is None and each is None:
         if multiple_outputs:
-            return Returned({"kind": "map", "fields": {}, "needed": [], "each": "json"}, True)
-        return Returned({"kind": SCALARS.get(kind, "json")})
+            return ReturnType({"kind": "map", "fields": {}, "needed": [], "each": "json"}, True)
+        return ReturnType({"kind": SCALARS.get(kind, "json")})
     hint = {"kind": "map", "fields": fields or {}, "needed": needed, "each": each or "json"}
-    return Returned(hint, multiple_outputs is not False)
+    return ReturnType(hint, multiple_outputs is not False)
 
 
 def _return_type(function: Callable[..., Any]) -> Any:
@@ -130,7 +130,7 @@ NOT_HERE = {
     "gang": "leave it out: one task is one pod",
 }
 """Fields of a step that a function has its own way to say."""
-OWN = ("namespace", "pipeline", "serializer", "python", "airflow", "site")
+OWN_ARGUMENTS = ("namespace", "pipeline", "serializer", "python", "airflow", "site")
 """Arguments of the decorator that are neither a step's nor Airflow's."""
 
 
@@ -157,7 +157,7 @@ class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed
 
     where: Where = attr.field(factory=Where)
     source: str = ""
-    returned: Returned = attr.field(factory=lambda: Returned(None))
+    returned: ReturnType = attr.field(factory=lambda: ReturnType(None))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return _TaskDecorator.__call__(self._with_operator_arguments(), *args, **kwargs)
@@ -170,45 +170,47 @@ class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed
         _refuse_names(kwargs, self.where)
         refuse_arguments(kwargs.get("airflow") or {}, "gpu_task", FUNCTIONS_TOO)
         if "site" in kwargs:
-            kwargs["site"] = site_beside(kwargs["site"], sys._getframe(1).f_globals)
+            kwargs["site"] = load_site_of_dag(kwargs["site"], sys._getframe(1).f_globals)
         if "multiple_outputs" in kwargs:
-            result = returned(self.function, kwargs.pop("multiple_outputs"))
+            result = return_type(self.function, kwargs.pop("multiple_outputs"))
             return EVOLVE(self, returned=result).override(**kwargs)
         return super().override(**kwargs)
 
     def _with_operator_arguments(self, *, mapped: bool = False) -> Any:
-        """The decorator with the arguments of the operator, made from the step for the place where it stands."""
+        """The decorator with the operator's arguments, derived from the step and its position in the DAG."""
         given = dict(self.kwargs)
         inside = {name: given.pop(name) for name in ("op_args", "op_kwargs") if name in given}
         more = {**{name: value for name, value in given.items() if name not in FIELDS}, **given.pop("airflow", {})}
-        own = {name: more.pop(name) for name in OWN if name in more}
+        own = {name: more.pop(name) for name in OWN_ARGUMENTS if name in more}
         more["task_id"] = get_unique_task_id(more["task_id"], more.get("dag"), more.get("task_group"))
         fields = {name: value for name, value in given.items() if name in FIELDS}
         pushes = more.pop("do_xcom_push", True)
-        result = self.returned if pushes else Returned(None)
+        result = self.returned if pushes else ReturnType(None)
         step = self._step(fields, own, result)
         if step.retry is not None and more.get("retries") is not None:
             text = f'retries of Airflow stands beside the retry of "{self.function.__name__}"'
             raise fail("GF361", text, where=self.where, hint="keep one: remove retries, or retry")
         task = StepTask(step, own["site"], own.get("namespace"), own.get("pipeline", "airflow"), more)
-        call = operator_of(task, {ARGUMENTS: arguments(own.get("serializer", "pickle"))}, mapped=(MAPPED,) * mapped)
+        call = operator_of(
+            task, {ARGUMENTS: arguments(own.get("serializer", "pickle"))}, mapped=(MAPPED_ARGUMENTS,) * mapped
+        )
         given_retries = step.retry is None and default_retries(more) is not None
         arguments_of = _for_mapping(call.named) if mapped and not given_retries else dict(call.named)
-        named = {**made(arguments_of, {}), **more, **inside}
+        named = {**make_object(arguments_of, {}), **more, **inside}
         if step.retry is not None:
             count = ("failures", step.retry.failures) if step.retry.any is None else ("retries", step.retry.any)
             named.setdefault(*count)
         multiple = result.multiple
         return EVOLVE(self, kwargs=named, multiple_outputs=multiple)
 
-    def _step(self, fields: Mapping[str, Any], own: Mapping[str, Any], result: Returned) -> Any:
+    def _step(self, fields: Mapping[str, Any], own: Mapping[str, Any], result: ReturnType) -> Any:
         """The function as a step. It writes Airflow's file itself where nothing else asks for the supervisor."""
         site, name = own["site"], self.function.__name__
         words = [own.get("python") or site.runtime.python, "-c", RUNNER(), name, self.source, {"param": ARGUMENTS}]
         words.append(json.dumps(result.hint, sort_keys=True))
         step = STEP(name, **fields, command=words)
         if result.hint is not None:
-            outputs = {**fields.get("outputs", {}), WHOLE: "json"}
+            outputs = {**fields.get("outputs", {}), XCOM_RETURN_KEY: "json"}
             alone = {} if is_supervised(step, site) else {"outputs_from": "xcom"}
             step = STEP(name, **{**fields, "outputs": outputs}, **alone, command=words)
         return step
@@ -219,7 +221,7 @@ EVOLVE: Any = attr.evolve
 GPU_TASK: Any = GpuTask
 STEP: Any = Step
 
-FIELDS = frozenset(Step.model_fields) - set(OWN)
+FIELDS = frozenset(Step.model_fields) - set(OWN_ARGUMENTS)
 """Fields of a step. Its `pipeline` is a name here."""
 
 
@@ -268,7 +270,7 @@ def gpu_task(
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__") == "functools":
         frame = frame.f_back
-    site = site_beside(site, frame.f_globals)
+    site = load_site_of_dag(site, frame.f_globals)
     if serializer not in SERIALIZERS:
         hint = did_you_mean(serializer, SERIALIZERS) or f"one of {', '.join(SERIALIZERS)}"
         raise fail("GF362", f'"{serializer}" is no serializer', where=where, hint=hint)
@@ -279,22 +281,22 @@ def gpu_task(
     own |= {"python": python} if python is not None else {}
     kwargs = {**fields, **own, "airflow": dict(airflow or {})}
 
-    def decorated(function: Callable[..., Any]) -> GpuTask:
-        return _decorated(function, kwargs, multiple_outputs, where)
+    def decorate(function: Callable[..., Any]) -> GpuTask:
+        return _make_task(function, kwargs, multiple_outputs, where)
 
-    return decorated if python_callable is None else decorated(python_callable)
+    return decorate if python_callable is None else decorate(python_callable)
 
 
 FUNCTIONS_TOO = ("do_xcom_push", "multiple_outputs", "render_template_as_native_obj")
 """Arguments of Airflow that mean something for a function, and not for a step."""
 
 
-def _decorated(
+def _make_task(
     function: Callable[..., Any], kwargs: Mapping[str, Any], multiple_outputs: bool | None, where: Where
 ) -> GpuTask:
     source = source_of(function, lambda found: found is gpu_task or isinstance(found, GpuTask), where)
     _refuse_context(function, where)
-    result = returned(function, multiple_outputs)
+    result = return_type(function, multiple_outputs)
     task: GpuTask = GPU_TASK(
         function=function,
         operator_class=GpuFunctionOperator,
@@ -309,7 +311,7 @@ def _decorated(
     if refs:
         text = f'"{function.__name__}" uses {{param: {refs[0]}}}, and a function has no parameters but its own'
         raise fail("GF362", text, where=where, hint=f"pass {refs[0]} as an argument of the function")
-    log_findings([each for each in questioned_step(step, where) if "command" not in each.message], __name__)
+    log_findings([each for each in step_template_warnings(step, where) if "command" not in each.message], __name__)
     return task
 
 
@@ -322,7 +324,7 @@ def _refuse_names(given: Mapping[str, Any], where: Where) -> None:
     ]
     if found:
         raise GpuflowError(found)
-    rest = {name: value for name, value in given.items() if name not in FIELDS and name not in OWN}
+    rest = {name: value for name, value in given.items() if name not in FIELDS and name not in OWN_ARGUMENTS}
     refuse_arguments(rest, "gpu_task", FUNCTIONS_TOO)
 
 

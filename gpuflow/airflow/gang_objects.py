@@ -16,9 +16,9 @@ from gpuflow.airflow.deferral import WaitingPod
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, short_run_id
 from gpuflow.airflow.refusals import EXISTS, NEVER, NOT_INSTALLED, Refusal, read_refusal
-from gpuflow.airflow.step_pods import CHECKED
+from gpuflow.airflow.step_pods import POD_CHECKED_KEY
 from gpuflow.runtime.gangs.attempt_object import Gang, Names, owner_reference, templates
-from gpuflow.runtime.gangs.kinds import JOBSET, WORDS, First, GangKind, word_of
+from gpuflow.runtime.gangs.kinds import JOBSET, WORDS, GangKind, Prerequisite, word_of
 from gpuflow.runtime.gangs.ranks.protocol import new_secret
 
 PODS_ONLY = "kubernetes_pod_operator"
@@ -63,7 +63,7 @@ class StepGangs(WaitingPod):
 
     @property
     def _object_place(self) -> tuple[str, str, str, str]:
-        """Where its objects are, as the client takes it."""
+        """The API path of its objects, as the client expects it."""
         return self._kind.group, self._kind.version, self._namespace(), self._kind.plural
 
     @property
@@ -86,13 +86,13 @@ class StepGangs(WaitingPod):
     def _manifest(self, context: Context, ledger: attempts.Ledger) -> dict[str, Any]:
         """The object of the next attempt: its number, the counts before it, and whose it is."""
         filled, changes = self._pod_of_run(context, ledger), self._changes()
-        pod, first = copy.deepcopy(self._adjusted(filled, ledger)), None
+        pod, first = copy.deepcopy(self._adjust_pod(filled, ledger)), None
         words = changes.at_run_time().words(filled["spec"], ledger.before())
         if self.leader is not None:
             leading = self._with_values(self.leader, context, ledger)
             if self.leader_on_demand is not None:
                 changes = replace(changes, on_demand=self.leader_on_demand)
-            first = copy.deepcopy(self._adjusted(leading, ledger, changes))
+            first = copy.deepcopy(self._adjust_pod(leading, ledger, changes))
             own = changes.at_run_time().words(leading["spec"], ledger.before())
             words = words if own == words else [*words, *(f"its leader: {each}" for each in own if each not in words)]
         gang = self._gang(context, pod, first)
@@ -133,15 +133,15 @@ class StepGangs(WaitingPod):
             # A worker that was lost may have left it; a gang that is there already keeps its own.
             if self._call_api(lambda: self._objects.get_namespaced_custom_object(*self._object_place, name)) is None:
                 self._objects.delete_namespaced_custom_object(*where, name)
-                self._make_again(where, first)
-        self._set_owner(self._made_or_cleared(body, where, name))
+                self._recreate(where, first)
+        self._set_owner(self._create_or_clean_up(body, where, name))
 
-    def _prerequisite_place(self, first: First) -> tuple[str, str, str, str]:
-        """Where what must be there before an attempt is, as the client takes it."""
+    def _prerequisite_place(self, first: Prerequisite) -> tuple[str, str, str, str]:
+        """The API path of an attempt's prerequisite, as the client expects it."""
         return first.group, first.version, self._namespace(), first.plural
 
     def _set_owner(self, made: Mapping[str, Any]) -> None:
-        """Let what had to be there before an attempt go with it from now on."""
+        """Make the attempt's object the owner of its prerequisites, so that they are deleted with it."""
         if self._kind.before is None or not made:
             return
         where, name = self._prerequisite_place(self._kind.before), made["metadata"]["name"]
@@ -152,7 +152,7 @@ class StepGangs(WaitingPod):
             what = f"{self._kind.before.plural} {name}"
             self.log.warning("%s stays when its %s is deleted: %s", what, self.what, refusal)
 
-    def _make_again(self, where: tuple[str, ...], first: dict[str, Any]) -> None:
+    def _recreate(self, where: tuple[str, ...], first: dict[str, Any]) -> None:
         try:
             self._objects.create_namespaced_custom_object(*where, first)
         except ApiException as answer:
@@ -161,8 +161,8 @@ class StepGangs(WaitingPod):
             # The old one is still going: not to be taken for a gang that is there.
             raise ApiException(status=503, reason=f"{first['kind']} is still being deleted") from None
 
-    def _made_or_cleared(self, body: dict[str, Any], where: tuple[str, ...], name: str) -> Any:
-        """The object; where it is refused, what was made before it goes again: nothing else would take it away."""
+    def _create_or_clean_up(self, body: dict[str, Any], where: tuple[str, ...], name: str) -> Any:
+        """The object. If it is refused, what was created before it is deleted, since nothing else would delete it."""
         try:
             return self._objects.create_namespaced_custom_object(*self._object_place, body)
         except ApiException as answer:
@@ -177,7 +177,7 @@ class StepGangs(WaitingPod):
                     self._set_owner(there or {})
             raise
 
-    def _meant(self, answer: ApiException) -> Refusal:
+    def _refusal_of(self, answer: ApiException) -> Refusal:
         return refusal_of(answer.status, answer.body, self._kind)
 
     def _delete(self, name: str) -> Any:
@@ -196,7 +196,7 @@ class StepGangs(WaitingPod):
             return
         name, action = pod["metadata"]["name"], self.on_finish_action.value
         gone = delete or action == "delete_pod" or (action == "delete_succeeded_pod" and succeeded)
-        body = {"metadata": {"labels": {CHECKED: "True"}, "annotations": ledger.annotations()}}
+        body = {"metadata": {"labels": {POD_CHECKED_KEY: "True"}, "annotations": ledger.annotations()}}
         try:
             if gone:
                 self._delete(name)
@@ -209,10 +209,10 @@ class StepGangs(WaitingPod):
         context["ti"].xcom_push(key=f"{self.kind}_name", value=name)
         context["ti"].xcom_push(key=f"{self.kind}_namespace", value=namespace)
 
-    def _see(self, name: str) -> None:
+    def _set_linked_pod(self, name: str) -> None:
         """Links lead to the pod of rank 0, whose name is known when it has been seen."""
 
-    def _described(self, made: Mapping[str, Any]) -> str:
+    def _describe(self, made: Mapping[str, Any]) -> str:
         return "being deleted" if made["metadata"].get("deletionTimestamp") else "created before"
 
     def _kill(self) -> None:

@@ -17,7 +17,7 @@ from gpuflow.airflow.gang_objects import StepGangs
 from gpuflow.airflow.operator import GpuPodOperator
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context
-from gpuflow.airflow.step_pods import CHECKED
+from gpuflow.airflow.step_pods import POD_CHECKED_KEY
 from gpuflow.runtime.artifacts import outputs
 from gpuflow.runtime.base import outcomes
 from gpuflow.runtime.gangs import attempt_end
@@ -26,7 +26,7 @@ from gpuflow.runtime.gangs.attempt_verdict import Verdict
 from gpuflow.runtime.gangs.kinds import KINDS, WORDS, word_of
 from gpuflow.runtime.state.attempts import COSTS
 
-OURS = "gpuflow-run: "
+LOG_PREFIX = "gpuflow-run: "
 """What every last word of a supervisor begins with."""
 NOT_TAKEN = {
     "limits": "ranks are no pods of Airflow's, which counts none of them: let tasks wait for each other",
@@ -68,7 +68,7 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
         **kwargs: Any,
     ) -> None:
         _refuse(kwargs)
-        _known(kind, scheduler, leader)
+        _check_kind(kind, scheduler, leader)
         super().__init__(template=template, **{"supervised": True, **kwargs})
         self.kind = kind
         self.scheduler = scheduler
@@ -83,11 +83,11 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
         except ApiException as answer:
             if answer.status != 403:
                 raise
-            self._refuse(f"Airflow may not list {self.what}s there (HTTP 403)", self._meant(answer).words, "GF503")
+            self._refuse(f"Airflow may not list {self.what}s there (HTTP 403)", self._refusal_of(answer).words, "GF503")
 
     def _resume_or_create(self, context: Context, ledger: attempts.Ledger, pods: list[dict[str, Any]]) -> Any:
         for each in pods:
-            kept = (each["metadata"].get("labels") or {}).get(CHECKED) == "True"
+            kept = (each["metadata"].get("labels") or {}).get(POD_CHECKED_KEY) == "True"
             if not kept and not each["metadata"].get("deletionTimestamp"):
                 self._set_owner(each)  # a worker that was lost may not have come to it
         return super()._resume_or_create(context, ledger, pods)
@@ -130,7 +130,7 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
     def _handle_verdict(
         self, context: Context, ledger: attempts.Ledger, event: Mapping[str, Any], there: dict[str, Any] | None
     ) -> Any:
-        """What follows from the verdict of the trigger, and from what rank 0 has left."""
+        """Act on the trigger's verdict and on what rank 0 left."""
         self._deciding = True
         verdict = Verdict(**event["verdict"])
         values: dict[str, Any] = {}
@@ -158,7 +158,7 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
             return Verdict(outcomes.RETRYABLE, f"it succeeded, but {refusal}", 1), {}
         if kept is None:
             return Verdict(outcomes.INTERRUPTED, f"the {self.what} is completed, but {attempt_end.NO_OUTPUTS}"), {}
-        values = {each.name: outputs.typed(each, kept[each.name].value or "") for each in declared}
+        values = {each.name: outputs.parse_value(each, kept[each.name].value or "") for each in declared}
         self.kept = {name: {"uri": values[name]} for name in self.artifacts if name in values}
         return verdict, values
 
@@ -171,10 +171,10 @@ def _sentence(rank_0: Mapping[str, Any] | None, container: str = "main") -> str:
     """What rank 0's supervisor says of the end, which knows the rank that was first: all of them exit alike."""
     ended = pod_status.container_state(rank_0 or {}, container).get("terminated") or {}
     line = str(ended.get("message") or "").partition("\n")[0]
-    return f" ({line})" if line.startswith(OURS) else ""
+    return f" ({line})" if line.startswith(LOG_PREFIX) else ""
 
 
-def _known(kind: str, scheduler: str | None, leader: Pod | None) -> None:
+def _check_kind(kind: str, scheduler: str | None, leader: Pod | None) -> None:
     words = [each.word for each in KINDS.values()]
     row = WORDS.get(word_of(kind, scheduler)) if kind in words else None
     if row is not None and (1 if leader is None else 2) in row.sets:

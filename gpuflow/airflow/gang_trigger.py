@@ -23,24 +23,24 @@ from gpuflow.airflow.refusals import EXISTS, TRANSIENT, Refusal
 from gpuflow.airflow.trigger import LOST_CONNECTION, GpuPodTrigger, is_past
 from gpuflow.runtime.base.outcomes import SUCCEEDED
 from gpuflow.runtime.gangs import attempt_object
-from gpuflow.runtime.gangs.attempt_end import Draining, Following
+from gpuflow.runtime.gangs.attempt_end import AttemptFollower, PodDrain
 from gpuflow.runtime.gangs.attempt_object import Shape
 from gpuflow.runtime.gangs.attempt_verdict import Verdict
 from gpuflow.runtime.gangs.kinds import KINDS, GangKind, kind_of
-from gpuflow.runtime.gangs.watch import Asking, Watch, waiting_words
-from gpuflow.runtime.supervise.kube_client import Refused, Unreachable
+from gpuflow.runtime.gangs.watch import Questions, Watch, waiting_words
+from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiUnreachable
 
 MERGE = "application/merge-patch+json"
 
 
-async def run_queries(asking: Asking, connection: Any) -> Any:
-    """What a generator of questions finds out, each of them asked in turn. `Unreachable`: ask all of it again."""
+async def run_queries(asking: Questions, connection: Any) -> Any:
+    """What a generator of questions finds out, each of them asked in turn. `ApiUnreachable`: ask all of it again."""
     try:
         question = next(asking)
         while True:
             try:
                 answer = await send_query(connection, "GET", question.path, list(question.query.items()))
-            except Refused as refusal:
+            except ApiRefusal as refusal:
                 question = asking.throw(refusal)
             else:
                 question = asking.send(answer)
@@ -56,10 +56,10 @@ async def send_query(
         return await request(connection, method, path, query, body)
     except ApiException as answer:
         if answer.status in TRANSIENT:
-            raise Unreachable(f"the API server answers {answer.status}") from None
-        raise Refused(int(answer.status), _message(answer)) from None
+            raise ApiUnreachable(f"the API server answers {answer.status}") from None
+        raise ApiRefusal(int(answer.status), _message(answer)) from None
     except (OSError, TimeoutError, ClientError) as trouble:
-        raise Unreachable(f"{type(trouble).__name__}: {trouble}") from None
+        raise ApiUnreachable(f"{type(trouble).__name__}: {trouble}") from None
 
 
 async def request(
@@ -156,11 +156,11 @@ class GpuGangTrigger(GpuPodTrigger):
         await request(api.api_client, "POST", place, [("dryRun", "All")], body)
 
     async def _end(self) -> dict[str, Any]:
-        """Follow the JobSet until it has ended, or is to be given up; rank 0's last words go with the event."""
+        """Follow the JobSet until it ends or must be given up; the event carries rank 0's termination message."""
         heard: list[str] = []
         watch = Watch(Shape(*self.gang["shape"]), self._path, self.pod_namespace, self.log.info)
         settings = {name: self.gang[name] for name in ("settle", "final_exit_codes", "retryable_exit_codes")}
-        following = Following(
+        following = AttemptFollower(
             watch, heard.append, queue_deadline=self.queue_deadline, container=self.container, **settings
         )
         next_logs = time.time() + self.logging_seconds
@@ -170,16 +170,16 @@ class GpuGangTrigger(GpuPodTrigger):
             try:
                 async with self._api() as (api, connection):
                     verdict: Verdict | None = await run_queries(following.look(), connection)
-                    verdict = _noted(watch) or verdict
-                    over = self._given_up(watch, following, verdict)
+                    verdict = _recorded_verdict(watch) or verdict
+                    over = self._give_up_event(watch, following, verdict)
                     if verdict is not None or over is not None or following.is_settling or time.time() >= next_logs:
                         await self._copy_rank_0(api, watch)
                         next_logs = time.time() + self.logging_seconds
-            except (Unreachable, *LOST_CONNECTION) as trouble:
+            except (ApiUnreachable, *LOST_CONNECTION) as trouble:
                 await self._report(f"the API server does not answer: {trouble}")
                 verdict = None
                 blind_since = None
-            except Refused as refusal:
+            except ApiRefusal as refusal:
                 # An API server that has just started may refuse what it allows a moment later.
                 blind_since = blind_since or time.monotonic()
                 if time.monotonic() - blind_since > PATIENCE:
@@ -200,8 +200,10 @@ class GpuGangTrigger(GpuPodTrigger):
                 return {**ended, **self._evidence(watch)}
             await asyncio.sleep(self.poll_interval)
 
-    def _given_up(self, watch: Watch, following: Following, verdict: Verdict | None) -> dict[str, Any] | None:
-        """An event when nobody waits for it any longer, though it has not ended."""
+    def _give_up_event(
+        self, watch: Watch, following: AttemptFollower, verdict: Verdict | None
+    ) -> dict[str, Any] | None:
+        """An event if the task must give up on an attempt that has not ended."""
         if following.is_late:
             return {"what": "late", "words": following.words}
         if verdict is not None:
@@ -212,7 +214,7 @@ class GpuGangTrigger(GpuPodTrigger):
         # Kueue says "insufficient unused quota" when waiting may help, "insufficient quota" when it cannot.
         if "insufficient quota" in words:
             return {"what": "never", "words": words, "because": "its queue can never admit it", "code": "GF501"}
-        return self._stuck([pod_status.waiting_reason(watch.pods[uid], self.container) for uid in watch.there])
+        return self._stuck_event([pod_status.waiting_reason(watch.pods[uid], self.container) for uid in watch.there])
 
     async def _copy_rank_0(self, api: Any, watch: Watch) -> None:
         """New lines of rank 0 into the task's log, while its pod is there."""
@@ -226,13 +228,13 @@ class GpuGangTrigger(GpuPodTrigger):
         """Write the verdict down, and wait until no rank of it runs any more: the next attempt has the same ranks."""
         if verdict.outcome == SUCCEEDED or watch.jobset is None:
             return
-        if _noted(watch) is None and not watch.jobset["metadata"].get("deletionTimestamp"):
+        if _recorded_verdict(watch) is None and not watch.jobset["metadata"].get("deletionTimestamp"):
             await self._note(verdict)
         if must_go and self._kind.replaces_pods:
             # Otherwise its controller goes on with a new pod, and the ranks never end.
             await self.hook.delete_pod(self.pod_name, self.pod_namespace)
         heard: list[str] = []
-        draining = Draining(watch, heard.append, watch.shape.grace + self.gang["settle"])
+        draining = PodDrain(watch, heard.append, watch.shape.grace + self.gang["settle"])
         while not draining.is_over():
             for words in heard:
                 await self._report(words)
@@ -242,7 +244,7 @@ class GpuGangTrigger(GpuPodTrigger):
                 async with self._api() as (api, connection):
                     await run_queries(watch.look(), connection)
                     await self._copy_rank_0(api, watch)
-            except (Unreachable, Refused, *LOST_CONNECTION) as trouble:
+            except (ApiUnreachable, ApiRefusal, *LOST_CONNECTION) as trouble:
                 await self._report(str(trouble))
         for words in heard:
             await self._report(words)
@@ -251,7 +253,7 @@ class GpuGangTrigger(GpuPodTrigger):
         try:
             async with self._api() as (_, connection):
                 await send_query(connection, "PATCH", self._path, None, attempt_object.note_verdict(verdict))
-        except (Unreachable, Refused) as trouble:
+        except (ApiUnreachable, ApiRefusal) as trouble:
             self.log.warning("the verdict on %s %s is not written down: %s", self.what, self.pod_name, trouble)
 
     def _evidence(self, watch: Watch) -> dict[str, Any]:
@@ -272,10 +274,10 @@ class _GangHook(AsyncKubernetesHook):  # type: ignore[misc]  # Airflow is not in
             try:
                 query = [("propagationPolicy", self._gang_kind.deletion)]
                 await send_query(connection, "DELETE", f"{folder(namespace, self._gang_kind)}/{name}", query)
-            except Refused as refusal:
+            except ApiRefusal as refusal:
                 if refusal.status != 404:
                     raise
 
 
-def _noted(watch: Watch) -> Verdict | None:
+def _recorded_verdict(watch: Watch) -> Verdict | None:
     return None if watch.jobset is None else attempt_object.read_verdict(watch.jobset)

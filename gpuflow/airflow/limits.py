@@ -16,7 +16,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 
-from gpuflow.airflow.references import Context, Value, run_began, short_run_id, written
+from gpuflow.airflow.references import Context, Value, call_source, run_began, short_run_id
 
 
 def skip_unless_due(task: Any, context: Context) -> None:
@@ -75,8 +75,8 @@ class deadline:
 
     def __repr__(self) -> str:
         if not self.group:
-            return written("deadline", run=self.limit)
-        return written("deadline", group=self.group, limit=self.limit, since=self.since)
+            return call_source("deadline", run=self.limit)
+        return call_source("deadline", group=self.group, limit=self.limit, since=self.since)
 
 
 def first_deadline(deadlines: Sequence[deadline], context: Context) -> tuple[float, deadline] | None:
@@ -135,16 +135,18 @@ class at_most:
 
 def is_full(question: Mapping[str, Any], pods: Iterable[tuple[str, Mapping[str, str]]]) -> bool:
     """Whether one more would be too many. `pods`: names and labels of those that are there, oldest first."""
-    return len(_places(question, pods)) >= question["most"] and question["mine"] not in _places(question, pods)
+    return len(_occupied_slots(question, pods)) >= question["most"] and question["mine"] not in _occupied_slots(
+        question, pods
+    )
 
 
 def is_beyond(question: Mapping[str, Any], name: str, pods: Iterable[tuple[str, Mapping[str, str]]]) -> bool:
     """Whether a pod that is there already has no place."""
-    places = _places(question, pods)
+    places = _occupied_slots(question, pods)
     return (question["mine"] or name) not in places[: question["most"]]
 
 
-def _places(question: Mapping[str, Any], pods: Iterable[tuple[str, Mapping[str, str]]]) -> list[str]:
+def _occupied_slots(question: Mapping[str, Any], pods: Iterable[tuple[str, Mapping[str, str]]]) -> list[str]:
     by = question["by"]
     return list(dict.fromkeys(labels.get(by, name) if by else name for name, labels in pods))
 

@@ -26,7 +26,7 @@ ARTIFACT_FIELDS: dict[str, type] = {"uri": str, "type": str, "sha256": str, "byt
 def reported_artifacts(found: Any, declared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What return.json says of the step's artifacts, by output. A program may write that file itself, so that nothing
     is believed which is not of the right form; an older supervisor says nothing."""
-    said = found.get(outputs.ABOUT) if isinstance(found, dict) else None
+    said = found.get(outputs.ARTIFACTS_ENTRY) if isinstance(found, dict) else None
     if not isinstance(said, dict):
         return {}
     kept = {name: said[name] for name in declared if isinstance(said.get(name), dict)}
@@ -36,7 +36,7 @@ def reported_artifacts(found: Any, declared: Mapping[str, Any]) -> dict[str, dic
     }
 
 
-def tell_assets(context: Context, declared: Mapping[str, Mapping[str, str]], kept: Mapping[str, Any]) -> None:
+def describe_assets(context: Context, declared: Mapping[str, Mapping[str, str]], kept: Mapping[str, Any]) -> None:
     """Put into the event of each asset what this run has kept: its URI, digest, size and kind."""
     events = context.get("outlet_events")
     if events is None:
@@ -94,7 +94,7 @@ class PatternLink(BaseOperatorLink):  # type: ignore[misc]  # as above
         return f"_link_gpuflow_{re.sub(r'[^A-Za-z0-9]+', '_', self.name)}"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        return filled(self.pattern, link_values(operator, ti_key))
+        return fill_pattern(self.pattern, link_values(operator, ti_key))
 
 
 class ArtifactLink(PatternLink):
@@ -106,11 +106,11 @@ class ArtifactLink(PatternLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         note = operator.kept.get(self.output) or {}
-        return filled(self.pattern, link_values(operator, ti_key) | link_parts(self.output, note))
+        return fill_pattern(self.pattern, link_values(operator, ti_key) | link_parts(self.output, note))
 
 
-def filled(pattern: str, values: Mapping[str, Any]) -> str:
-    """The address; nothing while one of its values is not known, such as the pod of a task that waits for room."""
+def fill_pattern(pattern: str, values: Mapping[str, Any]) -> str:
+    """The address; empty while one of its values is unknown, such as the pod of a task that waits for quota."""
     names = re.findall(r"\{(\w+)\}", pattern)
     if any(values.get(name) in (None, "") for name in names):
         return ""

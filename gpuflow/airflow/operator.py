@@ -22,11 +22,11 @@ from gpuflow.airflow.attempts import Budgets, End
 from gpuflow.airflow.deferral import WaitingPod
 from gpuflow.airflow.limits import at_most, skip_unless_due
 from gpuflow.airflow.links import links_of
-from gpuflow.airflow.operator_arguments import left_out, refuse_arguments
+from gpuflow.airflow.operator_arguments import neutral_arguments, refuse_arguments
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, Value, as_text
-from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, way_out
-from gpuflow.airflow.step_pods import CHECKED, WHOLE
+from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, refusal_hint
+from gpuflow.airflow.step_pods import POD_CHECKED_KEY, XCOM_RETURN_KEY
 from gpuflow.runtime.base import outcomes
 
 
@@ -111,14 +111,14 @@ class GpuPodOperator(WaitingPod):
         super().__init__(
             base_container_name="main",
             do_xcom_push=bool(outputs),
-            multiple_outputs=bool(outputs) and WHOLE not in (outputs or ()),
+            multiple_outputs=bool(outputs) and XCOM_RETURN_KEY not in (outputs or ()),
             retries=budgets.tries,
             poll_interval=poll_interval,
             logging_interval=logging_interval,
             startup_timeout_seconds=startup_timeout_seconds,
             deferrable=deferrable,
             on_finish_action=on_finish_action,
-            **left_out(kwargs.get("default_args") or {}, kwargs.get("task_id", "?")),
+            **neutral_arguments(kwargs.get("default_args") or {}, kwargs.get("task_id", "?")),
             **kwargs,
         )
         self.template = template
@@ -165,14 +165,14 @@ class GpuPodOperator(WaitingPod):
 
     def _resume_or_create(self, context: Context, ledger: attempts.Ledger, pods: list[dict[str, Any]]) -> Any:
         """Take up the pod that is there, or make the next one, unless the task was over before a worker died."""
-        left = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(CHECKED) != "True"]
-        if (word := ledger.last_word(context)) is not None:
+        left = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(POD_CHECKED_KEY) != "True"]
+        if (word := ledger.recorded_end(context)) is not None:
             return self._repeat(context, word, left, ledger)
         if not left:
             return self._start(context, ledger)
-        pod = self._the_only(left)
-        self._see(pod["metadata"]["name"])
-        self.log.info("continuing with %s %s: %s", self.what, pod["metadata"]["name"], self._described(pod))
+        pod = self._newest_pod(left)
+        self._set_linked_pod(pod["metadata"]["name"])
+        self.log.info("continuing with %s %s: %s", self.what, pod["metadata"]["name"], self._describe(pod))
         if pod_status.has_ended(pod):
             return self._handle_end(context, ledger, pod)
         return self._wait(context, ledger, pod["metadata"]["name"], "end")
@@ -180,14 +180,14 @@ class GpuPodOperator(WaitingPod):
     def _repeat(
         self, context: Context, word: Mapping[str, Any], left: list[dict[str, Any]], ledger: attempts.Ledger
     ) -> Any:
-        """Say once more how the task ended: an earlier worker died, or was not heard, when it said so."""
+        """Report again how the task ended: an earlier worker died before its report arrived."""
         for pod in left:
             self._clean_up(pod, ledger, succeeded="failed" not in word)
         if "failed" in word:
             raise AirflowFailException(f"{word['failed']} (so an earlier try ended, and Airflow did not hear of it)")
         self.log.info("the pod of an earlier try succeeded, and Airflow did not hear of it: no other pod is made")
         self.kept = word.get("artifacts") or {}
-        return self._handed_over(context, dict(word.get("outputs") or {}))
+        return self._return_value(context, dict(word.get("outputs") or {}))
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """The trigger has something to decide."""
@@ -214,7 +214,7 @@ class GpuPodOperator(WaitingPod):
         """Make the next pod, or wait until there is room for it."""
         self._deciding = False
         self._check_deadlines(context)
-        ledger = ledger.queueing(time.time())
+        ledger = ledger.with_queue_start(time.time())
         manifest = self._manifest(context, ledger)
         name = manifest["metadata"]["name"]
         if self._is_crowded(context):
@@ -224,7 +224,7 @@ class GpuPodOperator(WaitingPod):
         try:
             self._create(manifest)
         except ApiException as answer:
-            refusal = self._meant(answer)
+            refusal = self._refusal_of(answer)
             if refusal.then == NEVER:
                 self._refuse(refusal.because, refusal.words, refusal.code)
             if refusal.then != EXISTS:
@@ -240,7 +240,7 @@ class GpuPodOperator(WaitingPod):
         ledger = ledger.plus(pods=1)
         attempts.save_ledger(context, ledger)
         if self._withdrawn(context, name):
-            ledger = ledger.withdrawing()
+            ledger = ledger.with_withdrawn_pod()
             attempts.save_ledger(context, ledger)
             return self._wait(context, ledger, name, "room", manifest=self._manifest(context, ledger))
         self._push(context, name, self._namespace(manifest))
@@ -250,7 +250,7 @@ class GpuPodOperator(WaitingPod):
     def _handle_end(
         self, context: Context, ledger: attempts.Ledger, pod: dict[str, Any] | None, last: dict[str, Any] | None = None
     ) -> Any:
-        """Judge a pod that has ended or is gone, and do what follows."""
+        """Classify the end of a pod that has ended or disappeared, and act on it."""
         from gpuflow.runtime.supervise import evidence
 
         self._deciding = True
@@ -281,7 +281,7 @@ class GpuPodOperator(WaitingPod):
             because,
             interrupted,
             values or {},
-            pod_status.last_words(pod or last or {}),
+            pod_status.end_message(pod or last or {}),
             attempts.account_of_pod(ledger.pods, seen, pod or last),
             ((pod or last or {}).get("spec") or {}).get("nodeName"),
         )
@@ -300,25 +300,25 @@ class GpuPodOperator(WaitingPod):
         if self._killed:
             raise AirflowException(f"the task was told to stop; {end.what} was {end.outcome}")
         if end.outcome == outcomes.SUCCEEDED:
-            ledger = ledger.succeeding(context, end.values, self.kept)
+            ledger = ledger.with_success(context, end.values, self.kept)
             attempts.save_ledger(context, ledger)
             self._clean_up(there, ledger, succeeded=True)
-            return self._handed_over(context, dict(end.values))
+            return self._return_value(context, dict(end.values))
         was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
         interrupted = end.interrupted
         self.cause = alerts.INTERRUPTION if interrupted else alerts.cause_of_end(end.outcome, end.last_words)
         if interrupted:
-            ledger = ledger.judging(end.told, interruptions=1)
+            ledger = ledger.with_pod_end(end.told, interruptions=1)
         else:
             out_of_memory = 1 if end.outcome == outcomes.OUT_OF_MEMORY else 0
-            ledger = ledger.judging(end.told, failures=1, out_of_memory=out_of_memory)
+            ledger = ledger.with_pod_end(end.told, failures=1, out_of_memory=out_of_memory)
             if self.other_node:
                 ledger = ledger.without_node(end.node)
         sentence = f"{end.what} failed: {end.because}{end.last_words}"
         no_more = "it is not retried" if end.outcome == outcomes.FINAL else None
         if interrupted and no_more is None:
             sentence = f"interrupted: {end.because}"
-        no_more = no_more or self.budgets.used_up(ledger, interrupted=interrupted)
+        no_more = no_more or self.budgets.exhausted_text(ledger, interrupted=interrupted)
         if no_more:
             ledger = ledger.with_failure(context, f"{sentence}; {no_more}")
         attempts.save_ledger(context, ledger)
@@ -330,29 +330,29 @@ class GpuPodOperator(WaitingPod):
         if was_counted:
             return self._start(context, ledger)
         if interrupted and self.budgets.any is None:
-            return self._again(context, ledger, counted)
+            return self._start_next_pod(context, ledger, counted)
         if self.budgets.any is not None and self._is_last_try(context):
             return self._start(context, ledger)
         raise AirflowException(f"{sentence}; {counted}")
 
-    def _handed_over(self, context: Context, values: dict[str, Any]) -> Any:
-        """What the task returns: the map of its outputs, or the one that is its value, the others beside it."""
+    def _return_value(self, context: Context, values: dict[str, Any]) -> Any:
+        """What the task returns: the map of its outputs, or one output as its value, the others as further XComs."""
         for name, note in self.kept.items():
             self.log.info("%s", kept_files.artifact_line(name, note))
-        kept_files.tell_assets(context, self.artifacts, self.kept)
-        if WHOLE not in values:
+        kept_files.describe_assets(context, self.artifacts, self.kept)
+        if XCOM_RETURN_KEY not in values:
             return values or None
         for name, value in values.items():
-            if name != WHOLE:
+            if name != XCOM_RETURN_KEY:
                 context["ti"].xcom_push(key=name, value=value)
-        return values[WHOLE]
+        return values[XCOM_RETURN_KEY]
 
     @staticmethod
     def _is_last_try(context: Context) -> bool:
         """Whether Airflow has no try left. Where a worker died, the step may still have an attempt."""
         return bool(context["ti"].try_number > context["ti"].max_tries)
 
-    def _again(self, context: Context, ledger: attempts.Ledger, counted: str) -> Any:
+    def _start_next_pod(self, context: Context, ledger: attempts.Ledger, counted: str) -> Any:
         """After an interruption: another pod in the same try."""
         delay = self._delay(ledger.interruptions)
         self.log.info("%s: creating another %s%s", counted, self.what, f" in {delay:.0f} s" if delay else "")
@@ -374,9 +374,9 @@ class GpuPodOperator(WaitingPod):
                 seen = seen._replace(phase="Failed", reason="DeadlineExceeded")
             told = attempts.account_of_pod(ledger.pods, seen, None if what == "timeout" else pod)
             is_waiting = ledger.judged == ledger.pods  # for room: there is no pod that could be judged again
-            ledger = ledger.plus(failures=1) if is_waiting else ledger.judging(told, failures=1)
-        sentence, no_more = self._why_not(what, event.get("words", "")), None
-        if what == "late" or (counts and (no_more := self.budgets.used_up(ledger, interrupted=False))):
+            ledger = ledger.plus(failures=1) if is_waiting else ledger.with_pod_end(told, failures=1)
+        sentence, no_more = self._give_up_reason(what, event.get("words", "")), None
+        if what == "late" or (counts and (no_more := self.budgets.exhausted_text(ledger, interrupted=False))):
             ledger = ledger.with_failure(context, f"{sentence}; {no_more}" if no_more else sentence)
         attempts.save_ledger(context, ledger)
         self._log_events(pod or event.get("pod"))
@@ -388,11 +388,11 @@ class GpuPodOperator(WaitingPod):
         self.cause = alerts.TIMED_OUT if what == "timeout" else alerts.FAILURE
         if what == "late":
             self.cause = alerts.QUOTA
-        if (word := ledger.last_word(context)) is not None:
+        if (word := ledger.recorded_end(context)) is not None:
             raise AirflowFailException(word["failed"])
         raise AirflowException(sentence)
 
-    def _why_not(self, what: str, words: str) -> str:
+    def _give_up_reason(self, what: str, words: str) -> str:
         """Why a pod is given up."""
         if what == "late":
             return f"waited longer than {self.queue_timeout}{f': {words}' if words else ''}"
@@ -404,9 +404,9 @@ class GpuPodOperator(WaitingPod):
         from gpuflow.core.errors import Finding, Where
 
         self.cause = alerts.QUOTA if code == "GF501" else alerts.REFUSED
-        where = Where(*_place(self.source))
+        where = Where(*_source_place(self.source))
         message = f'step "{self.task_id}" can never be admitted: {because}'
-        raise AirflowFailException(Finding(code, message, where, way_out(words), kubernetes=words).render())
+        raise AirflowFailException(Finding(code, message, where, refusal_hint(words), kubernetes=words).render())
 
 
 def _spent_by_interruption(seen: Any) -> bool:
@@ -419,6 +419,6 @@ def _spent_by_interruption(seen: Any) -> bool:
     return verdict is not None and verdict.outcome == outcomes.INTERRUPTED
 
 
-def _place(source: str | None) -> tuple[str | None, int | None]:
+def _source_place(source: str | None) -> tuple[str | None, int | None]:
     file, _, line = (source or "").partition("#L")
     return file or None, int(line) if line.isdigit() else None

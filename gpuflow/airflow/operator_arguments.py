@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 
-TAKEN = frozenset(
+RESERVED_ARGUMENTS = frozenset(
     {
         # what BaseOperator decides: who, when, in which order, and who is told
         "task_id", "owner", "email", "email_on_retry", "email_on_failure", "retries", "retry_delay",
@@ -70,24 +70,28 @@ NO_EFFECT = {
 STOCK_DEFAULTS: dict[str, Any] = {
     name: given.default
     for name, given in inspect.signature(KubernetesPodOperator.__init__).parameters.items()
-    if name not in TAKEN and given.default is not inspect.Parameter.empty
+    if name not in RESERVED_ARGUMENTS and given.default is not inspect.Parameter.empty
 }
 """What the stock operator is told for the arguments that are not taken, whatever default_args say."""
 
 
-def way_out(name: str) -> str | None:
-    """What to do instead of an argument; None for one that is taken, or that nobody knows."""
-    if name in TAKEN:
+def argument_hint(name: str) -> str | None:
+    """What to do instead of passing an argument; None for a reserved or unknown one."""
+    if name in RESERVED_ARGUMENTS:
         return None
-    from gpuflow.spec.engine_options.airflow import TASK_ELSEWHERE, TASK_OURS
+    from gpuflow.spec.engine_options.airflow import TASK_FIELD_HINTS, TASK_OTHER_HINTS
 
-    return {**TASK_ELSEWHERE, **TASK_OURS, **NO_EFFECT, **OF_STEPS}.get(name)
+    return {**TASK_OTHER_HINTS, **TASK_FIELD_HINTS, **NO_EFFECT, **OF_STEPS}.get(name)
 
 
 def refuse_arguments(given: Mapping[str, Any], who: str, besides: Iterable[str] = ()) -> None:
     """Raise for every argument that a task of gpuflow does not take. `besides`: more that this one takes."""
-    wrong = [name for name, value in given.items() if name not in TAKEN and name not in besides and value is not None]
-    refused = {name: hint for name in wrong if (hint := way_out(name)) is not None}
+    wrong = [
+        name
+        for name, value in given.items()
+        if name not in RESERVED_ARGUMENTS and name not in besides and value is not None
+    ]
+    refused = {name: hint for name in wrong if (hint := argument_hint(name)) is not None}
     if not refused:
         return  # what nobody knows, Airflow refuses by name itself
     from gpuflow.core.errors import Finding, GpuflowError
@@ -100,7 +104,7 @@ def refuse_arguments(given: Mapping[str, Any], who: str, besides: Iterable[str] 
     )
 
 
-def left_out(default_args: Mapping[str, Any], task_id: str) -> dict[str, Any]:
+def neutral_arguments(default_args: Mapping[str, Any], task_id: str) -> dict[str, Any]:
     """What the stock operator is told instead of default_args that would change the step's pod; a note names them."""
     found = {name: STOCK_DEFAULTS[name] for name in default_args if name in STOCK_DEFAULTS}
     if found:

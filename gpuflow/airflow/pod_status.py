@@ -65,17 +65,17 @@ def describe(pod: Body) -> str:
     if gates(pod):
         return f"held by {', '.join(gates(pod))}"
     if node is None:
-        return f"waiting for a node: {_unscheduled(status) or 'not scheduled yet'}"
+        return f"waiting for a node: {_scheduling_message(status) or 'not scheduled yet'}"
     state = container_state(pod)
     with_gpus = f" with {gpus(pod)}" if gpus(pod) else ""
     if "terminated" in state:
         return f"ended on {node} with exit code {state['terminated'].get('exitCode')}"
     if "running" in state:
-        return f"running on {node}{with_gpus}{_stuck_beside(status)}"
+        return f"running on {node}{with_gpus}{_stuck_sidecar(status)}"
     return f"starting on {node}{with_gpus}" + (f": {waiting_reason(pod)}" if waiting_reason(pod) else "")
 
 
-def _stuck_beside(status: Mapping[str, Any]) -> str:
+def _stuck_sidecar(status: Mapping[str, Any]) -> str:
     """The containers beside main that cannot start, each with its reason."""
     others = [each for each in status.get("containerStatuses") or () if each.get("name") != "main"]
     reasons = {each.get("name"): ((each.get("state") or {}).get("waiting") or {}).get("reason") for each in others}
@@ -83,7 +83,7 @@ def _stuck_beside(status: Mapping[str, Any]) -> str:
     return f"; {', '.join(stuck)}" if stuck else ""
 
 
-def last_words(pod: Body) -> str:
+def end_message(pod: Body) -> str:
     """Exit code and termination message, which is where a program says why it ended."""
     ended = container_state(pod).get("terminated") or {}
     words = f" (exit code {ended['exitCode']})" if ended.get("exitCode") is not None else ""
@@ -101,7 +101,7 @@ def is_queued(pod: Body) -> bool:
     return (pod.get("spec") or {}).get("nodeName") is None and not has_ended(pod)
 
 
-def _unscheduled(status: Mapping[str, Any]) -> str:
+def _scheduling_message(status: Mapping[str, Any]) -> str:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("message") or condition.get("reason") or "")
@@ -128,7 +128,7 @@ KUEUE_VERSIONS = ("v1beta2", "v1beta1")
 
 
 class QueueStatus(NamedTuple):
-    """A sentence for the log, and Kueue's words when it can never admit the pod."""
+    """A sentence for the log, and Kueue's message if it can never admit the pod."""
 
     sentence: str = ""
     never: str = ""
@@ -142,7 +142,7 @@ class Queue:
         self._visible = True
 
     async def status_of(self, connection: Any, pod: dict[str, Any]) -> QueueStatus:
-        """What is known about a pod that Kueue holds back; nothing about any other."""
+        """The status of a pod that Kueue holds back; empty for any other pod."""
         if KUEUE_GATE not in gates(pod):
             return QueueStatus()
         workload = await self._workload(connection, pod)

@@ -12,9 +12,9 @@ from collections import UserDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuflow.airflow.references import Context, asks_attempt, references, resolved
+from gpuflow.airflow.references import Context, asks_attempt, references, resolve_references
 from gpuflow.core.secret_text import is_secret_name, is_secret_value, passwords_in, tokens_in
-from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.expansion import escape
 
 MASK = "***"
 
@@ -27,11 +27,11 @@ class FilledPod(UserDict[str, Any]):
 
     def serialize(self) -> dict[str, Any]:
         """The pod as the UI may show it."""
-        masked: dict[str, Any] = _masked(self.data)
+        masked: dict[str, Any] = _mask_secrets(self.data)
         return masked
 
 
-def tell_masker(pod: Any) -> None:
+def register_secrets(pod: Any) -> None:
     """Airflow replaces these texts in the task's log."""
     found = sorted(set(_secrets(pod)))
     if found:
@@ -41,11 +41,11 @@ def tell_masker(pod: Any) -> None:
             mask_secret(secret)
 
 
-def _masked(tree: Any) -> Any:
+def _mask_secrets(tree: Any) -> Any:
     if isinstance(tree, dict):
-        return {key: MASK if key == "value" and _is_secret(tree) else _masked(part) for key, part in tree.items()}
+        return {key: MASK if key == "value" and _is_secret(tree) else _mask_secrets(part) for key, part in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_masked(part) for part in tree]
+        return [_mask_secrets(part) for part in tree]
     if isinstance(tree, str):
         for password in passwords_in(tree):
             tree = tree.replace(f":{password}@", f":{MASK}@")
@@ -90,10 +90,13 @@ class Pod:
         """The manifest, every reference replaced by its value in this run."""
 
         def safe(text: str) -> str:
-            return escaped(text, glued=True)
+            return escape(text, glued=True)
 
-        pod = {"metadata": resolved(self.metadata, context, safe), "spec": resolved(self.spec, context, safe)}
-        tell_masker(pod)
+        pod = {
+            "metadata": resolve_references(self.metadata, context, safe),
+            "spec": resolve_references(self.spec, context, safe),
+        }
+        register_secrets(pod)
         filled = FilledPod(pod)
         if asks_attempt([self.metadata, self.spec]):
             filled.again = self

@@ -23,8 +23,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from gpuflow.airflow.run_names import run_name
-from gpuflow.core.cron import previous
-from gpuflow.core.date_format import MOMENT, formatted
+from gpuflow.core.cron import previous_time
+from gpuflow.core.date_format import TIMESTAMP, format_date
 
 Context = Mapping[str, Any]
 MISSING: Any = object()
@@ -89,21 +89,21 @@ class Condition(Value):
         self.sign, self.terms = sign, terms
 
     def value(self, context: Context) -> bool:
-        first = _known(self.terms[0], context)
+        first = _value_of(self.terms[0], context)
         if self.sign == "~":
             return not first
         if self.sign == "&":
-            return bool(first and _known(self.terms[1], context))
+            return bool(first and _value_of(self.terms[1], context))
         if self.sign == "|":
-            return bool(first or _known(self.terms[1], context))
-        return bool(_COMPARISONS[self.sign](first, _known(self.terms[1], context)))
+            return bool(first or _value_of(self.terms[1], context))
+        return bool(_COMPARISONS[self.sign](first, _value_of(self.terms[1], context)))
 
     def __repr__(self) -> str:
         if self.sign == "~":
-            return f"~{_inner(self.terms[0])}"
+            return f"~{_parenthesized_repr(self.terms[0])}"
         if self.sign == "in":
-            return f"{_inner(self.terms[0])}.is_in({self.terms[1]!r})"
-        return f"{_inner(self.terms[0])} {self.sign} {_inner(self.terms[1])}"
+            return f"{_parenthesized_repr(self.terms[0])}.is_in({self.terms[1]!r})"
+        return f"{_parenthesized_repr(self.terms[0])} {self.sign} {_parenthesized_repr(self.terms[1])}"
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -117,11 +117,11 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _known(term: Any, context: Context) -> Any:
+def _value_of(term: Any, context: Context) -> Any:
     return term.value(context) if isinstance(term, Value) else term
 
 
-def _inner(term: Any) -> str:
+def _parenthesized_repr(term: Any) -> str:
     return f"({term!r})" if isinstance(term, Condition) and term.sign not in ("~", "in") else repr(term)
 
 
@@ -136,10 +136,10 @@ class param(Value):
         self.name, self.kind = name, kind
 
     def value(self, context: Context) -> Any:
-        return typed(context["params"][self.name], self.kind)
+        return as_type(context["params"][self.name], self.kind)
 
     def __repr__(self) -> str:
-        return written("param", self.name, self.kind)
+        return call_source("param", self.name, self.kind)
 
 
 class output(Value):
@@ -175,12 +175,12 @@ class output(Value):
     def value(self, context: Context) -> Any:
         found = [one for one in self._pulled_values(context) if one is not None]
         if self.each:
-            return [typed(one, self.kind) for one in found]
+            return [as_type(one, self.kind) for one in found]
         if not found:
             if self.default is MISSING:
                 raise LookupError(f'task "{self.task_id}" wrote no output "{self.name}"')
             return self.default
-        return typed(found[0], self.kind)
+        return as_type(found[0], self.kind)
 
     def _pulled_values(self, context: Context) -> list[Any]:
         # A list of task ids always gives a list back; a single id gives a bare value when there is one.
@@ -198,7 +198,7 @@ class output(Value):
             named["each"] = True
         if self.same:
             named |= {"items": self.items, "same": list(self.same)}
-        return written("output", self.task_id, self.name, self.kind, **named)
+        return call_source("output", self.task_id, self.name, self.kind, **named)
 
 
 class item(Value):
@@ -214,7 +214,7 @@ class item(Value):
         return context["task"].item[self.name]
 
     def __repr__(self) -> str:
-        return written("item", self.name)
+        return call_source("item", self.name)
 
 
 class run_id(Value):
@@ -241,7 +241,7 @@ class began(Value):
         return any(one is not None for one in found)
 
     def __repr__(self) -> str:
-        return written("began", self.task_id)
+        return call_source("began", self.task_id)
 
 
 class run_began(Value):
@@ -278,7 +278,7 @@ class copy(Value):
         self.values = values
 
     def value(self, context: Context) -> str:
-        known = [_known(value, context) for value in self.values]
+        known = [_value_of(value, context) for value in self.values]
         digest = hashlib.sha256(json.dumps(known, sort_keys=True, default=repr).encode()).hexdigest()
         return f"{context['ti'].map_index}-{digest[:16]}" if known else str(context["ti"].map_index)
 
@@ -289,7 +289,7 @@ class copy(Value):
                 yield from value.iter_references()
 
     def __repr__(self) -> str:
-        return written("copy", *self.values)
+        return call_source("copy", *self.values)
 
 
 class claim(Value):
@@ -305,7 +305,7 @@ class claim(Value):
         return f"{self.name}-{short_run_id(context)}"
 
     def __repr__(self) -> str:
-        return written("claim", self.name)
+        return call_source("claim", self.name)
 
 
 class join(Value):
@@ -321,7 +321,7 @@ class join(Value):
         return "".join(part if isinstance(part, str) else text_of(part, context) for part in self.parts)
 
     def __repr__(self) -> str:
-        return written("join", *self.parts)
+        return call_source("join", *self.parts)
 
 
 def short_run_id(context: Context) -> str:
@@ -336,7 +336,7 @@ def _run_name(dag_id: str, run_id: str) -> str:
     return run_name(dag_id, run_id)
 
 
-def typed(value: Any, kind: str | None) -> Any:
+def as_type(value: Any, kind: str | None) -> Any:
     """A value from a trigger form or an XCom as the declared type; JSON arrives as what it stands for."""
     if kind in ("int", "float", "bool") and isinstance(value, str):
         value = json.loads(value)
@@ -353,15 +353,15 @@ def text_of(part: Any, context: Context) -> str:
     return part.text(context) if isinstance(part, Value) else as_text(part.resolve(context))
 
 
-def resolved(tree: Any, context: Context, escape: Callable[[str], str], *, expanded: bool = False) -> Any:
+def resolve_references(tree: Any, context: Context, escape: Callable[[str], str], *, expanded: bool = False) -> Any:
     """A pod with every reference filled in. `expanded`: Kubernetes expands `$(NAME)` here, so values are made safe."""
     if isinstance(tree, dict):
         return {
-            key: resolved(part, context, escape, expanded=expanded or key in ("command", "args", "env"))
+            key: resolve_references(part, context, escape, expanded=expanded or key in ("command", "args", "env"))
             for key, part in tree.items()
         }
     if isinstance(tree, list | tuple):
-        return [resolved(part, context, escape, expanded=expanded) for part in tree]
+        return [resolve_references(part, context, escape, expanded=expanded) for part in tree]
     if isinstance(tree, join):
         parts = [part if isinstance(part, str) else text_of(part, context) for part in tree.parts]
         safe = [
@@ -399,7 +399,7 @@ def combinations(sources: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def written(name: str, *values: Any, **named: Any) -> str:
+def call_source(name: str, *values: Any, **named: Any) -> str:
     """A call as a DAG file has it."""
     words = [repr(value) for value in values if value is not None]
     return f"{name}({', '.join([*words, *(f'{key}={value!r}' for key, value in named.items())])})"
@@ -407,7 +407,7 @@ def written(name: str, *values: Any, **named: Any) -> str:
 
 ATTEMPT = "gpuflow_attempt"
 """Where the context of a pod that is about to be made holds its number."""
-PLANNED = ("scheduled", "backfill")
+SCHEDULED_RUN_TYPES = ("scheduled", "backfill")
 """The runs that a timetable has made. Its data intervals may begin long before; the run comes at the scheduled time."""
 
 
@@ -439,15 +439,15 @@ class logical_date(Value):
     :param timezone: the time zone it is shown in.
     """
 
-    def __init__(self, format: str = MOMENT, *, timezone: str = "UTC") -> None:
+    def __init__(self, format: str = TIMESTAMP, *, timezone: str = "UTC") -> None:
         self.format, self.timezone = format, timezone
 
     def value(self, context: Context) -> str:
-        return formatted(scheduled_time(context).astimezone(ZoneInfo(self.timezone)), self.format)
+        return format_date(scheduled_time(context).astimezone(ZoneInfo(self.timezone)), self.format)
 
     def __repr__(self) -> str:
         shown = {} if self.timezone == "UTC" else {"timezone": self.timezone}
-        return written("logical_date", *(() if self.format == MOMENT else (self.format,)), **shown)
+        return call_source("logical_date", *(() if self.format == TIMESTAMP else (self.format,)), **shown)
 
 
 class interval_start(Value):
@@ -459,19 +459,19 @@ class interval_start(Value):
     :param timezone: the time zone it is shown in; the schedule's unless given.
     """
 
-    def __init__(self, cron: str, zone: str = "UTC", *, format: str = MOMENT, timezone: str | None = None) -> None:
+    def __init__(self, cron: str, zone: str = "UTC", *, format: str = TIMESTAMP, timezone: str | None = None) -> None:
         self.cron, self.zone, self.format, self.timezone = cron, zone, format, timezone or zone
 
     def value(self, context: Context) -> str:
-        before = previous(self.cron, self.zone, scheduled_time(context))
+        before = previous_time(self.cron, self.zone, scheduled_time(context))
         if before is None:
             raise LookupError(f'the schedule "{self.cron}" has no time before {scheduled_time(context)}')
-        return formatted(before.astimezone(ZoneInfo(self.timezone)), self.format)
+        return format_date(before.astimezone(ZoneInfo(self.timezone)), self.format)
 
     def __repr__(self) -> str:
-        named = {} if self.format == MOMENT else {"format": self.format}
+        named = {} if self.format == TIMESTAMP else {"format": self.format}
         shown = {} if self.timezone == self.zone else {"timezone": self.timezone}
-        return written("interval_start", self.cron, self.zone, **named, **shown)
+        return call_source("interval_start", self.cron, self.zone, **named, **shown)
 
 
 def asks_attempt(tree: Any) -> bool:
@@ -482,6 +482,6 @@ def asks_attempt(tree: Any) -> bool:
 def scheduled_time(context: Context) -> datetime:
     """The moment a run is for."""
     run = context["dag_run"]
-    planned = getattr(run.run_type, "value", run.run_type) in PLANNED
+    planned = getattr(run.run_type, "value", run.run_type) in SCHEDULED_RUN_TYPES
     moment: datetime = run.run_after if planned else run.logical_date or run.run_after
     return moment

@@ -16,10 +16,12 @@ NEVER: Literal["never"] = "never"
 
 TRANSIENT = (None, 0, 401, 408, 409, 429, 500, 502, 503, 504)
 """The server is busy, restarting or cannot be reached, or a token ran out: the pod itself is not the reason."""
-_EXCEEDED = re.compile(
+_QUOTA_EXCEEDED = re.compile(
     r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: (?P<used>.*?), limited: (?P<limited>.*)"
 )
-_PASSES = re.compile("exceeded (hierarchical )?quota|status unknown for quota|resource quota evaluation timed out")
+_TRANSIENT_QUOTA = re.compile(
+    "exceeded (hierarchical )?quota|status unknown for quota|resource quota evaluation timed out"
+)
 _CODES = (
     ("failed quota", "GF501"),
     ("per Container", "GF502"),
@@ -35,8 +37,8 @@ _FORBIDDEN = "cannot create resource"
 """In what the API server says to an account without the permission; the pod is not the reason."""
 
 
-def way_out(words: str) -> str:
-    """What helps against a refusal for good."""
+def refusal_hint(words: str) -> str:
+    """The hint for a permanent refusal."""
     made = {each for kind in WORDS.values() for each in (kind, kind.before) if each is not None}
     is_gang = any(f"{each.plural}.{each.group} is forbidden" in words for each in made)
     if is_gang and (_FORBIDDEN in words or "cannot list resource" in words):
@@ -53,7 +55,7 @@ def way_out(words: str) -> str:
 
 
 class Refusal(NamedTuple):
-    """What follows from an answer of the API server, in whose words, and for *never* what is wrong."""
+    """What to do after an answer of the API server, its message, and for *never* the reason."""
 
     then: Literal["wait", "again", "exists", "never"]
     words: str
@@ -64,11 +66,11 @@ class Refusal(NamedTuple):
 
 def read_refusal(status: int | None, body: str | bytes | None) -> Refusal:
     """The meaning of a failed request to create a pod."""
-    words, reason = _said(body)
+    words, reason = _status_message(body)
     if status == 409 and reason == "AlreadyExists":
         return Refusal(EXISTS, words)
-    if status == 403 and _PASSES.search(words):
-        too_much = _above_the_limit(words)
+    if status == 403 and _TRANSIENT_QUOTA.search(words):
+        too_much = _above_whole_quota(words)
         return Refusal(NEVER, words, too_much, "GF501") if too_much else Refusal(WAIT, words)
     if status in TRANSIENT:
         return Refusal(AGAIN, words or f"HTTP {status or 'connection lost'}")
@@ -77,7 +79,7 @@ def read_refusal(status: int | None, body: str | bytes | None) -> Refusal:
     return Refusal(NEVER, words, f"{because} (HTTP {status})", code)
 
 
-def _said(body: str | bytes | None) -> tuple[str, str]:
+def _status_message(body: str | bytes | None) -> tuple[str, str]:
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body or ""
     try:
         status = json.loads(text)
@@ -86,9 +88,9 @@ def _said(body: str | bytes | None) -> tuple[str, str]:
         return text, ""
 
 
-def _above_the_limit(words: str) -> str:
+def _above_whole_quota(words: str) -> str:
     """What the pod asks for beyond the whole quota, so that no amount of waiting helps; empty when waiting may."""
-    match = _EXCEEDED.search(words)
+    match = _QUOTA_EXCEEDED.search(words)
     if match is None:
         return ""
     asked, limit = _amounts(match["requested"]), _amounts(match["limited"])

@@ -15,7 +15,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import get_merged_defaults
 from airflow.sdk.definitions._internal.contextmanager import DagContext, TaskGroupContext
 
-from gpuflow.airflow.dags import made, next_to
+from gpuflow.airflow.dags import make_object, next_to
 from gpuflow.airflow.operator_arguments import refuse_arguments
 from gpuflow.airflow.references import Value, asks_attempt, combinations, copy, given, item
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
@@ -25,7 +25,7 @@ from gpuflow.spec.builder import caller
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Retry
 from gpuflow.spec.rules.remarks import log_findings
-from gpuflow.spec.rules.template_text import questioned_step, questioned_value
+from gpuflow.spec.rules.template_text import step_template_warnings, value_template_warning
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import Literally, OutputRef, ParamRef, RunRef
 from gpuflow.targets.airflow.facts import CAPABILITIES, FACTS
@@ -142,11 +142,11 @@ FLOW = {
     "pipeline": "to_dag",
 }
 """What decides how steps hang together, and who decides it in a hand-written DAG."""
-INSTEAD = "pass a value of gpuflow.airflow, such as param(…) or run_id(), or a task's output"
+VALUE_HINT = "pass a value of gpuflow.airflow, such as param(…) or run_id(), or a task's output"
 """What to pass where a template was meant."""
-OWN = ("step", "site", "task_id", "namespace", "pipeline", "airflow")
+OWN_ARGUMENTS = ("step", "site", "task_id", "namespace", "pipeline", "airflow")
 """The arguments of `task` itself."""
-MAPPED = ""
+MAPPED_ARGUMENTS = ""
 """Stands for the arguments of a mapped function, which no item holds."""
 
 
@@ -183,19 +183,21 @@ def task(
     if step.retry is not None and (airflow or {}).get("retries") is not None:
         text = "retries of Airflow stands beside the retry of the step"
         raise fail("GF361", text, where=where, hint="keep one: remove retries, or retry in the step")
-    values_asked = [each for name, value in values.items() for each in questioned_value(name, value, where, INSTEAD)]
-    log_findings([*questioned_step(step, where), *values_asked], __name__)
+    values_asked = [
+        each for name, value in values.items() for each in value_template_warning(name, value, where, VALUE_HINT)
+    ]
+    log_findings([*step_template_warnings(step, where), *values_asked], __name__)
     more = dict(airflow or {})
     if task_id is not None:
         more["task_id"] = task_id
-    site = site_beside(site, sys._getframe(1).f_globals)
+    site = load_site_of_dag(site, sys._getframe(1).f_globals)
     return StepTask(step, site, namespace, pipeline, more).make_operator(values, where)
 
 
 gpu_step = task
 
 
-def site_beside(site: Site | str, caller_globals: Mapping[str, Any]) -> Site:
+def load_site_of_dag(site: Site | str, caller_globals: Mapping[str, Any]) -> Site:
     """A site as a DAG file means it: a relative path is looked for beside the file."""
     if isinstance(site, Site):
         return site
@@ -204,7 +206,7 @@ def site_beside(site: Site | str, caller_globals: Mapping[str, Any]) -> Site:
 
 @dataclass(frozen=True)
 class StepTask:
-    """A step that is to become a task: where it runs, and what Airflow is told besides."""
+    """A step that becomes a task: where it runs, and Airflow's other arguments."""
 
     step: Step
     site: Site
@@ -218,9 +220,9 @@ class StepTask:
 
     def make_operator(self, values: Mapping[str, Any], where: Where) -> Any:
         """The operator; or, where values are missing that a mapped task could bring, what makes it later."""
-        missing = _missing(self.step, values)
+        missing = _missing_names(self.step, values)
         dag = self.more.get("dag") or DagContext.get_current()
-        if missing and dag is not None and not set(missing) & set(OWN) and not self.step.for_each:
+        if missing and dag is not None and not set(missing) & set(OWN_ARGUMENTS) and not self.step.for_each:
             surplus = set(values) - {name for _, name in keywords_of(self.step)}
             _refuse_values(self.step, values, () if surplus else missing)
             place = {key: self.more[key] for key in ("dag", "task_group") if key in self.more}
@@ -230,14 +232,14 @@ class StepTask:
     def operator(self, values: Mapping[str, Any], mapped: Sequence[str] = (), items: Any = None) -> Any:
         """The operator with these values; `mapped`: those that each copy takes from its item in `items`."""
         step, more = self.step, dict(self.more)
-        bound = _bound(step, values, mapped)
+        bound = _bind_values(step, values, mapped)
         call = operator_of(self, bound, _items_of(items) if mapped else None, tuple(mapped))
         if step.retry is not None:
             # The step has spoken, whatever default_args say.
             more.setdefault(*_budget(step.retry))
         elif isinstance(call, Method) and "retries" not in more and (count := default_retries(more)) is not None:
             more |= {"retries": count, "failures": None}  # a mapped task would have the budget of a step without any
-        done = made(_with_arguments(call, more), {})
+        done = make_object(_with_arguments(call, more), {})
         for value in bound.values():
             for before, _ in value.iter_references() if isinstance(value, given) else ():
                 done.set_upstream(before)
@@ -256,7 +258,7 @@ def operator_of(this: StepTask, bound: Mapping[str, Any], items: Any = None, map
     if unlike:
         raise GpuflowError(unlike)
     around = more.get("task_group") or _current_group(more.get("dag"))
-    scope = _Alone(alone, bound=bound, around=around, mapped=mapped)
+    scope = _StepScope(alone, bound=bound, around=around, mapped=mapped)
     request = Request(alone, site, this.namespace or site.namespace, this.pipeline)
     node = Task(scope, name, step, when=None if step.when is None else scope.condition(step.when))
     if step.for_each:
@@ -265,7 +267,7 @@ def operator_of(this: StepTask, bound: Mapping[str, Any], items: Any = None, map
 
 
 @dataclass(frozen=True)
-class _Alone(Scope):
+class _StepScope(Scope):
     """The scope of a step without a pipeline: every reference is a keyword argument."""
 
     around: Any = None
@@ -288,7 +290,7 @@ class _Alone(Scope):
         if is_dynamic(step):
             return [("copy", copy())]  # two equal items of a list that is only known in the run
         if self.mapped:
-            return [("copy", copy(*(item(name) for name in sorted(self.mapped) if name != MAPPED)))]
+            return [("copy", copy(*(item(name) for name in sorted(self.mapped) if name != MAPPED_ARGUMENTS)))]
         if self.around is None or next(self.around.iter_mapped_task_groups(), None) is None:
             return []
         # An attempt is no property of the copy: the next one would not find its checkpoints.
@@ -345,11 +347,11 @@ def _refuse_interval(step: Step) -> None:
         )
 
 
-def _missing(step: Step, values: Mapping[str, Any]) -> list[str]:
+def _missing_names(step: Step, values: Mapping[str, Any]) -> list[str]:
     return sorted({name for _, name in keywords_of(step)} - set(values))
 
 
-def _bound(step: Step, values: Mapping[str, Any], mapped: Sequence[str] = ()) -> dict[str, Any]:
+def _bind_values(step: Step, values: Mapping[str, Any], mapped: Sequence[str] = ()) -> dict[str, Any]:
     _refuse_values(step, values, mapped)
     return {name: _value(value) for name, value in values.items()}
 
@@ -361,16 +363,18 @@ def _refuse_values(step: Step, values: Mapping[str, Any], later: Sequence[str] =
         Finding(
             "GF178",
             f'the step uses "{name}", but no value is given for it',
-            hint=f"{name} is an argument of task itself: rename it in the step" if name in OWN else f"pass {name}=…",
+            hint=f"{name} is an argument of task itself: rename it in the step"
+            if name in OWN_ARGUMENTS
+            else f"pass {name}=…",
         )
-        for name in _missing(step, values)
+        for name in _missing_names(step, values)
         if name not in later
     ]
     findings += [
         Finding("GF178", f'"{name}" is not used by the step', hint=did_you_mean(name, names))
         for name in sorted({*values, *later} - names)
     ]
-    findings += [finding for name in sorted(names & set(values)) if (finding := _unfit(name, values[name]))]
+    findings += [finding for name in sorted(names & set(values)) if (finding := _value_problem(name, values[name]))]
     if findings:
         raise GpuflowError(findings)
 
@@ -380,7 +384,7 @@ def _items_of(items: Any) -> Any:
     return [{key: _value(value) for key, value in row.items()} for row in items] if isinstance(items, list) else items
 
 
-def _unfit(name: str, value: Any) -> Finding | None:
+def _value_problem(name: str, value: Any) -> Finding | None:
     """Why a value cannot be handed to a step."""
     if isinstance(value, str) and "{{" in value and ".xcom_pull(" in value:
         hint = "pass the task's value itself, and join texts in the step: {join: [s3://, {param: …}]}"
@@ -414,7 +418,7 @@ def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:
     dynamic = {key: ref for key, ref in sources.items() if isinstance(ref, ParamRef | OutputRef)}
     if not dynamic:
         if keeps_state(node.step, site):
-            _refuse_twins(node.name, sources)
+            _refuse_duplicates(node.name, sources)
         return fixed_items(node)
     if len(sources) > 1:
         raise fail("GF163", "a single step maps over one list known only at run time, not over several")
@@ -426,11 +430,11 @@ def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:
     if not isinstance(source, list):
         raise fail("GF182", f'the step runs over "{name}", which is {source!r}', hint="pass a list, or a task's value")
     if keeps_state(node.step, site):
-        _refuse_twins(node.name, {name: tuple(source)})
+        _refuse_duplicates(node.name, {name: tuple(source)})
     return [{key: one} for one in source]
 
 
-def _refuse_twins(name: str, sources: Mapping[str, Any]) -> None:
+def _refuse_duplicates(name: str, sources: Mapping[str, Any]) -> None:
     if found := list(equal_items(name, sources)):
         raise GpuflowError(found)
 

@@ -25,20 +25,20 @@ from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # co
 from gpuflow.airflow import attempts, links, pod_status
 from gpuflow.airflow.limits import ACTIVE, at_most, is_beyond, is_full
 from gpuflow.airflow.pods import Pod
-from gpuflow.airflow.references import ATTEMPT, Context, short_run_id, typed
+from gpuflow.airflow.references import ATTEMPT, Context, as_type, short_run_id
 from gpuflow.airflow.refusals import AGAIN, Refusal, read_refusal
 from gpuflow.quantity import Quantity
 
 if TYPE_CHECKING:
     from gpuflow.pod.later_attempts import Changes
 
-CHECKED = "already_checked"
+POD_CHECKED_KEY = "already_checked"
 """The stock operator's mark on a pod that it has dealt with: no later try takes it for its own."""
 RUN = "gpuflow.dev/run"
-WHOLE = "return_value"
+XCOM_RETURN_KEY = "return_value"
 """The output that is the value of the task itself, as Airflow calls it."""
 KINDS: dict[str, type] = {"string": str, "int": int, "float": float, "bool": bool}
-RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+RESTRICTED_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not installed where types are checked
@@ -60,11 +60,11 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
 
     def _manifest(self, context: Context, ledger: attempts.Ledger) -> dict[str, Any]:
         """The pod to create: the step's own, and the additions that the guide lists."""
-        adjusted = self._adjusted(self._pod_of_run(context, ledger), ledger)
+        adjusted = self._adjust_pod(self._pod_of_run(context, ledger), ledger)
         self.pod_template_dict = adjusted
         self.name = self._pod_name(context, ledger)
         self.random_name_suffix = False
-        self.xcom_sidecar_container_security_context = RESTRICTED
+        self.xcom_sidecar_container_security_context = RESTRICTED_SECURITY
         body = self.build_pod_request_obj(context)
         body.metadata.annotations = {**(body.metadata.annotations or {}), **ledger.plus(pods=1).annotations()}
         for limit in self.limits:
@@ -83,7 +83,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         template = getattr(template, "again", None) or template
         return template.resolve({**context, ATTEMPT: ledger.pods + 1}) if isinstance(template, Pod) else template
 
-    def _adjusted(
+    def _adjust_pod(
         self, manifest: Mapping[str, Any], ledger: attempts.Ledger, changes: Changes | None = None
     ) -> dict[str, Any]:
         """The step's pod after spot losses, after running out of memory, and after failing on a node. `changes`: where
@@ -138,11 +138,11 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
     def _create(self, manifest: dict[str, Any]) -> None:
         self.client.create_namespaced_pod(self._namespace(manifest), manifest)
 
-    def _meant(self, answer: ApiException) -> Refusal:
+    def _refusal_of(self, answer: ApiException) -> Refusal:
         """What a refusal to create it means."""
         return read_refusal(answer.status, answer.body)
 
-    def _described(self, made: Mapping[str, Any]) -> str:
+    def _describe(self, made: Mapping[str, Any]) -> str:
         return pod_status.describe(made)
 
     def _delete(self, name: str) -> Any:
@@ -164,7 +164,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         return any(is_full(question, self._counted_pods(question)) for question in questions)
 
     def _withdrawn(self, context: Context, name: str) -> bool:
-        """Two tasks may take the last place at once: the later pod goes again before it has started."""
+        """Two tasks may take the last slot at once: the later pod is deleted before it has started."""
         questions = [limit.query(context) for limit in self.limits]
         if not any(is_beyond(question, name, self._counted_pods(question)) for question in questions):
             return False
@@ -173,7 +173,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         self._delete(name)
         return True
 
-    def _the_only(self, pods: list[dict[str, Any]]) -> dict[str, Any]:
+    def _newest_pod(self, pods: list[dict[str, Any]]) -> dict[str, Any]:
         """The pod to go on with: of several, which nothing here makes, the newest. The command runs in one of them."""
         *older, newest = sorted(
             pods, key=lambda pod: (attempts.pod_number(pod), pod["metadata"].get("creationTimestamp", ""))
@@ -234,15 +234,15 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
 
     def _typed_outputs(self, found: Any) -> tuple[dict[str, Any] | None, str | None]:
         """What a program wrote, by the types of the step's outputs. A program without supervisor may write anything."""
-        if WHOLE in self.outputs and not (isinstance(found, dict) and WHOLE in found):
-            found = {} if found is None else {WHOLE: found}
+        if XCOM_RETURN_KEY in self.outputs and not (isinstance(found, dict) and XCOM_RETURN_KEY in found):
+            found = {} if found is None else {XCOM_RETURN_KEY: found}
         if not isinstance(found or {}, dict):
             return None, f"return.json holds {str(found)[:80]!r}, which is no map of outputs"
         values: dict[str, Any] = {}
         for name, kind in self.outputs.items():
             if name in (found or {}):
                 try:
-                    values[name] = typed(found[name], kind)
+                    values[name] = as_type(found[name], kind)
                 except (ValueError, TypeError):
                     values[name] = None
                 if kind in KINDS and type(values[name]) is not KINDS[kind]:
@@ -290,7 +290,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
                     self._end_sidecar(name, namespace)
                 self._call_api(lambda: self.client.delete_namespaced_pod(name, namespace))
                 return
-            body = {"metadata": {"labels": {CHECKED: "True"}, "annotations": ledger.annotations()}}
+            body = {"metadata": {"labels": {POD_CHECKED_KEY: "True"}, "annotations": ledger.annotations()}}
             self._call_api(lambda: self.client.patch_namespaced_pod(name, namespace, body))
             if self.outputs:
                 self._end_sidecar(name, namespace)
@@ -298,7 +298,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             self.log.warning("pod %s could not be cleaned up: %s", name, trouble)
 
     def _end_sidecar(self, name: str, namespace: str) -> None:
-        """The container that hands over outputs runs until it is told; while it does, a kept pod holds its GPUs."""
+        """The container that returns the outputs runs until it is stopped; until then a kept pod holds its GPUs."""
         pod = self.hook.get_pod(name, namespace)
         if pod.status.phase in ("Succeeded", "Failed") or _has_ended(pod, PodDefaults.SIDECAR_CONTAINER_NAME):
             return
@@ -309,7 +309,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             self.client.patch_namespaced_pod(name, namespace, {"spec": {"activeDeadlineSeconds": 1}})
 
     def _call_api(self, question: Any) -> Any:
-        """An answer of the API server, asked again while it is busy."""
+        """An answer of the API server; the request is repeated while the server is busy."""
         for wait in (1, 2, 4, 8, 15, 30):
             try:
                 return question()

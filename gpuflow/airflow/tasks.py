@@ -72,7 +72,7 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
         if not items:
             raise AirflowSkipException("there is no item to run")
         if self.distinct:
-            _refuse_twins(items)
+            _refuse_duplicates(items)
         return items
 
     def _outer_items(self, context: Context) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
         return bool(self.when.value({**context, "task": _Item(item)}))
 
 
-def _refuse_twins(items: Sequence[Mapping[str, Any]]) -> None:
+def _refuse_duplicates(items: Sequence[Mapping[str, Any]]) -> None:
     texts = Counter(", ".join(f"{key}={as_text(value)}" for key, value in item.items()) for item in items)
     twice = next((text for text, count in texts.items() if count > 1), None)
     if twice is not None:

@@ -41,7 +41,7 @@ NOTE_TIMEOUT = 10
 
 
 class TaskNotes:
-    """Tells the page of one task what its pod does."""
+    """Shows on a task's page what its pod does."""
 
     def __init__(self, task: Mapping[str, Any] | None, log: Any) -> None:
         self._task, self._log = task, log
@@ -52,13 +52,13 @@ class TaskNotes:
     async def show(self, sentence: str) -> None:
         """Show a sentence. It is there until the next one."""
         if self._has_xcoms:
-            self._has_xcoms = await self._tried(self._push(sentence), "an XCom", self._log.debug)
+            self._has_xcoms = await self._try_or_log(self._push(sentence), "an XCom", self._log.debug)
         if self._connection:
-            wrote = await self._tried(self._write(sentence), "a note", self._log.warning)
+            wrote = await self._try_or_log(self._write(sentence), "a note", self._log.warning)
             self._connection = self._connection if wrote else ""
 
     @staticmethod
-    async def _tried(attempt: Any, what: str, log: Any) -> bool:
+    async def _try_or_log(attempt: Any, what: str, log: Any) -> bool:
         try:
             await attempt
         except Exception as trouble:
@@ -221,10 +221,10 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         return {"what": "time"}
 
     async def _wait_for_quota(self) -> dict[str, Any]:
-        """Ask with a dry run until the quota, and the run's own limit on pods, leave room."""
+        """Repeat a dry run until the quota and the run's own limit on pods admit the pod."""
         while True:
             # Asked before the time is looked at: a triggerer that begins late still has Kubernetes' words.
-            told = await self._crowded() or await self._dry_run_refusal()
+            told = await self._limit_reached() or await self._dry_run_refusal()
             if isinstance(told, dict):
                 return told
             if told is not None:
@@ -235,7 +235,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                 return {"what": "room"}
             await asyncio.sleep(self.poll_interval)
 
-    async def _crowded(self) -> str | None:
+    async def _limit_reached(self) -> str | None:
         for limit in self.limits:
             try:
                 async with self._api() as (api, _):
@@ -243,9 +243,9 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                         self.pod_namespace, label_selector=limit["selector"], field_selector=ACTIVE
                     )
             except ApiException as answer:
-                return self._busy(answer)
+                return self._transient_message(answer)
             except LOST_CONNECTION as trouble:
-                return f"the API server does not answer: {_short(trouble)}"
+                return f"the API server does not answer: {_error_line(trouble)}"
             pods = [(pod.metadata.name, pod.metadata.labels or {}) for pod in found.items]
             if any(name == self.pod_name for name, _ in pods):
                 continue  # it was made, and the answer was lost: it has its place
@@ -266,7 +266,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             assert refusal.then in (WAIT, AGAIN)
             return f"waiting for room: {refusal.words}"
         except LOST_CONNECTION as trouble:
-            return f"the API server does not answer: {_short(trouble)}"
+            return f"the API server does not answer: {_error_line(trouble)}"
         return None
 
     async def _try_to_create(self, api: Any) -> None:
@@ -291,9 +291,9 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             except ApiException as answer:
                 if answer.status == 404:
                     return {"what": "gone", "pod": last, **self._log_position}
-                await self._report(self._busy(answer))
+                await self._report(self._transient_message(answer))
             except LOST_CONNECTION as trouble:
-                await self._report(f"the API server does not answer: {_short(trouble)}")
+                await self._report(f"the API server does not answer: {_error_line(trouble)}")
             else:
                 last = pod_status.evidence_of(pod)
                 await self._report(pod_status.describe(pod) + (f"; {told.sentence}" if told.sentence else ""))
@@ -303,10 +303,10 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             await asyncio.sleep(self.poll_interval)
 
     def _pod_event(self, pod: dict[str, Any], never: str) -> dict[str, Any] | None:
-        """An event when there is something to do about the pod now."""
+        """An event if the pod needs an action now."""
         if pod_status.has_ended(pod):
             return {"what": "ended"}
-        if _overdue(pod):
+        if _is_deletion_overdue(pod):
             return {"what": "lost"}
         if never:
             return {"what": "never", "words": never, "because": "its queue can never admit it", "code": "GF501"}
@@ -314,9 +314,9 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             return {"what": "timeout"}
         if pod_status.is_queued(pod) and is_past(self.queue_deadline):
             return {"what": "late"}
-        return self._stuck([pod_status.waiting_reason(pod)])
+        return self._stuck_event([pod_status.waiting_reason(pod)])
 
-    def _stuck(self, reasons: list[str]) -> dict[str, Any] | None:
+    def _stuck_event(self, reasons: list[str]) -> dict[str, Any] | None:
         """An event when a container that waits for one of these will not start, or has not for too long."""
         hopeless = [reason for reason in reasons if reason in pod_status.HOPELESS_REASONS]
         waiting = [reason for reason in reasons if reason in pod_status.STUCK_REASONS]
@@ -360,7 +360,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                 raise ApiException(status=answer.status, reason=text[:200])
         except (ApiException, *LOST_CONNECTION) as trouble:
             whose = f"pod {pod}" if container == self.container else f"container {container} of pod {pod}"
-            self.log.warning("logs of %s could not be read: %s", whose, _short(trouble))
+            self.log.warning("logs of %s could not be read: %s", whose, _error_line(trouble))
             return before
         last, is_new = before, False
         for line in text.split("\n"):  # a progress bar's carriage returns end no line
@@ -374,14 +374,14 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                 self.log.info("[%s] %s", container, words)
         return last
 
-    def _busy(self, answer: ApiException) -> str:
+    def _transient_message(self, answer: ApiException) -> str:
         """A sentence for an answer that will change by itself; any other is an error of the set-up."""
         if answer.status == 403:
             raise answer
         return f"the API server answers {answer.status}; asking again"
 
     async def _report(self, sentence: str) -> None:
-        """Into the task's log and onto its page, when it is news."""
+        """Write a new sentence to the task's log and page; a repeated one is dropped."""
         if sentence != self._said:
             self._said = sentence
             self.log.info("%s %s: %s", self.what, self.pod_name, sentence)
@@ -398,7 +398,7 @@ def is_past(moment: float | None) -> bool:
     return moment is not None and time.time() > moment
 
 
-def _overdue(pod: dict[str, Any]) -> bool:
+def _is_deletion_overdue(pod: dict[str, Any]) -> bool:
     """A pod that was deleted long ago and is still there: its node does not answer any more."""
     metadata = pod.get("metadata") or {}
     if not metadata.get("deletionTimestamp"):
@@ -412,5 +412,5 @@ def _seconds_since(stamp: str) -> int:
     return int((datetime.now(tz=UTC) - moment).total_seconds())
 
 
-def _short(trouble: BaseException) -> str:
+def _error_line(trouble: BaseException) -> str:
     return f"{type(trouble).__name__}: {trouble}".splitlines()[0][:200]

@@ -31,7 +31,7 @@ class Engines:
     jpeg: int | None = None
     ofa: int | None = None
 
-    def known(self) -> dict[str, int]:
+    def known_counts(self) -> dict[str, int]:
         """The counts that are known, by engine name."""
         counts = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: count for name, count in counts.items() if count is not None}
@@ -131,7 +131,7 @@ def models() -> tuple[Model, ...]:
 
 
 @cache
-def ambiguous() -> dict[str, tuple[str, ...]]:
+def ambiguous_names() -> dict[str, tuple[str, ...]]:
     """Short names that several models share, with the ids to choose from."""
     return {name: tuple(ids) for name, ids in _read("models.yaml")["ambiguous"].items()}
 
@@ -149,7 +149,7 @@ def find_models(
     and a model whose memory is unknown is never said to have it.
     """
 
-    def wanted(model: Model) -> bool:
+    def is_wanted(model: Model) -> bool:
         names = (model.id, model.name, *model.aliases, *model.products)
         return (
             (text is None or any(text.lower() in name.lower() for name in names))
@@ -158,10 +158,10 @@ def find_models(
             and (family is None or model.family == family.lower())
         )
 
-    return tuple(model for model in models() if wanted(model))
+    return tuple(model for model in models() if is_wanted(model))
 
 
-def weakest(confidences: Iterable[Confidence]) -> Confidence:
+def lowest_confidence(confidences: Iterable[Confidence]) -> Confidence:
     """The least sure of several: a conclusion is no surer than what it rests on."""
     return max(confidences, key=CONFIDENCES.index, default="run")
 

@@ -15,7 +15,7 @@ from gpuflow.catalog.mig_geometry import Arrangement, Packing, Placement, mig_of
 from gpuflow.catalog.offers import Fit, Instance, Offer
 
 WIDTH: Final = 100
-_PICTURE: Final = 96
+_GRID_WIDTH: Final = 96
 _WIDEST_UNIT: Final = 22
 _UNKNOWN: Final = "?"
 _KNOWN_BY: Final = {"run": "measured", "seen": "seen", "guess": "inferred"}
@@ -67,9 +67,9 @@ def draw_model(model: Model) -> str:
         [[row[column] for column in known] for row in rows],
         right=range(3, len(known)),
     ).splitlines()
-    lines += ["", *_wrapped(f"source: {model.mig.source}")]
+    lines += ["", *_wrap(f"source: {model.mig.source}")]
     if model.mig.note:
-        lines += _wrapped(f"note: {model.mig.note}")
+        lines += _wrap(f"note: {model.mig.note}")
     return "\n".join(lines)
 
 
@@ -81,14 +81,14 @@ def _product(model: Model, product: str) -> str:
 
 def draw_arrangement(arrangement: Arrangement) -> str:
     """Whether one GPU holds the slices: the picture of its memory, or the reasons and how many GPUs it takes."""
-    asked = _counted(arrangement.counts)
+    asked = _counts_text(arrangement.counts)
     if not arrangement.legal:
-        lines = _wrapped(f"{arrangement.model.id} cannot hold {asked}")
-        lines += [line for reason in arrangement.reasons for line in _wrapped(reason, "  - ")]
+        lines = _wrap(f"{arrangement.model.id} cannot hold {asked}")
+        lines += [line for reason in arrangement.reasons for line in _wrap(reason, "  - ")]
         return "\n".join([*lines, "", draw_packing(pack(arrangement.model, arrangement.counts))])
     mig = mig_of(arrangement.model)
-    lines = _wrapped(f"{arrangement.model.id} holds {asked or 'nothing'}")
-    lines += ["", *_picture(arrangement), ""]
+    lines = _wrap(f"{arrangement.model.id} holds {asked or 'nothing'}")
+    lines += ["", *_memory_grid(arrangement), ""]
     profiles = {profile.name: profile for profile in arrangement.profiles}
     rows = [
         (
@@ -104,7 +104,7 @@ def draw_arrangement(arrangement: Arrangement) -> str:
     lines += _table(head, rows, right={0, 3, 4}).splitlines()
     used = f"{arrangement.compute} of {mig.slices} compute slices, {arrangement.memory} of {mig.grid} memory slices"
     lines += ["", f"uses {used}"]
-    lines += _wrapped(f"placement {_KNOWN_BY[arrangement.confidence]}: {mig.source}")
+    lines += _wrap(f"placement {_KNOWN_BY[arrangement.confidence]}: {mig.source}")
     return "\n".join(lines)
 
 
@@ -118,7 +118,7 @@ def draw_packing(packing: Packing) -> str:
         same = list(alike)
         last = number + len(same) - 1
         which = f"GPU {number}" if last == number else f"GPU {number}-{last}, each"
-        lines += ["", *_wrapped(f"{which}: {_counted(same[0].counts)}"), *_picture(same[0])]
+        lines += ["", *_wrap(f"{which}: {_counts_text(same[0].counts)}"), *_memory_grid(same[0])]
         number = last + 1
     return "\n".join(lines)
 
@@ -133,7 +133,7 @@ def draw_fit(fit: Fit) -> str:
         lines += ["", *_table(head, rows, right={2, 3, 4}).splitlines()]
     if fit.unknown:
         names = ", ".join(str(offer) for offer in fit.unknown)
-        lines += ["", *_wrapped(f"promise enough by name, real memory not known: {names}")]
+        lines += ["", *_wrap(f"promise enough by name, real memory not known: {names}")]
     return "\n".join(lines)
 
 
@@ -171,10 +171,10 @@ def draw_owners(name: str) -> str:
     return _table(("MODEL", "PER GPU", "OF MEMORY", "USABLE"), rows, right={1, 2, 3})
 
 
-def _picture(arrangement: Arrangement) -> list[str]:
+def _memory_grid(arrangement: Arrangement) -> list[str]:
     """The memory grid: a box for each slice over its units, dots where nothing lies."""
     grid = mig_of(arrangement.model).grid
-    unit = min(_WIDEST_UNIT, _PICTURE // grid)
+    unit = min(_WIDEST_UNIT, _GRID_WIDTH // grid)
     inside = unit * grid - 1
     edge, body = list(f"+{'-' * inside}+"), list(f"|{'.' * inside}|")
     for placed in arrangement.placements:
@@ -226,13 +226,13 @@ def _fact(label: str, text: str) -> list[str]:
     return [f"  {label:<14}  {lines[0]}", *(f"{'':18}{line}" for line in lines[1:])]
 
 
-def _wrapped(text: str, bullet: str = "") -> list[str]:
+def _wrap(text: str, bullet: str = "") -> list[str]:
     return textwrap.wrap(
         text, WIDTH, initial_indent=bullet, subsequent_indent=" " * len(bullet), break_on_hyphens=False
     )
 
 
-def _counted(counts: dict[str, int]) -> str:
+def _counts_text(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} x {name}" for name, count in counts.items())
 
 

@@ -26,14 +26,14 @@ from gpuflow.catalog.catalog import Model
 from gpuflow.catalog.lookup import model as find_model
 from gpuflow.catalog.lookup import models_with_product
 from gpuflow.catalog.lookup import profile as find_profile
-from gpuflow.catalog.profile_name import BadProfileName, dotted, parse_profile, undotted
+from gpuflow.catalog.profile_name import BadProfileName, dotted_name, parse_profile, profile_of_dotted
 
 Strategy = Literal["none", "single", "mixed"]
 Sharing = Literal["time-slicing", "mps"]
 
 WHOLE_GPU: Final = "nvidia.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
-SHARED: Final = ".shared"
+SHARED_SUFFIX: Final = ".shared"
 
 
 class NotServed(ValueError):
@@ -56,8 +56,8 @@ def resource_name(
         raise NotServed(f"{why}; share it by time-slicing")
     name = WHOLE_GPU
     if profile is not None and strategy == "mixed":
-        name = MIG_PREFIX + dotted(str(parse_profile(profile)))
-    return name + SHARED if sharing and renamed else name
+        name = MIG_PREFIX + dotted_name(str(parse_profile(profile)))
+    return name + SHARED_SUFFIX if sharing and renamed else name
 
 
 def profile_of_resource(resource: str) -> str | None:
@@ -65,7 +65,7 @@ def profile_of_resource(resource: str) -> str | None:
     if not resource.startswith(MIG_PREFIX):
         return None
     try:
-        return str(parse_profile(undotted(resource.removeprefix(MIG_PREFIX).removesuffix(SHARED))))
+        return str(parse_profile(profile_of_dotted(resource.removeprefix(MIG_PREFIX).removesuffix(SHARED_SUFFIX))))
     except BadProfileName:
         return None
 
@@ -77,7 +77,7 @@ SLICES_KEY: Final = "nvidia.com/gpu.slices.gi"
 """Only nodes whose GPUs are all cut alike (strategy single) have it; mig.strategy stands on the others as well."""
 MAX_LABEL: Final = 63
 
-_DROPPED: Final = re.compile(r"[^A-Za-z0-9\-_. ]")
+_INVALID_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9\-_. ]")
 _VALUE: Final = re.compile(
     r"(?P<product>.+?)(?:-MIG-(?P<mig>INVALID|[0-9]+g\.[0-9]+gb[a-z.\-]*?))?(?P<shared>-SHARED)?", re.ASCII
 )
@@ -103,9 +103,9 @@ class ProductLabel:
 
 def product_label(name: str, profile: str | None = None, *, shared: bool = False) -> str:
     """The label value for a GPU of this driver name (`NVIDIA H200`) or product (`NVIDIA-H200`)."""
-    parts = ["-".join(_DROPPED.sub("", name).split())]
+    parts = ["-".join(_INVALID_CHARACTERS.sub("", name).split())]
     if profile is not None:
-        parts += ["MIG", dotted(str(parse_profile(profile)))]
+        parts += ["MIG", dotted_name(str(parse_profile(profile)))]
     if shared:
         parts.append("SHARED")
     value = "-".join(parts)
@@ -139,7 +139,7 @@ def read_product_label(value: str) -> ProductLabel:
     if found is None:
         return ProductLabel(value, None, False, False, ())
     invalid = found["mig"] == "INVALID"
-    profile = undotted(found["mig"]) if found["mig"] and not invalid else None
+    profile = profile_of_dotted(found["mig"]) if found["mig"] and not invalid else None
     return ProductLabel(
         found["product"], profile, invalid, found["shared"] is not None, models_with_product(found["product"])
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, lru_cache
 
-from gpuflow.catalog.catalog import Model, Profile, ambiguous, models
+from gpuflow.catalog.catalog import Model, Profile, ambiguous_names, models
 from gpuflow.catalog.profile_name import parse_profile
 
 
@@ -20,7 +20,7 @@ class UnknownGpu(LookupError):
     def __init__(self, name: str, suggestions: Sequence[str], message: str | None = None) -> None:
         self.name = name
         self.suggestions = tuple(suggestions)
-        super().__init__(message or f'unknown GPU model "{name}"; {_way_out(self.suggestions)}')
+        super().__init__(message or f'unknown GPU model "{name}"; {_hint(self.suggestions)}')
 
 
 class AmbiguousGpu(UnknownGpu):
@@ -45,9 +45,9 @@ def model(name: str | Model) -> Model:
     """The model of that id or alias; a `Model` is handed back."""
     if isinstance(name, Model):
         return name
-    wanted = _folded(name)
-    if wanted in ambiguous():
-        raise AmbiguousGpu(name, ambiguous()[wanted])
+    wanted = _fold_name(name)
+    if wanted in ambiguous_names():
+        raise AmbiguousGpu(name, ambiguous_names()[wanted])
     found = _by_name().get(wanted)
     if found is None:
         raise UnknownGpu(name, _close_models(name))
@@ -65,8 +65,8 @@ def profile(of: str | Model, name: str) -> Profile:
     if written not in found:
         close = _close_profiles(written, owner)
         elsewhere = [other.id for other in models_with_profile(written)]
-        also = f" ({written} is a profile of {_listed(elsewhere)})" if elsewhere else ""
-        message = f'{owner.id} has no MIG profile "{name}"{also}; {_way_out(close)}'
+        also = f" ({written} is a profile of {_join_names(elsewhere)})" if elsewhere else ""
+        message = f'{owner.id} has no MIG profile "{name}"{also}; {_hint(close)}'
         raise UnknownProfile(name, owner.id, close, message)
     return found[written]
 
@@ -98,19 +98,19 @@ def _by_name() -> dict[str, Model]:
 
 
 @lru_cache(maxsize=1024)
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return "-".join(name.lower().replace("_", " ").replace("-", " ").split())
 
 
 def _close_models(name: str) -> tuple[str, ...]:
     import difflib
 
-    wanted = _folded(name)
+    wanted = _fold_name(name)
     labeled = models_with_product(name.strip().replace(" ", "-"))
     if labeled:
         return tuple(owner.id for owner in labeled)
-    spellings = {alias: (owner.id,) for alias, owner in _by_name().items()} | ambiguous()
-    spellings |= {_folded(product): (owner.id,) for owner in models() for product in owner.products}
+    spellings = {alias: (owner.id,) for alias, owner in _by_name().items()} | ambiguous_names()
+    spellings |= {_fold_name(product): (owner.id,) for owner in models() for product in owner.products}
     # A word that is a name by itself (nvidia-h100, a100-sxm) says more than a similar spelling.
     words = [word for word in wanted.split("-") if word in spellings]
     close = difflib.get_close_matches(wanted.removeprefix("nvidia-"), sorted(spellings), n=4, cutoff=0.6)
@@ -126,11 +126,11 @@ def _close_profiles(name: str, owner: Model) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*same_size, *difflib.get_close_matches(name, names, n=3, cutoff=0.6))))[:4]
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _way_out(suggestions: Sequence[str]) -> str:
+def _hint(suggestions: Sequence[str]) -> str:
     if suggestions:
         return f"did you mean {' or '.join(suggestions)}?"
     return "`gpuflow gpus list` shows what is known"

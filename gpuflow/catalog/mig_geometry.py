@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from gpuflow.catalog.catalog import Confidence, Mig, Model, Profile, weakest
+from gpuflow.catalog.catalog import Confidence, Mig, Model, Profile, lowest_confidence
 from gpuflow.catalog.lookup import UnknownProfile
 from gpuflow.catalog.lookup import model as find_model
 from gpuflow.catalog.lookup import profile as find_profile
@@ -79,7 +79,7 @@ class Arrangement:
     @property
     def confidence(self) -> Confidence:
         """The answer is no surer than the least sure profile in it."""
-        return weakest(profile.confidence for profile in self.profiles)
+        return lowest_confidence(profile.confidence for profile in self.profiles)
 
 
 def arrange(of: str | Model, slices: Slices) -> Arrangement:
@@ -90,8 +90,8 @@ def arrange(of: str | Model, slices: Slices) -> Arrangement:
     owner = find_model(of)
     mig = mig_of(owner)
     asked = tuple(sorted(read_profiles(owner, slices), key=_largest_first))
-    reasons = tuple(_complaints(owner, mig, asked))
-    starts = None if reasons else place([(profile.size, profile.starts) for profile in asked])
+    reasons = tuple(_conflicts(owner, mig, asked))
+    starts = None if reasons else find_starts([(profile.size, profile.starts) for profile in asked])
     if not reasons and starts is None:
         reasons = (_clash(asked),)
     placements = [Placement(profile, start) for profile, start in zip(asked, starts or (), strict=False)]
@@ -108,11 +108,11 @@ def legal_multisets(of: str | Model, among: Iterable[str] | None = None) -> tupl
 
 def maximal_multisets(of: str | Model, among: Iterable[str] | None = None) -> tuple[tuple[int, ...], ...]:
     """The legal multisets to which no further slice (of `among`) can be added."""
-    return tuple(_fills(legal_multisets(of, among)))
+    return tuple(_maximal_fills(legal_multisets(of, among)))
 
 
 def mig_of(owner: Model) -> Mig:
-    """How a model is cut; a model that cannot be is an error with the way out."""
+    """The MIG geometry of a model; a model without MIG is an error with a hint."""
     if owner.mig is None:
         message = f"{owner.id} has no MIG and cannot be cut; ask for the whole GPU or a share of it"
         raise UnknownProfile("", owner.id, (), message)
@@ -126,7 +126,7 @@ def read_profiles(owner: Model, slices: Slices) -> list[Profile]:
     return [find_profile(owner, name) for name in slices]
 
 
-def place(shapes: Sequence[tuple[int, tuple[int, ...]]]) -> tuple[int, ...] | None:
+def find_starts(shapes: Sequence[tuple[int, tuple[int, ...]]]) -> tuple[int, ...] | None:
     """One start for each `(size, starts)` so that nothing overlaps, or `None`."""
     chosen: list[int] = []
 
@@ -156,8 +156,8 @@ def _legal_multisets(owner: Model, profiles: tuple[Profile, ...]) -> tuple[tuple
     def legal(counts: Sequence[int]) -> bool:
         pairs = zip(profiles, counts, strict=False)
         asked = sorted((profile for profile, count in pairs for _ in range(count)), key=_largest_first)
-        fits = place([(profile.size, profile.starts) for profile in asked]) is not None
-        return fits and not _complaints(owner, mig, asked)
+        fits = find_starts([(profile.size, profile.starts) for profile in asked]) is not None
+        return fits and not _conflicts(owner, mig, asked)
 
     def extend(counts: tuple[int, ...]) -> None:
         if len(counts) == len(profiles):
@@ -178,7 +178,7 @@ def _largest_first(profile: Profile) -> tuple[int, int, str]:
     return (-profile.size, -profile.g, profile.name)
 
 
-def _complaints(owner: Model, mig: Mig, asked: Sequence[Profile]) -> list[str]:
+def _conflicts(owner: Model, mig: Mig, asked: Sequence[Profile]) -> list[str]:
     """Everything that adds up to too much."""
     counts = Counter(profile.name for profile in asked)
     most = {profile.name: profile.max for profile in asked}
@@ -193,14 +193,14 @@ def _complaints(owner: Model, mig: Mig, asked: Sequence[Profile]) -> list[str]:
     if compute > mig.slices:
         said.append(f"they need {compute} compute slices of {mig.slices}")
     # Where the slices do not add up their engines hardly can: saying so again helps nobody.
-    return said or _engine_complaints(mig, asked)
+    return said or _engine_conflicts(mig, asked)
 
 
-def _engine_complaints(mig: Mig, asked: Sequence[Profile]) -> list[str]:
+def _engine_conflicts(mig: Mig, asked: Sequence[Profile]) -> list[str]:
     short: list[str] = []
     users: dict[str, None] = {}
-    for engine, total in mig.totals.known().items():
-        needs = {profile.name: profile.engines.known().get(engine, 0) for profile in asked}
+    for engine, total in mig.totals.known_counts().items():
+        needs = {profile.name: profile.engines.known_counts().get(engine, 0) for profile in asked}
         needed = sum(needs[profile.name] for profile in asked)
         if needed > total:
             short.append(f"{needed} {ENGINE_NAMES[engine]} of {total}")
@@ -245,16 +245,16 @@ def pack(of: str | Model, slices: Slices) -> Packing:
         return Packing(owner, (), 0)
     names = [kind.name for kind in kinds]
     demand = tuple(asked.count(kind) for kind in kinds)
-    filled, at_least = _fewest(kinds, legal_multisets(owner, names), demand)
+    filled, at_least = _fewest_gpus(kinds, legal_multisets(owner, names), demand)
     gpus = [arrange(owner, dict(zip(names, counts, strict=True))) for counts in sorted(filled, reverse=True)]
     return Packing(owner, tuple(gpus), at_least)
 
 
-def _fewest(kinds: Sequence[Profile], legal: Sequence[Counts], demand: Counts) -> tuple[list[Counts], int]:
+def _fewest_gpus(kinds: Sequence[Profile], legal: Sequence[Counts], demand: Counts) -> tuple[list[Counts], int]:
     weights = _weights(kinds, legal)
-    fills = _fills(legal)
+    fills = _maximal_fills(legal)
     quick = min(_first_fit(set(legal), demand), _fullest_first(fills, demand), key=len)
-    at_least = _bound(weights, demand)
+    at_least = _lower_bound(weights, demand)
     if len(quick) > DEEPEST_SEARCH:
         return quick, at_least
     search = _Search(weights, fills)
@@ -270,7 +270,7 @@ def _fewest(kinds: Sequence[Profile], legal: Sequence[Counts], demand: Counts) -
 
 def _weights(kinds: Sequence[Profile], legal: Sequence[Counts]) -> list[tuple[Counts, int]]:
     """What slices weigh, with the most that one legal GPU holds of it: each pair is a lower bound on GPUs."""
-    engines = [kind.engines.known() for kind in kinds]
+    engines = [kind.engines.known_counts() for kind in kinds]
     rows = [
         tuple(kind.size for kind in kinds),
         tuple(kind.g for kind in kinds),
@@ -298,9 +298,9 @@ class _Search:
         if not any(demand):
             return []
         self.steps += 1
-        if self.is_exhausted or _bound(self.weights, demand) > limit or (demand, limit) in self.refuted:
+        if self.is_exhausted or _lower_bound(self.weights, demand) > limit or (demand, limit) in self.refuted:
             return None
-        for way in _ways(self.fills, demand):
+        for way in _fills_for_demand(self.fills, demand):
             rest = self.find_cover(_minus(demand, way), limit - 1)
             if rest is not None:
                 return [way, *rest]
@@ -326,12 +326,12 @@ def _first_fit(legal: set[Counts], demand: Counts) -> list[Counts]:
 def _fullest_first(fills: Sequence[Counts], demand: Counts) -> list[Counts]:
     gpus: list[Counts] = []
     while any(demand):
-        gpus.append(_ways(fills, demand)[0])
+        gpus.append(_fills_for_demand(fills, demand)[0])
         demand = _minus(demand, gpus[-1])
     return gpus
 
 
-def _ways(fills: Sequence[Counts], demand: Counts) -> list[Counts]:
+def _fills_for_demand(fills: Sequence[Counts], demand: Counts) -> list[Counts]:
     """How the GPU with the largest slice left can be filled, most slices first.
 
     Some GPU must hold that slice, so nothing is lost by deciding about that GPU next.
@@ -341,13 +341,13 @@ def _ways(fills: Sequence[Counts], demand: Counts) -> list[Counts]:
     return sorted(ways, key=lambda counts: (-sum(counts), counts))
 
 
-def _fills(legal: Sequence[Counts]) -> list[Counts]:
+def _maximal_fills(legal: Sequence[Counts]) -> list[Counts]:
     """The ways to fill a GPU to which nothing can be added; anything less is covered by one of them."""
     known = set(legal)
     return [counts for counts in legal if not any(_plus(counts, i) in known for i in range(len(counts)))]
 
 
-def _bound(weights: list[tuple[Counts, int]], demand: Counts) -> int:
+def _lower_bound(weights: list[tuple[Counts, int]], demand: Counts) -> int:
     return max(-(-_dot(row, demand) // most) for row, most in weights)
 
 

@@ -48,7 +48,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Where a need fits, smallest first, and where nobody knows."""
+    """Where a need fits, smallest first, and where it is unknown."""
 
     need_gib: float
     offers: tuple[Offer, ...]
@@ -63,7 +63,7 @@ def fit(need_gib: float, *, of: str | Model | None = None, mig: bool | None = No
     only (true) or at whole GPUs only (false).
     """
     owners = models() if of is None else (find_model(of),)
-    offers = sorted((Offer(owner, part) for owner in owners for part in (None, *owner.profiles)), key=_smallest)
+    offers = sorted((Offer(owner, part) for owner in owners for part in (None, *owner.profiles)), key=_size_key)
     asked = [offer for offer in offers if mig in (None, offer.profile is not None)]
     enough = [offer for offer in asked if offer.usable_gib is not None and offer.usable_gib >= need_gib]
     unknown = [offer for offer in asked if offer.usable_gib is None and offer.promised_gb >= need_gib]
@@ -74,12 +74,12 @@ def fit(need_gib: float, *, of: str | Model | None = None, mig: bool | None = No
     doubtful = {
         offer.model.id: offer
         for offer in reversed(unknown)
-        if offer.model.id not in smallest or _smallest(offer) < _smallest(smallest[offer.model.id])
+        if offer.model.id not in smallest or _size_key(offer) < _size_key(smallest[offer.model.id])
     }
     return Fit(need_gib, _in_order(smallest.values()), _in_order(doubtful.values()))
 
 
-def _smallest(offer: Offer) -> tuple[float, int, int, str, str]:
+def _size_key(offer: Offer) -> tuple[float, int, int, str, str]:
     memory = offer.usable_gib if offer.usable_gib is not None else float(offer.promised_gb)
     # Of two with the same memory the one with less compute, then the plain one before its +me and +gfx.
     compute = offer.profile.g if offer.profile else 1_000
@@ -88,7 +88,7 @@ def _smallest(offer: Offer) -> tuple[float, int, int, str, str]:
 
 
 def _in_order(offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    return tuple(sorted(offers, key=_smallest))
+    return tuple(sorted(offers, key=_size_key))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ _NAME: Final = re.compile(
     rf"(?:\+(?P<plus>{_LIST})|-(?P<minus>{_LIST}))?",
     re.ASCII,
 )
-_DOTTED: Final = re.compile(rf"([1-9][0-9]*g\.[1-9][0-9]*gb)\.({_ATTRIBUTE})", re.ASCII)
-_COUNTED: Final = re.compile(r"([0-9]+)\s*[x*]\s*(.+)", re.ASCII)
+_DOTTED_NAME: Final = re.compile(rf"([1-9][0-9]*g\.[1-9][0-9]*gb)\.({_ATTRIBUTE})", re.ASCII)
+_COUNT_AND_NAME: Final = re.compile(r"([0-9]+)\s*[x*]\s*(.+)", re.ASCII)
 
 
 class BadProfileName(ValueError):
@@ -54,7 +54,7 @@ def parse_profile(text: str) -> ProfileName:
     """Read a profile name, or say what is wrong with it and what to write instead."""
     found = _NAME.fullmatch(text)
     if found is None:
-        raise BadProfileName(text, _why(text))
+        raise BadProfileName(text, _hint(text))
     if found["c"]:
         whole = text.partition(".")[2]
         why = f"it asks for a compute instance inside {whole}, which the device plugin does not serve; "
@@ -67,20 +67,20 @@ def read_slices(words: Iterable[str]) -> dict[str, int]:
     """Count slices as a person lists them: `3g.40gb 2x1g.10gb 1g.10gb` is one 3g.40gb and three 1g.10gb."""
     counts: Counter[str] = Counter()
     for word in words:
-        counted = _COUNTED.fullmatch(word.strip())
+        counted = _COUNT_AND_NAME.fullmatch(word.strip())
         number, name = (int(counted[1]), counted[2]) if counted else (1, word.strip())
         counts[str(parse_profile(name))] += number
     return {name: number for name, number in counts.items() if number}
 
 
-def dotted(name: str) -> str:
+def dotted_name(name: str) -> str:
     """The name as resource and label names carry it: `1g.10gb+me` becomes `1g.10gb.me`."""
     return name.replace("+", ".")
 
 
-def undotted(name: str) -> str:
+def profile_of_dotted(name: str) -> str:
     """The profile that a dotted name came from: `1g.10gb.me` was `1g.10gb+me`."""
-    found = _DOTTED.fullmatch(name)
+    found = _DOTTED_NAME.fullmatch(name)
     return f"{found[1]}+{found[2]}" if found else name
 
 
@@ -88,8 +88,8 @@ def _attributes(text: str | None) -> tuple[str, ...]:
     return tuple(text.split(",")) if text else ()
 
 
-def _why(text: str) -> str:
-    plain = undotted(text.strip().lower().removeprefix("nvidia.com/").removeprefix("mig-"))
+def _hint(text: str) -> str:
+    plain = profile_of_dotted(text.strip().lower().removeprefix("nvidia.com/").removeprefix("mig-"))
     if plain != text and _NAME.fullmatch(plain):
         return f"write {plain}"
     stem = re.match(r"([1-9][0-9]*g\.[1-9][0-9]*gb)[+-]", text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuflow.checker.report import LimitLine, Report
 from gpuflow.checker.run import check
-from gpuflow.checker.snapshot.prepared import PreparedCluster, prepared
+from gpuflow.checker.snapshot.prepared import PreparedCluster, prepare_cluster
 from gpuflow.cluster import Cluster
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.demands import demand_of
@@ -37,35 +37,35 @@ class Fit:
 
 def fit(pipeline: Pipeline, site: Site, cluster: Cluster | PreparedCluster, namespace: str, engine: str) -> Fit:
     """The pipeline with the largest `parallel` that every quota of the namespace always admits; never a larger one."""
-    cluster = prepared(cluster, namespace)
+    cluster = prepare_cluster(cluster, namespace)
     report = check(demand_of(pipeline, site, engine), cluster, namespace)
     wrong_snapshot = [finding for finding in report.findings if finding.code in WRONG_SNAPSHOT]
     if report.verdict == "never" or wrong_snapshot:
         raise Misfit(wrong_snapshot or [finding for finding in report.findings if finding.severity == "error"])
-    tight = _tight(report)
+    tight = _tight_lines(report)
     if not tight:
         own = f"parallelism {pipeline.parallel} is the pipeline's own" if pipeline.parallel else "no parallelism is set"
-        return Fit(pipeline, f"{own}: its worst moment fits every quota of namespace {namespace}{_rest(report)}")
+        return Fit(pipeline, f"{own}: its worst moment fits every quota of namespace {namespace}{_blockers(report)}")
     closest = min(tight, key=lambda scope: (scope.safe_parallelism or 0, scope.name, scope.resource))
     cap = closest.safe_parallelism
     if cap is None:
         raise Misfit([_no_cap(pipeline, closest), *_explanations(report)])
     capped = pipeline.model_copy(update={"parallel": cap if pipeline.parallel is None else min(cap, pipeline.parallel)})
     after = check(demand_of(capped, site, engine), cluster, namespace)
-    left = _tight(after)
+    left = _tight_lines(after)
     if left:
         raise Misfit([_no_cap(pipeline, left[0]), *_explanations(report)])
     words = f"with more, {closest.resource} could pass {_name(closest)} ({closest.hard}"
     words += f", {closest.used} in use)" if closest.used else ")"
-    return Fit(capped, f"parallelism {capped.parallel}: {words}{_rest(after)}")
+    return Fit(capped, f"parallelism {capped.parallel}: {words}{_blockers(after)}")
 
 
-def _rest(report: Report) -> str:
-    """What no cap helps: somebody else in the way, or something that is not known."""
+def _blockers(report: Report) -> str:
+    """What a cap cannot solve: quota that others hold, or something unknown."""
     return "" if report.verdict == "always" else f"; for other reasons check still says {report.verdict}"
 
 
-def _tight(report: Report) -> list[LimitLine]:
+def _tight_lines(report: Report) -> list[LimitLine]:
     """The lines that do not always admit the pipeline: quotas, and whatever else a cap would help."""
     scopes = (scope for scope in report.scopes if scope.verdict != "always")
     return [scope for scope in scopes if scope.kind == QUOTA or scope.safe_parallelism is not None]

@@ -15,11 +15,11 @@ from gpuflow.quantity import Quantity
 Verdict = Literal["always", "may-queue", "never", "unknown"]
 _ORDER: tuple[Verdict, ...] = ("always", "may-queue", "unknown", "never")
 
-BESIDE = " + "
+SEPARATOR = " + "
 """Between the names of what is checked side by side: pipelines, namespaces, engines."""
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
+def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict of a whole from those of its parts: never beats unknown beats may-queue beats always."""
     return max(verdicts, key=_ORDER.index, default="always")
 
@@ -120,7 +120,7 @@ def merge_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
     """Several parts as one."""
     parts = list(outcomes)
     return Outcome(
-        worst(part.verdict for part in parts),
+        worst_verdict(part.verdict for part in parts),
         tuple(scope for part in parts for scope in part.scopes),
         tuple(finding for part in parts for finding in part.findings),
     )

@@ -10,7 +10,7 @@ from gpuflow.checker.hints.refusals import refusal_hint
 from gpuflow.checker.hints.trials import Trials, memory_max, with_parallel
 from gpuflow.checker.pipeline.nodes.claims import small_claims, unusable_claims
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
-from gpuflow.checker.pipeline.placement import Home, placement_outcome
+from gpuflow.checker.pipeline.placement import TargetNamespace, placement_outcome
 from gpuflow.checker.quota.claims import (
     pending_claims,
     refused_claims,
@@ -21,20 +21,20 @@ from gpuflow.checker.quota.claims import (
 from gpuflow.checker.quota.ineffective_keys import ineffective_keys
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, namespace_policy
 from gpuflow.checker.quota.peak import QuotaLine, limit_lines, quota_findings, unknown_usage
-from gpuflow.checker.report import BESIDE, Outcome, Report, Verdict, merge_outcomes, outcome_of, worst
+from gpuflow.checker.report import SEPARATOR, Outcome, Report, Verdict, merge_outcomes, outcome_of, worst_verdict
 from gpuflow.checker.rules import rule_findings
 from gpuflow.checker.rules.deadlocks import with_gang_warnings
 from gpuflow.checker.rules.pods import mig_nodes, most_expensive, order_dependent, unseen_parts
-from gpuflow.checker.rules.runs import later_outcome, overlap_outcome, runs_counted, with_deadline
+from gpuflow.checker.rules.runs import count_runs, later_outcome, overlap_outcome, with_deadline
 from gpuflow.checker.snapshot.missing_kinds import (
     assumed_kinds,
     closed_kinds,
     cluster_queues,
     has_default_queue,
+    kinds_not_shown,
     named_queues,
     needed_kinds,
-    not_shown,
-    without_kueue,
+    queues_without_kueue,
 )
 from gpuflow.checker.snapshot.namespace_rules import (
     OPENSHIFT,
@@ -48,7 +48,7 @@ from gpuflow.checker.snapshot.namespace_rules import (
     selector_conflicts,
     with_node_selector,
 )
-from gpuflow.checker.snapshot.prepared import PreparedCluster, prepared
+from gpuflow.checker.snapshot.prepared import PreparedCluster, prepare_cluster
 from gpuflow.checker.snapshot.unknowns import (
     assumptions,
     changing_quotas,
@@ -59,11 +59,11 @@ from gpuflow.checker.snapshot.unknowns import (
 )
 from gpuflow.checker.snapshot.unmodeled_kinds import PASSES, unmodeled_kinds
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.core.errors import Finding, Where, did_you_mean, fail, listed, shortened, warning
-from gpuflow.core.work_budget import limited
+from gpuflow.core.errors import Finding, Where, did_you_mean, fail, join_names, list_names, warning
+from gpuflow.core.work_budget import work_limit
 from gpuflow.demands import Demand
 from gpuflow.demands.model import LaterAttempts
-from gpuflow.demands.pod_sets import one_pod_each
+from gpuflow.demands.pod_sets import split_mixed_steps
 
 SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""
@@ -76,20 +76,20 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
     `runs`: how many are active at the same time; `None`: as many as the engine lets overlap. For many pipelines and one
     cluster, pass the same `PreparedCluster`: it is validated and read once.
     """
-    with limited():
-        return _checked(demand, prepared(cluster, namespace), namespace, runs)
+    with work_limit():
+        return _make_report(demand, prepare_cluster(cluster, namespace), namespace, runs)
 
 
-def _checked(demand: Demand, ready: PreparedCluster, namespace: str, runs: int | None) -> Report:
+def _make_report(demand: Demand, ready: PreparedCluster, namespace: str, runs: int | None) -> Report:
     nodes = len(ready.cluster.of("Node"))
-    trials = Trials(lambda changed: _judged(changed, ready, runs), len(demand.steps), nodes)
-    whole = with_gang_warnings(_read_and_judged(demand, ready, runs, trials), demand, ready.cluster, namespace)
+    trials = Trials(lambda changed: _outcome_with_overlap(changed, ready, runs), len(demand.steps), nodes)
+    whole = with_gang_warnings(_outcome_or_bad_field(demand, ready, runs, trials), demand, ready.cluster, namespace)
     findings = sorted(with_parallel(whole, demand, trials), key=lambda finding: SEVERITIES.index(finding.severity))
     if demand.source is not None:
-        findings = demand.source.unsilenced(findings)
+        findings = demand.source.unsilenced_findings(findings)
     return Report(
         demand.name,
-        BESIDE.join(demand.namespaces(namespace)),
+        SEPARATOR.join(demand.namespaces(namespace)),
         demand.engine,
         ready.cluster.source,
         whole.verdict,
@@ -102,10 +102,10 @@ def _checked(demand: Demand, ready: PreparedCluster, namespace: str, runs: int |
     )
 
 
-def _read_and_judged(demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials) -> Outcome:
+def _outcome_or_bad_field(demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials) -> Outcome:
     """What the cluster says; a pod of somebody else's that nobody could create is one message."""
     try:
-        return _judged(demand, ready, runs, trials)
+        return _outcome_with_overlap(demand, ready, runs, trials)
     except ValueError as fault:
         if demand.pipeline is not None:
             raise  # ours can be read
@@ -113,28 +113,30 @@ def _read_and_judged(demand: Demand, ready: PreparedCluster, runs: int | None, t
         raise fail("GF736", text, where=demand.where(demand.steps[0].name), hint="Kubernetes would refuse it") from None
 
 
-def _judged(demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials | None = None) -> Outcome:
+def _outcome_with_overlap(
+    demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials | None = None
+) -> Outcome:
     """What the cluster says to a demand. Without `trials` only the verdict is asked for, and no advice is made."""
     namespaces = demand.namespaces(ready.namespace)
     if len(namespaces) > 1:
-        return _in_each(demand, namespaces, ready, runs, trials)
+        return _outcome_over_namespaces(demand, namespaces, ready, runs, trials)
     ready = ready.seen_from(namespaces[0])
-    first = _before_and_after(demand, ready, runs_counted(demand, runs), trials)
+    first = _outcome_with_quota_changes(demand, ready, count_runs(demand, runs), trials)
     return merge_outcomes(
-        [first, overlap_outcome(first, demand, runs, lambda many: _before_and_after(demand, ready, many))]
+        [first, overlap_outcome(first, demand, runs, lambda many: _outcome_with_quota_changes(demand, ready, many))]
     )
 
 
-def _in_each(
+def _outcome_over_namespaces(
     demand: Demand, namespaces: Sequence[str], ready: PreparedCluster, runs: int | None, trials: Trials | None
 ) -> Outcome:
     """What each namespace says to the pods that go there, and what queues and nodes say to all of them together."""
     parts = []
     for name in namespaces:
-        found = _judged(demand.only_in(name, ready.namespace), ready.seen_from(name), runs)
+        found = _outcome_with_overlap(demand.only_in(name, ready.namespace), ready.seen_from(name), runs)
         scopes = (each for each in found.scopes if each.kind == QUOTA)
         parts.append(replace(found, scopes=tuple(replace(each, name=f"{name}/{each.name}") for each in scopes)))
-    whole = merge_outcomes([_shared(demand, namespaces, ready, runs, trials), *parts])
+    whole = merge_outcomes([_shared_outcome(demand, namespaces, ready, runs, trials), *parts])
     once = {(each.code, each.message): each for each in reversed(whole.findings)}
     return replace(whole, scopes=tuple(dict.fromkeys(whole.scopes)), findings=tuple(reversed(once.values())))
 
@@ -144,20 +146,22 @@ def check_cluster_wide(demand: Demand, cluster: PreparedCluster) -> Outcome:
     namespaces = demand.namespaces(cluster.namespace)
     ready = cluster.seen_from(namespaces[0])
     nodes = len(ready.cluster.of("Node"))
-    trials = Trials(lambda changed: _shared(changed, namespaces, ready, 1, None), len(demand.steps), nodes)
-    return _shared(demand, namespaces, ready, 1, trials)
+    trials = Trials(lambda changed: _shared_outcome(changed, namespaces, ready, 1, None), len(demand.steps), nodes)
+    return _shared_outcome(demand, namespaces, ready, 1, trials)
 
 
-def _shared(
+def _shared_outcome(
     demand: Demand, namespaces: Sequence[str], ready: PreparedCluster, runs: int | None, trials: Trials | None
 ) -> Outcome:
     """The same for first attempts, and for later ones."""
-    first = _cluster_wide(demand, namespaces, ready, runs, trials)
-    later = (_cluster_wide(demand.at_later(each), namespaces, ready, runs, None) for each in demand.later)
-    return merge_outcomes([first, *(each for each in later if worst((each.verdict, first.verdict)) != first.verdict)])
+    first = _cluster_wide_outcome(demand, namespaces, ready, runs, trials)
+    later = (_cluster_wide_outcome(demand.at_later(each), namespaces, ready, runs, None) for each in demand.later)
+    return merge_outcomes(
+        [first, *(each for each in later if worst_verdict((each.verdict, first.verdict)) != first.verdict)]
+    )
 
 
-def _cluster_wide(
+def _cluster_wide_outcome(
     demand: Demand, namespaces: Sequence[str], ready: PreparedCluster, runs: int | None, trials: Trials | None
 ) -> Outcome:
     """What ClusterQueues and nodes, which namespaces share, say to the pods of all of them."""
@@ -166,15 +170,17 @@ def _cluster_wide(
         there = ready.seen_from(name)
         home = name if demand.runs_on else ready.namespace  # of several runs, each is at home in its own
         part = with_node_selector(demand.only_in(name, home), node_selector(there.cluster, name, OPENSHIFT))
-        part = one_pod_each(with_deadline(part))
+        part = split_mixed_steps(with_deadline(part))
         policy = namespace_policy(there.cluster, name)
-        homes.append(Home(there, part, policy, policy.admit_steps(part.steps)))
-    whole = one_pod_each(with_deadline(demand))
-    placed = placement_outcome(whole, homes, runs_counted(demand, runs), trials=trials)
+        homes.append(TargetNamespace(there, part, policy, policy.admit_steps(part.steps)))
+    whole = split_mixed_steps(with_deadline(demand))
+    placed = placement_outcome(whole, homes, count_runs(demand, runs), trials=trials)
     bound = [step.name for step in whole.steps if _binds(step.pod["spec"])]
     if not bound or not ready.cluster.of("Node"):
         return placed
-    text = f"{listed(bound)}: pods of several namespaces are counted together on the nodes without their volumes and "
+    text = (
+        f"{list_names(bound)}: pods of several namespaces are counted together on the nodes without their volumes and "
+    )
     hint = "each namespace alone is checked with them"
     unknown = Finding("GF535", f"{text}device claims", demand.where(bound[0]), hint, severity="warning")
     return merge_outcomes([placed, outcome_of([unknown], "unknown")])
@@ -186,37 +192,45 @@ def _binds(spec: Any) -> bool:
     return claims or bool(spec.get("resourceClaims"))
 
 
-def _before_and_after(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
+def _outcome_with_quota_changes(
+    demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None
+) -> Outcome:
     """What the cluster says; while quotas change, only what it says both before and after."""
     changes = list(changing_quotas(ready.cluster, ready.namespace))
-    now = _with_node_selectors(demand, ready, runs, trials)
+    now = _outcome_with_node_selectors(demand, ready, runs, trials)
     if not changes:
         return now
     changed = ready.with_cluster(with_changes(ready.cluster, ready.namespace))
-    then = _with_node_selectors(demand, changed, runs, trials)
+    then = _outcome_with_node_selectors(demand, changed, runs, trials)
     if then.verdict == now.verdict:
         return merge_outcomes([now, outcome_of(replace(each, severity="note") for each in changes)])
-    milder = now if worst([now.verdict, then.verdict]) == then.verdict else then
+    milder = now if worst_verdict([now.verdict, then.verdict]) == then.verdict else then
     return merge_outcomes([milder, outcome_of(changes, "unknown")])
 
 
-def _with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
+def _outcome_with_node_selectors(
+    demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None
+) -> Outcome:
     """What the cluster says, with what the namespace adds to its pods; also where it is not known whether it does."""
     cluster, namespace = ready.cluster, ready.namespace
     certain, possible = (node_selector(cluster, namespace, name) for name in (OPENSHIFT, PLUGIN))
     conflicts = outcome_of(selector_conflicts(cluster, demand, certain), "never")
     demand = with_node_selector(demand, certain)
-    whole = merge_outcomes([conflicts, _with_later(demand, ready, runs, trials)])
+    whole = merge_outcomes([conflicts, _outcome_with_later_attempts(demand, ready, runs, trials)])
     if not possible or whole.verdict == "never":
         return whole
     refused: Verdict = "never" if conflicting_steps(demand, possible) else "always"
-    otherwise = worst([refused, _with_later(with_node_selector(demand, possible), ready, runs).verdict])
+    otherwise = worst_verdict(
+        [refused, _outcome_with_later_attempts(with_node_selector(demand, possible), ready, runs).verdict]
+    )
     if otherwise == whole.verdict:
         return whole
     return merge_outcomes([whole, outcome_of([optional_selector(cluster, namespace, possible, otherwise)], "unknown")])
 
 
-def _with_later(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
+def _outcome_with_later_attempts(
+    demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None
+) -> Outcome:
     """What all parts of the cluster say to the first attempts, and to later ones."""
     first = _outcome(demand, ready, runs, trials)
     limits = ready.cluster.of("LimitRange", ready.namespace)
@@ -230,13 +244,13 @@ def _with_later(demand: Demand, ready: PreparedCluster, runs: int, trials: Trial
 def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
     """What all parts of the cluster say to one demand."""
     cluster, namespace = ready.cluster, ready.namespace
-    demand = one_pod_each(with_deadline(demand))
+    demand = split_mixed_steps(with_deadline(demand))
     policy = namespace_policy(cluster, namespace)
     admissions = policy.admit_steps(demand.steps)
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
     admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
-    mounted = _mounted(demand, ready, policy)
-    placed = placement_outcome(demand, [Home(ready, demand, policy, admissions)], runs, mounted, trials)
+    mounted = _mounted_claims(demand, ready, policy)
+    placed = placement_outcome(demand, [TargetNamespace(ready, demand, policy, admissions)], runs, mounted, trials)
     default_queue = has_default_queue(cluster, namespace)
     quota_lines = list(limit_lines(demand, policy, admissions, runs, default_queue))
     lines = [*(line.scope for line in quota_lines), *placed.scopes]
@@ -249,13 +263,13 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials |
             outcome_of(namespace_refusals(cluster, namespace, demand), "never"),
             outcome_of(missing_accounts(cluster, namespace, demand), "never"),
             outcome_of(optional_whitelist(cluster, namespace, demand), "unknown"),
-            outcome_of(_refused(demand, admissions), "never"),
+            outcome_of(_refused_steps(demand, admissions), "never"),
             outcome_of(dict.fromkeys(undecided.values()), "unknown"),
             _claims(demand, cluster, namespace, policy, admissions),
             outcome_of(unusable_claims(demand, mounted), "never"),
             outcome_of(small_claims(demand, ready.storage, namespace)),
             outcome_of(_limit_range_gpus(demand, cluster.of("LimitRange", namespace), admissions)),
-            outcome_of(ineffective_keys(policy.quotas, cluster, _asked(admissions))),
+            outcome_of(ineffective_keys(policy.quotas, cluster, _asked_resources(admissions))),
             _quotas(demand, admissions, quota_lines),
             outcome_of(unknown_usage(demand, policy, admissions, lines), "unknown"),
             placed,
@@ -264,18 +278,18 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials |
             outcome_of(mig_nodes(demand, cluster.of("Node"))),
             outcome_of((finding for finding in broken_rules if finding.severity == "error"), "never"),
             outcome_of(finding for finding in broken_rules if finding.severity != "error"),
-            outcome_of((*_assumed(policy), *assumptions(cluster))),
-            outcome_of(without_kueue(cluster, namespace, needed)),
-            outcome_of(not_shown(cluster, namespace, needed), "unknown"),
+            outcome_of((*_assumed_quotas(policy), *assumptions(cluster))),
+            outcome_of(queues_without_kueue(cluster, namespace, needed)),
+            outcome_of(kinds_not_shown(cluster, namespace, needed), "unknown"),
             outcome_of(closed_kinds(cluster, needed), "unknown"),
-            outcome_of((*_wrong_snapshot(cluster, namespace, policy), *_open(ready, admissions)), "unknown"),
-            outcome_of(_unmodeled(demand, cluster, namespace, admissions), "unknown"),
+            outcome_of((*_wrong_snapshot(cluster, namespace, policy), *_open_questions(ready, admissions)), "unknown"),
+            outcome_of(_unmodeled_findings(demand, cluster, namespace, admissions), "unknown"),
             outcome_of(hidden_labels(cluster, namespace, admissions), "unknown"),
         ]
     )
 
 
-def _open(ready: PreparedCluster, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
+def _open_questions(ready: PreparedCluster, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
     """What the snapshot leaves open of the namespace and of the queues that its pods go to."""
     cluster, namespace = ready.cluster, ready.namespace
     queues = named_queues(cluster, namespace, [one.step.pod for one in admissions])
@@ -283,7 +297,7 @@ def _open(ready: PreparedCluster, admissions: Sequence[StepAdmission]) -> Iterat
     return unknowns(cluster, namespace, related_queues(cluster, own))
 
 
-def _mounted(demand: Demand, ready: PreparedCluster, policy: NamespacePolicy) -> MountedClaims:
+def _mounted_claims(demand: Demand, ready: PreparedCluster, policy: NamespacePolicy) -> MountedClaims:
     """The claims that the pods mount, with what the snapshot says of them."""
     cluster, namespace = ready.cluster, ready.namespace
     return MountedClaims(
@@ -318,17 +332,17 @@ def _quotas(demand: Demand, admissions: Sequence[StepAdmission], lines: Sequence
     """The lines of the quotas, with why each of them is not *always*."""
     findings = [finding for line in lines for finding in quota_findings(demand, line, admissions)]
     scopes = tuple(line.scope for line in lines)
-    return Outcome(worst(scope.verdict for scope in scopes), scopes, tuple(findings))
+    return Outcome(worst_verdict(scope.verdict for scope in scopes), scopes, tuple(findings))
 
 
-def _unmodeled(
+def _unmodeled_findings(
     demand: Demand, cluster: Cluster, namespace: str, admissions: Sequence[StepAdmission]
 ) -> Iterator[Finding]:
     pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in admissions]
     if demand.driver is not None:
         pods.append({})  # its drivers
     # Where nodes are shown, devices that stand for extended resources are judged.
-    kinds = unmodeled_kinds(cluster, namespace, pods, () if cluster.of("Node") else _asked(admissions))
+    kinds = unmodeled_kinds(cluster, namespace, pods, () if cluster.of("Node") else _asked_resources(admissions))
     if kinds:
         yield warning(
             "GF531",
@@ -339,7 +353,7 @@ def _unmodeled(
         )
 
 
-def _refused(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
+def _refused_steps(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
     """Steps that the API server refuses even in an empty namespace. The same refusal of many steps is reported once."""
     groups: dict[tuple[str, str | None], list[StepAdmission]] = {}
     for one in admissions:
@@ -349,7 +363,7 @@ def _refused(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator[Fi
         first = members[0]
         yield Finding(
             _STAGES.get(stage, "GF501"),
-            f"{listed([one.step.name for one in members])} can never be admitted",
+            f"{list_names([one.step.name for one in members])} can never be admitted",
             demand.where(first.step.name),
             refusal_hint(first.ever, demand) or _HINTS.get(stage),
             kubernetes=first.ever.message,
@@ -392,17 +406,17 @@ def _limit_range_gpus(
         groups: dict[str, list[str]] = {}
         for step, names in steps.items():
             groups.setdefault(", ".join(sorted(names)), []).append(step)
-        who = "; ".join(f"{names} of {shortened(members)}" for names, members in groups.items())
+        who = "; ".join(f"{names} of {join_names(members)}" for names, members in groups.items())
         yield warning(
             "GF513",
             f"the LimitRange gives {amount} {key} to every container that asks for none: {who}",
-            _giver(limit_ranges, key) or demand.where(next(iter(steps))),
+            _limit_range_line(limit_ranges, key) or demand.where(next(iter(steps))),
             f"in a LimitRange, max for {key} becomes the default of every container; drop it there and bound GPUs with "
             f"a quota on requests.{key}",
         )
 
 
-def _giver(limit_ranges: Sequence[Manifest], key: str) -> Where | None:
+def _limit_range_line(limit_ranges: Sequence[Manifest], key: str) -> Where | None:
     """The line of the LimitRange that names a resource for containers."""
     for item in limit_ranges:
         for index, bounds in enumerate(item.body["spec"].get("limits") or ()):
@@ -412,7 +426,7 @@ def _giver(limit_ranges: Sequence[Manifest], key: str) -> Where | None:
     return None
 
 
-def _asked(admissions: Sequence[StepAdmission]) -> set[str]:
+def _asked_resources(admissions: Sequence[StepAdmission]) -> set[str]:
     """The extended resources that the steps ask for."""
     return {key for one in admissions for _, resources in _containers(one.step.pod) for key in resources if "/" in key}
 
@@ -442,7 +456,7 @@ def _wrong_snapshot(cluster: Cluster, namespace: str, policy: NamespacePolicy) -
             yield Finding("GF534", message, item.at(section), "is the key misspelled?")
 
 
-def _assumed(policy: NamespacePolicy) -> Iterator[Finding]:
+def _assumed_quotas(policy: NamespacePolicy) -> Iterator[Finding]:
     for item, quota in policy.quotas:
         if quota.assumed:
             yield Finding(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpuflow.checker.report import BESIDE, Report, worst
-from gpuflow.checker.rules.runs import runs_counted, with_deadline
+from gpuflow.checker.report import SEPARATOR, Report, worst_verdict
+from gpuflow.checker.rules.runs import count_runs, with_deadline
 from gpuflow.checker.run import QUOTA, SEVERITIES, check, check_cluster_wide
 from gpuflow.checker.snapshot.prepared import PreparedCluster
-from gpuflow.core.errors import Finding, Where, listed
+from gpuflow.core.errors import Finding, Where, list_names
 from gpuflow.demands import Demand
 from gpuflow.demands.combine import combine_demands, names_of
 from gpuflow.engines import NO_ENGINE
@@ -23,29 +23,29 @@ def check_together(
     What a namespace limits is added up within that namespace, what the cluster limits over all of them. No pipeline
     gets a better answer together with others than alone.
     """
-    homes = [each.namespace.split(BESIDE)[0] for each in alone]
+    homes = [each.namespace.split(SEPARATOR)[0] for each in alone]
     placed = [replace(with_deadline(demand), namespace=home) for demand, home in zip(demands, homes, strict=True)]
-    counts = [runs_counted(demand, runs) for demand in demands]
+    counts = [count_runs(demand, runs) for demand in demands]
     names = names_of(placed)
     everything = list(zip(placed, counts, names, strict=True))
     parts = [
-        check(_together([each for each in everything if each[0].namespace == home]), cluster, home, runs=1)
+        check(_combine([each for each in everything if each[0].namespace == home]), cluster, home, runs=1)
         for home in dict.fromkeys(homes)
     ]
-    report = parts[0] if len(parts) == 1 else _in_several(_together(everything), parts, cluster)
+    report = parts[0] if len(parts) == 1 else _report_over_namespaces(_combine(everything), parts, cluster)
     engines = dict.fromkeys(each.engine for each in demands if each.engine != NO_ENGINE)
     return replace(
         report,
-        verdict=worst((report.verdict, *(each.verdict for each in alone))),
-        engine=BESIDE.join(engines) or NO_ENGINE,
+        verdict=worst_verdict((report.verdict, *(each.verdict for each in alone))),
+        engine=SEPARATOR.join(engines) or NO_ENGINE,
     )
 
 
-def _together(parts: Sequence[tuple[Demand, int, str]]) -> Demand:
+def _combine(parts: Sequence[tuple[Demand, int, str]]) -> Demand:
     return combine_demands([(demand, runs) for demand, runs, _ in parts], [name for *_, name in parts])
 
 
-def _in_several(whole: Demand, parts: Sequence[Report], cluster: PreparedCluster) -> Report:
+def _report_over_namespaces(whole: Demand, parts: Sequence[Report], cluster: PreparedCluster) -> Report:
     """One report from those on each namespace, and from what queues and nodes say to all of it."""
     shared = check_cluster_wide(whole, cluster)
     scopes = [
@@ -61,18 +61,20 @@ def _in_several(whole: Demand, parts: Sequence[Report], cluster: PreparedCluster
     return replace(
         parts[0],
         pipeline=whole.name,
-        namespace=BESIDE.join(part.namespace for part in parts),
-        verdict=worst((shared.verdict, *(part.verdict for part in parts))),
+        namespace=SEPARATOR.join(part.namespace for part in parts),
+        verdict=worst_verdict((shared.verdict, *(part.verdict for part in parts))),
         scopes=(*scopes, *shared.scopes),
-        findings=tuple(findings.values() if whole.source is None else whole.source.unsilenced(findings.values())),
+        findings=tuple(
+            findings.values() if whole.source is None else whole.source.unsilenced_findings(findings.values())
+        ),
         assumed=tuple(dict.fromkeys(kind for part in parts for kind in part.assumed)),
         by_itself=all(part.by_itself for part in parts),
     )
 
 
-def checked_alone(report: Report, others: Sequence[Report]) -> Report:
+def with_alone_note(report: Report, others: Sequence[Report]) -> Report:
     """The report with a note that the other pipelines of the same command were not counted."""
-    names = listed([each.pipeline for each in others], "pipeline")
+    names = list_names([each.pipeline for each in others], "pipeline")
     text = f"checked alone: {names} of the same command {'is' if len(others) == 1 else 'are'} not counted"
     note = Finding("GF530", text, Where(report.file), "--together checks them side by side", severity="note")
     return replace(report, findings=(*report.findings, note))

@@ -10,7 +10,7 @@ from gpuflow.cli.snapshot import add_live
 from gpuflow.cli.terminal import show_findings, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
-from gpuflow.site.policy import heard_at
+from gpuflow.site.policy import without_site_silenced
 from gpuflow.targets.airflow.pools import pools
 
 EXAMPLE = """gpuflow airflow pools pipelines/*.yaml --cluster cluster/ --namespace nlp > pools.json
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         cluster = _cluster(args, namespace).with_default_namespace(namespace).seen_from(namespace)
     show_remarks(pipelines, site)
     found, findings = pools(pipelines, site, available, cluster, namespace)
-    show_findings(heard_at(site, findings))
+    show_findings(without_site_silenced(site, findings))
     show_json(found)
     return 0
 

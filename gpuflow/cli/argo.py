@@ -8,7 +8,7 @@ from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, re
 from gpuflow.cli.terminal import put
 from gpuflow.core.emit import emit
 from gpuflow.targets.argo.alerts import agent_manifests
-from gpuflow.targets.argo.templates import semaphore_config_map, shares, sizes_of
+from gpuflow.targets.argo.templates import semaphore_config_map, semaphore_shares, sizes_of
 
 EXAMPLE = """gpuflow argo semaphores pipelines/*.yaml --name gpus --available nvidia.com/gpu=8 | kubectl apply -f -
 gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --semaphores gpus
@@ -40,6 +40,6 @@ def run(args: argparse.Namespace) -> int:
     available = available_amounts(args.available, "gpuflow argo semaphores")
     pipelines = read_pipelines(args, site, "argo")
     show_remarks(pipelines, site)
-    limits = shares(sizes_of(pipelines, site), available)
+    limits = semaphore_shares(sizes_of(pipelines, site), available)
     put(emit(semaphore_config_map(args.name, args.namespace or site.namespace, limits)))
     return 0

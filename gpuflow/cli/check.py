@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
-from gpuflow.checker.several_pipelines import check_together, checked_alone
+from gpuflow.checker.several_pipelines import check_together, with_alone_note
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.cli.inputs import (
     add_common,
@@ -26,8 +26,8 @@ from gpuflow.cli.inputs import (
 from gpuflow.cli.output import repository_of, write_files
 from gpuflow.cli.progress import progress
 from gpuflow.cli.snapshot import add_live
-from gpuflow.cli.sources import Answer, Sources, own_demand, read_sources
-from gpuflow.cli.terminal import paint, put, say, show_findings
+from gpuflow.cli.sources import SourceDemand, Sources, own_demand, read_sources
+from gpuflow.cli.terminal import paint, print_text, put, show_findings
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
 from gpuflow.core import yaml_tree
@@ -35,12 +35,12 @@ from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.core.printable import json_text, lines
 from gpuflow.demands import Demand
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
-from gpuflow.readers import Passive
+from gpuflow.readers import PassiveObject
 from gpuflow.readers.contents import contents_of, foreign_among
 from gpuflow.readers.documents import Document, documents_of, silenced_in
-from gpuflow.readers.interface import Foreign, Library
+from gpuflow.readers.interface import ForeignObject, Library
 from gpuflow.report.ci_formats import github, junit, sarif
-from gpuflow.report.text import Paint, comparison, markdown, plain, render
+from gpuflow.report.text import Paint, comparison, markdown, plain_text, render
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
@@ -69,7 +69,7 @@ class EarlierDocuments:
         self._now = now
         self._found: dict[str, list[Document] | Finding] = {}
 
-    def object_of(self, foreign: Foreign) -> Foreign | Finding:
+    def object_of(self, foreign: ForeignObject) -> ForeignObject | Finding:
         """The object of the same kind and name; GF912 where there is none."""
         document = foreign.document
         if document.file.endswith(".py"):
@@ -86,13 +86,13 @@ class EarlierDocuments:
         if same is None and is_file(self._other) and len(alike) == 1:
             same = alike[0]
         if same is None:
-            text = f"{document.kind} {document.name} is new: {self._shown} does not have it"
+            text = f"{document.kind} {document.name} is new: {self._title} does not have it"
             return Finding("GF912", text, document.where(), None, "note")
         library = Library((*found, *self._other_documents(document.file)), self._now.default)
-        return Foreign(same, library.seen_from(same))
+        return ForeignObject(same, library.seen_from(same))
 
     @property
-    def _shown(self) -> str:
+    def _title(self) -> str:
         return self._other.removeprefix(REVISION)
 
     def _other_documents(self, file: str) -> Iterator[Document]:
@@ -113,7 +113,7 @@ class EarlierDocuments:
         if is_file(self._other):
             return contents_of(self._other).documents
         if file == STDIN_SHOWN:
-            text = f"standard input has no revision {self._shown}"
+            text = f"standard input has no revision {self._title}"
             return Finding("GF912", text, Where(file), "compare with a file instead", "note")
         found = earlier_bytes(file, self._other)
         if isinstance(found, Finding):
@@ -170,7 +170,7 @@ gpuflow check workflow.yaml job.yaml --cluster cluster/ --namespace team-a   # w
 helm template CHART | gpuflow check - --cluster cluster/ --namespace team-a"""
 COMMAND = Where("gpuflow check")
 FORMATS = ("text", "json", "sarif", "junit", "markdown", "github")
-COMPARED = ("text", "markdown", "json")
+COMPARE_FORMATS = ("text", "markdown", "json")
 """The formats that show a comparison; the others are about the present only."""
 FAILS = {"never": {"never"}, "unknown": {"never", "unknown"}, "may-queue": {"never", "unknown", "may-queue"}}
 
@@ -224,7 +224,7 @@ def run(args: argparse.Namespace) -> int:
     if args.compare and args.together:
         raise fail("GF903", "--compare and --together exclude each other", where=COMMAND)
     files = _report_files(args)
-    if args.compare and not {args.format, *files.values()} & set(COMPARED):
+    if args.compare and not {args.format, *files.values()} & set(COMPARE_FORMATS):
         hint = "use --format markdown or json, or --report markdown=FILE, or leave --compare out"
         raise fail("GF903", f"--compare has no {args.format} form", where=COMMAND, hint=hint)
     site = read_site(args)
@@ -233,7 +233,7 @@ def run(args: argparse.Namespace) -> int:
     demands = [each.demand for each in answers]
     homes = [namespace_of(args, site, demand) for demand in demands]
     cluster = _cluster(args, site, homes[0])
-    before = _earlier(args, site, cluster, sources, answers) if args.compare else None
+    before = _earlier_reports(args, site, cluster, sources, answers) if args.compare else None
     reports = []
     for demand, home in zip(demands, homes, strict=True):
         with progress(f"checking {demand.name}"):
@@ -244,11 +244,11 @@ def run(args: argparse.Namespace) -> int:
             whole = check_together(demands, reports, cluster, args.runs)
     failing = FAILS[args.fail_on]
     # One check, written in as many formats as asked for.
-    write_files({path: _shown(form, reports, whole, before, failing) for path, form in files.items()})
+    write_files({path: _format_reports(form, reports, whole, before, failing) for path, form in files.items()})
     if args.format == "text" and before is None:
-        say(_text(reports, whole, paint))
+        print_text(_text(reports, whole, paint))
     else:
-        put(_shown(args.format, reports, whole, before, failing))
+        put(_format_reports(args.format, reports, whole, before, failing))
     verdicts = [each.verdict for each in (*reports, whole) if each is not None]
     if not sources.is_whole:
         return 2
@@ -286,18 +286,18 @@ def _cluster(args: argparse.Namespace, site: Site, namespace: str) -> PreparedCl
     return PreparedCluster(read(namespace), namespace, default=default, read=read)
 
 
-def _earlier(
+def _earlier_reports(
     args: argparse.Namespace,
     site: Site,
     cluster: PreparedCluster,
     sources: Sources,
-    answers: list[Answer],
+    answers: list[SourceDemand],
 ) -> list[Report | None]:
-    """The report on each answer as it was; None where there is nothing to compare with, which is said."""
+    """The earlier report on each demand; None, with a note, where there is nothing to compare with."""
     others = EarlierDocuments(args.compare, sources.library)
     reports: list[Report | None] = []
     for demand, source in answers:
-        other: Demand | Passive | Finding
+        other: Demand | PassiveObject | Finding
         if isinstance(source, Pipeline):
             found = earlier_pipeline(source.source.file or "", args.compare, allow_python=python_is_allowed(args))
             if isinstance(found, Finding):
@@ -312,7 +312,7 @@ def _earlier(
             other = (
                 past if isinstance(past, Finding) else past.demand_on_site(site, args.engine, params_given(args.param))
             )
-        if isinstance(other, Passive):
+        if isinstance(other, PassiveObject):
             text = f"{demand.kind} {demand.name} is not compared: {other.because}"
             other = Finding("GF912", text, other.where, None, "note")
         if isinstance(other, Finding):
@@ -324,21 +324,21 @@ def _earlier(
     return reports
 
 
-def _shown(
+def _format_reports(
     form: str, reports: list[Report], whole: Report | None, before: list[Report | None] | None, failing: set[str]
 ) -> str:
     """The reports in one format. `whole`: on all pipelines side by side; `before`: those to compare with, in order."""
-    if before is not None and form in COMPARED:
-        return _compared(form, reports, before)
+    if before is not None and form in COMPARE_FORMATS:
+        return _format_comparison(form, reports, before)
     if whole is None and len(reports) > 1 and form != "text":
-        reports = [checked_alone(each, [other for other in reports if other is not each]) for each in reports]
+        reports = [with_alone_note(each, [other for other in reports if other is not each]) for each in reports]
     if form == "json":
         documents = [report.document() for report in reports]
         if whole is not None:
             documents.append({"together": whole.document()})
         return json_text(documents[0] if len(documents) == 1 else documents)
     if form == "text":
-        return lines(_text(reports, whole, plain))
+        return lines(_text(reports, whole, plain_text))
     everything = reports if whole is None else [*reports, whole]
     if form == "markdown":
         return markdown(everything)
@@ -354,7 +354,7 @@ def _text(reports: list[Report], whole: Report | None, paint: Paint) -> str:
     return f"{text}\nEach of these {len(reports)} was checked alone; --together checks them side by side.\n"
 
 
-def _compared(form: str, reports: list[Report], before: list[Report | None]) -> str:
+def _format_comparison(form: str, reports: list[Report], before: list[Report | None]) -> str:
     """For a pull request: verdict and peaks before and after."""
     pairs = list(zip(before, reports, strict=True))
     if form == "json":

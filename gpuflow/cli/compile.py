@@ -15,23 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from gpuflow.cli.inputs import add_common, namespace_of, read_pipelines, read_site
-from gpuflow.cli.output import MOST, shown_source, stale, write_files
-from gpuflow.cli.terminal import paint, put, say, show_findings, show_json
+from gpuflow.cli.output import MAX_BYTES, diff_files, shown_source, write_files
+from gpuflow.cli.terminal import paint, print_text, put, show_findings, show_json
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
 from gpuflow.core.files import read_at_most
 from gpuflow.core.printable import line
 from gpuflow.engines import ENGINES, facts_of
 from gpuflow.site import Site
-from gpuflow.site.policy import heard_at
+from gpuflow.site.policy import without_site_silenced
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules.remarks import heard, remarks_on
+from gpuflow.spec.rules.remarks import remarks_on, without_silenced
 from gpuflow.targets import load_target
 from gpuflow.targets.target import Artifact, Batch, Flag, Request, Target, compile_with, findings_of, flags_of
 
 
 def add_target_options(parser: argparse.ArgumentParser) -> None:
     """One flag for each option there is; the help says whose it is."""
-    for flag, owners in _owners().items():
+    for flag, owners in _flag_targets().items():
         text = "; ".join(f"{target}: {option.help}" for target, option in owners.items())
         metavar = next(iter(owners.values())).metavar
         if metavar is None:
@@ -42,7 +42,7 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
 
 def target_options(args: argparse.Namespace, target: Target) -> Any:
     """The options that were given, as the target's own type."""
-    for flag, owners in _owners().items():
+    for flag, owners in _flag_targets().items():
         if getattr(args, flag) and target.name not in owners:
             known = " and ".join(owners)
             where = Where("gpuflow compile")
@@ -50,7 +50,7 @@ def target_options(args: argparse.Namespace, target: Target) -> Any:
     return target.options(**{option.field: getattr(args, option.flag) for option in flags_of(target.options)})
 
 
-def _owners() -> dict[str, dict[str, Flag]]:
+def _flag_targets() -> dict[str, dict[str, Flag]]:
     """Every flag, with the targets that have it."""
     found: dict[str, dict[str, Flag]] = {}
     for name in sorted(ENGINES):
@@ -113,7 +113,7 @@ COMMAND = Where("gpuflow compile")
 
 
 class Destination:
-    """What -o names, and the files that will stand there."""
+    """The path given with -o, and the files to be written there."""
 
     def __init__(self, output: str | None, pipelines: int, read: Iterable[str], *, follow_links: bool = False) -> None:
         """`pipelines`: how many there are to write; `read`: the files that this command reads."""
@@ -163,7 +163,7 @@ class Destination:
 
     def diffs(self) -> list[str]:
         """A diff for every file that is not what it should be."""
-        return stale(self.files, folder=self.folder, follow_links=self.follow_links)
+        return diff_files(self.files, folder=self.folder, follow_links=self.follow_links)
 
     def write(self) -> None:
         """Write all files, or none when one of them leads elsewhere."""
@@ -179,7 +179,7 @@ class Destination:
 
 def _current_text(file: Path) -> str:
     try:
-        return read_at_most(file, MOST, root=Path(os.path.realpath(file)).parent).decode("utf-8", errors="replace")
+        return read_at_most(file, MAX_BYTES, root=Path(os.path.realpath(file)).parent).decode("utf-8", errors="replace")
     except OSError:
         return ""  # comparing or writing says why
 
@@ -249,7 +249,7 @@ def run(args: argparse.Namespace) -> int:
 def _compile_all(
     args: argparse.Namespace, target: Target, requests: list[Request], destination: Destination
 ) -> tuple[tuple[Artifact, ...], list[Finding]]:
-    """The artifacts of all pipelines and what is to be said of them. What is refused of any of them is one error."""
+    """The artifacts of all pipelines and their findings. All refusals together are one error."""
     artifacts: list[Artifact] = []
     notes: list[Finding] = []
     refusals: list[Finding] = []
@@ -259,8 +259,8 @@ def _compile_all(
         except EnvironmentFailure:
             raise
         except GpuflowError as refusal:
-            remarks = heard(request.pipeline, remarks_on(request.pipeline))
-            refusals += [*refusal.findings, *heard_at(request.site, remarks)]
+            remarks = without_silenced(request.pipeline, remarks_on(request.pipeline))
+            refusals += [*refusal.findings, *without_site_silenced(request.site, remarks)]
             continue
         notes += findings_of(target, request, compiled)
         artifacts += compiled.artifacts
@@ -274,17 +274,17 @@ def _compile_all(
 
 def _compare(destination: Destination) -> int:
     diffs = destination.diffs()
-    say("".join(diffs))
+    print_text("".join(diffs))
     if diffs:
         noun = "file is" if len(diffs) == 1 else "files are"
-        say(f"{len(diffs)} {noun} stale: compile again without --check\n", sys.stderr)
+        print_text(f"{len(diffs)} {noun} stale: compile again without --check\n", sys.stderr)
     return 1 if diffs else 0
 
 
 def _write(destination: Destination) -> int:
     destination.write()
     for path in destination.files:
-        say(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(path))}\n", sys.stderr)
+        print_text(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(path))}\n", sys.stderr)
     return 0
 
 

@@ -7,7 +7,7 @@ import argparse
 from gpuflow.cli.inputs import add_common, add_engine, read_site, show_remarks
 from gpuflow.cli.progress import progress
 from gpuflow.cli.sources import read_sources
-from gpuflow.cli.terminal import paint, say, show_findings, show_json, table
+from gpuflow.cli.terminal import paint, print_text, show_findings, show_json, table
 from gpuflow.core.errors import Finding
 from gpuflow.core.printable import line
 from gpuflow.demands import Bound, Demand, StepDemand
@@ -42,14 +42,14 @@ def run(args: argparse.Namespace) -> int:
     if as_json:
         show_json(documents[0] if len(documents) == 1 else documents)
     else:
-        say("\n".join(texts))
+        print_text("\n".join(texts))
     return 0 if sources.is_whole and not refused else 2
 
 
 def foreign_remarks(demands: list[Demand]) -> list[Finding]:
-    """What is to be said of documents of other tools; what pipelines of ours say is shown when they are read."""
+    """Warnings about documents of other tools; those about gpuflow pipelines are shown when they are read."""
     theirs = [each.source for each in demands if each.source is not None and each.pipeline is None]
-    return [finding for source in theirs for finding in source.unsilenced(dict.fromkeys(source.warnings()))]
+    return [finding for source in theirs for finding in source.unsilenced_findings(dict.fromkeys(source.warnings()))]
 
 
 def text(demand: Demand) -> str:
@@ -58,7 +58,7 @@ def text(demand: Demand) -> str:
     there = "" if demand.namespace is None else f" in namespace {demand.namespace}"
     lines = [f"{paint(line(demand.name), 'bold')}{there}{on}, at its peak", ""]
     rows = [
-        (key, _amount(bound), _amount(demand.overhead.get(key)), _moment(bound))
+        (key, _amount(bound), _amount(demand.overhead.get(key)), _witness_text(bound))
         for key, bound in sorted(demand.peak.items())
     ]
     head = ("quota key", "peak", "of it engine", "while these run together")
@@ -94,7 +94,7 @@ def _amount(bound: Bound | None) -> str:
     return f"≤ {bound.value}" if bound.bound == "at-most" else str(bound.value)
 
 
-def _moment(bound: Bound) -> str:
+def _witness_text(bound: Bound) -> str:
     if bound.value is None:
         return f"({bound.because})"
     return ", ".join(bound.witness[:6]) + (f" and {len(bound.witness) - 6} more" if len(bound.witness) > 6 else "")

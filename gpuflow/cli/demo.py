@@ -10,7 +10,7 @@ from pathlib import Path
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
 from gpuflow.cli.output import write_files
-from gpuflow.cli.terminal import paint, say
+from gpuflow.cli.terminal import paint, print_text
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.core.errors import GpuflowError
 from gpuflow.core.printable import line
@@ -36,13 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     site = Site.load(str(DATA / "site.yaml"))
     pipeline = load(DATA / "nightly.yaml")
-    say(pipeline_text(pipeline, paint) + "\n")
+    print_text(pipeline_text(pipeline, paint) + "\n")
     files = _compile_everywhere(pipeline, site)
     if args.output:
         sources = {path.relative_to(DATA): path.read_text(encoding="utf-8") for path in sorted(DATA.rglob("*.yaml"))}
         folder = Path(args.output)
         write_files({folder / name: text for name, text in {**sources, **files}.items()}, folder=folder)
-        say(f"written to {line(args.output)}\n")
+        print_text(f"written to {line(args.output)}\n")
     team = read_cluster(str(DATA / "cluster"))
     wider = loads(
         (DATA / "nightly.yaml").read_text(encoding="utf-8").replace("a100-80gb x 2", "a100-80gb x 7"),
@@ -50,9 +50,9 @@ def run(args: argparse.Namespace) -> int:
     )
     limited = (*team.objects, *read_cluster(str(DATA / "limit-range")).objects)
     copied = replace(team, source="the same with gpu-limits", objects=limited)
-    _tell("team-a: GPU quota 10, 4 in use", pipeline, site, team)
-    _tell("the same, training on 7 GPUs", wider, site, team)
-    _tell("the same cluster with a common LimitRange (GPU min 1, max 2 per container)", pipeline, site, copied)
+    _show_check("team-a: GPU quota 10, 4 in use", pipeline, site, team)
+    _show_check("the same, training on 7 GPUs", wider, site, team)
+    _show_check("the same cluster with a common LimitRange (GPU min 1, max 2 per container)", pipeline, site, copied)
     return 0
 
 
@@ -63,31 +63,31 @@ def _compile_everywhere(pipeline: Pipeline, site: Site) -> dict[Path, str]:
             request = Request(pipeline, site, site.namespace, "nightly.yaml")
             compiled = compile_with(load_target(name), request, allow_lossy=True)
         except GpuflowError as refusal:
-            say(f"compile {name:9} {paint('not here', 'yellow')}  {line(refusal.findings[0].message)}\n")
+            print_text(f"compile {name:9} {paint('not here', 'yellow')}  {line(refusal.findings[0].message)}\n")
             continue
         artifact = compiled.artifact
         files |= {Path(name) / each.name: each.text for each in compiled.artifacts}
         lost = [loss.construct or loss.message for loss in compiled.losses]
         losses = f", without {', '.join(lost)}" if lost else ", nothing lost"
         size = f"{artifact.name}, {len(artifact.text.splitlines())} lines"
-        say(f"compile {name:9} {paint('ok', 'green')}  {size}{losses}\n")
-    say("\n")
+        print_text(f"compile {name:9} {paint('ok', 'green')}  {size}{losses}\n")
+    print_text("\n")
     return files
 
 
-def _tell(title: str, pipeline: Pipeline, site: Site, cluster: Cluster) -> None:
+def _show_check(title: str, pipeline: Pipeline, site: Site, cluster: Cluster) -> None:
     assert site.namespace is not None
     report = check(demand_of(pipeline, site, DEFAULT_ENGINE), cluster, site.namespace)
     verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOR[report.verdict])
-    say(f"{paint('check', 'bold')} {title}: {verdict}\n")
+    print_text(f"{paint('check', 'bold')} {title}: {verdict}\n")
     for scope in report.scopes:
         if "nvidia" in scope.resource:
             numbers = f"used {scope.used!s:3} peak {scope.peak!s:3} hard {scope.hard!s:3}"
-            say(f"  {scope.resource:33} {numbers} {bar(scope)}\n")
-    say("".join(f"  {line(each)}\n" for each in _story(report)) + "\n")
+            print_text(f"  {scope.resource:33} {numbers} {bar(scope)}\n")
+    print_text("".join(f"  {line(each)}\n" for each in _finding_lines(report)) + "\n")
 
 
-def _story(report: Report) -> list[str]:
+def _finding_lines(report: Report) -> list[str]:
     lines = []
     for finding in report.findings[:3]:
         lines.append(f"{finding.code} {finding.message}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import textwrap
 
-from gpuflow.cli.terminal import paint, say, show_json, table
+from gpuflow.cli.terminal import paint, print_text, show_json, table
 from gpuflow.core.codes import CODES
 from gpuflow.core.errors import Where, did_you_mean, fail
 
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
         if args.format == "json":
             show_json([code._asdict() for code in CODES.values()])
         else:
-            say(table(rows, ("code", "what")) + "\n")
+            print_text(table(rows, ("code", "what")) + "\n")
         return 0
     code = CODES.get(args.code.upper())
     if code is None:
@@ -37,6 +37,6 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         show_json(code._asdict())
         return 0
-    say(f"{paint(code.id, 'bold')} {code.title}\n\n")
-    say("\n\n".join(textwrap.fill(part, 96) for part in (code.meaning, f"Way out: {code.way_out}")) + "\n")
+    print_text(f"{paint(code.id, 'bold')} {code.title}\n\n")
+    print_text("\n\n".join(textwrap.fill(part, 96) for part in (code.meaning, f"Way out: {code.hint}")) + "\n")
     return 0

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuflow.cli.terminal import say
+from gpuflow.cli.terminal import print_text
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError, Where, fail
 from gpuflow.core.files import read_at_most, reason_of
@@ -28,9 +28,9 @@ from gpuflow.readers.documents import Document, read_documents
 
 ENDINGS = (".yaml", ".yml", ".json", ".py")
 """What a pipeline may be called; other files of a folder are nobody's business here."""
-SHOWN = 3
+MAX_SHOWN = 3
 """So many files that are left out are named."""
-_OURS = re.compile(rb"gpuflow/|\bPipeline\b")
+_GPUFLOW_MARK = re.compile(rb"gpuflow/|\bPipeline\b")
 """What every pipeline says somewhere; most files of a repository are told apart by this alone."""
 _BEGIN = re.compile(r"""^apiVersion:\s*["']?gpuflow/""", re.MULTILINE)
 _HEAD = re.compile(r"# Made by gpuflow \S+ from (.+) sha256:[0-9a-f]{16}\b")
@@ -63,18 +63,18 @@ def pipelines_in(folder: str) -> list[str]:
         else:
             others.append(file)
     noun = "pipelines" if len(found) > 1 else "pipeline"
-    rest = [f"not pipelines: {_named(others)}"] if others else []
-    rest += [f"Python, not run unless named: {_named(programs)}"] if programs else []
+    rest = [f"not pipelines: {_join_files(others)}"] if others else []
+    rest += [f"Python, not run unless named: {_join_files(programs)}"] if programs else []
     told = "; ".join([f"{len(found) or 'no'} {noun}", *rest])
     if not found:
         hint = "a pipeline begins with apiVersion: gpuflow/v1, kind: Pipeline"
         raise fail("GF911", f"{folder}: {told}", where=Where(folder), hint=hint)
-    say(f"{line(folder)}: {told}\n", sys.stderr)
+    print_text(f"{line(folder)}: {told}\n", sys.stderr)
     return found
 
 
 @dataclass
-class Given:
+class CommandFiles:
     """The files of a command that takes pipelines and workloads, in order, each once."""
 
     files: list[Contents] = field(default_factory=list)
@@ -84,13 +84,13 @@ class Given:
     """What is wrong with files of folders that name a workload and cannot be read."""
 
 
-def given_files(words: Sequence[str], cluster: str | None = None) -> Given:
+def given_files(words: Sequence[str], cluster: str | None = None) -> CommandFiles:
     """The files, with every folder and every quoted pattern replaced by what is in it. Says what it leaves out.
 
     A Python file is taken only when it is named by itself: only running it would tell what it says. Files of the
     `cluster` are what is there already, and not what is to run.
     """
-    given = Given()
+    given = CommandFiles()
     seen: set[str] = set()
     once = any(_is_many(word) for word in words)
     for word in words:
@@ -104,7 +104,7 @@ def given_files(words: Sequence[str], cluster: str | None = None) -> Given:
 
 
 def _is_many(word: str) -> bool:
-    """Whether a word stands for several files: a folder, or a pattern that no file is called."""
+    """Whether an argument names several files: a folder, or a pattern that is no file's name."""
     return Path(word).is_dir() or (glob.has_magic(word) and not os.path.lexists(word))
 
 
@@ -115,7 +115,7 @@ def _matches(pattern: str) -> list[Path]:
     return found
 
 
-def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: Given, cluster: str | None) -> None:
+def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: CommandFiles, cluster: str | None) -> None:
     """Add the pipelines and workloads among the files of a folder. None at all is an error."""
     found: list[Contents] = []
     left_out: dict[str, list[Path]] = {}
@@ -125,7 +125,7 @@ def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: Given, c
             again += 1
             continue
         seen.add(os.path.abspath(file))
-        what, documents, broken = (NOT_WORKLOADS, [], []) if _is_below(file, cluster) else _what(file)
+        what, documents, broken = (NOT_WORKLOADS, [], []) if _is_below(file, cluster) else _classify(file)
         if what in ("pipeline", "workload"):
             found.append(Contents(str(file), documents))
             continue
@@ -142,12 +142,12 @@ def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: Given, c
     counts += [f"{theirs} file{'' if theirs == 1 else 's'} with workloads"] if theirs else []
     if ours and not theirs and NOT_WORKLOADS in left_out:
         left_out["not pipelines"] = left_out.pop(NOT_WORKLOADS)
-    rest = [f"{what}: {_named(left_out[what])}" for what in sorted(left_out, key=str.lower)]
+    rest = [f"{what}: {_join_files(left_out[what])}" for what in sorted(left_out, key=str.lower)]
     told = "; ".join([", ".join(counts) or "no pipeline, no workload", *rest])
     if not found and not again:
         hint = "a pipeline begins with apiVersion: gpuflow/v1, kind: Pipeline; a workload is a Workflow, a Job, a Pod…"
         raise GpuflowError([*given.broken, Finding("GF911", f"{named}: {told}", Where(named), hint)])
-    say(f"{line(named)}: {told}\n", sys.stderr)
+    print_text(f"{line(named)}: {told}\n", sys.stderr)
     given.files += found
 
 
@@ -168,7 +168,7 @@ def _is_compiled_from(file: str, pipelines: Sequence[str]) -> bool:
     return head is not None and any(f"/{Path(name).as_posix()}".endswith(f"/{head[1]}") for name in pipelines)
 
 
-def _what(file: Path) -> tuple[str, list[Document], list[Finding]]:
+def _classify(file: Path) -> tuple[str, list[Document], list[Finding]]:
     """What a file of a folder is: a pipeline, a workload, or why it is left out; its documents; what is wrong."""
     if file.suffix == ".py":
         return NOT_RUN, [], []
@@ -207,9 +207,9 @@ def _candidates(folder: Path) -> Iterator[Path]:
                 yield Path(place) / name
 
 
-def _named(files: list[Path]) -> str:
-    names = ", ".join(line(str(file)) for file in files[:SHOWN])
-    return names + (f" and {len(files) - SHOWN} more" if len(files) > SHOWN else "")
+def _join_files(files: list[Path]) -> str:
+    names = ", ".join(line(str(file)) for file in files[:MAX_SHOWN])
+    return names + (f" and {len(files) - MAX_SHOWN} more" if len(files) > MAX_SHOWN else "")
 
 
 def is_pipeline(file: Path) -> bool:
@@ -218,17 +218,17 @@ def is_pipeline(file: Path) -> bool:
         raw = read_at_most(file, yaml_tree.MAX_BYTES)
     except OSError:
         return True  # as is one that cannot be read, or that a link takes elsewhere
-    if len(raw) > yaml_tree.MAX_BYTES or not _OURS.search(raw):
+    if len(raw) > yaml_tree.MAX_BYTES or not _GPUFLOW_MARK.search(raw):
         return False
     text = raw.decode("utf-8-sig", errors="replace")
     try:
         documents = yaml_tree.parse_all(text, str(file))
     except GpuflowError:
         return any(_looks_like_one(part) for part in re.split(r"^---", text, flags=re.MULTILINE))
-    return any(_says_so(document) for document in documents)
+    return any(_is_pipeline_document(document) for document in documents)
 
 
-def _says_so(document: object) -> bool:
+def _is_pipeline_document(document: object) -> bool:
     if not isinstance(document, yaml_tree.Map):
         return False
     version, kind = document.get("apiVersion"), document.get("kind")

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuflow import catalog
 from gpuflow.catalog import drawing
-from gpuflow.cli.terminal import say, show_json
+from gpuflow.cli.terminal import print_text, show_json
 from gpuflow.core.errors import Where, did_you_mean, fail
 from gpuflow.quantity import Quantity
 
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         show_json(data)
     else:
-        say(text.rstrip("\n") + "\n")
+        print_text(text.rstrip("\n") + "\n")
     return code
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from gpuflow.cli.inputs import read_site
 from gpuflow.cli.output import write_files
-from gpuflow.cli.terminal import paint, put, say, show_findings
-from gpuflow.core.errors import Where, fail, shortened
+from gpuflow.cli.terminal import paint, print_text, put, show_findings
+from gpuflow.core.errors import Where, fail, join_names
 from gpuflow.core.files import read_at_most
 from gpuflow.core.printable import line
-from gpuflow.importing.pipelines import IMPORTED, Imported, import_document
+from gpuflow.importing.pipelines import IMPORT_HEADER, ImportResult, import_document
 from gpuflow.readers import Document, Library, foreign_in, read_documents
 from gpuflow.site import presets
 
@@ -48,17 +48,17 @@ def run(args: argparse.Namespace) -> int:
     if args.output not in (None, "-"):
         _refuse_another(Path(args.output))
     found = [document for file in args.files for document in read_documents(file)]
-    result = import_document(_chosen(found, args.name), Library(tuple(found)), site)
+    result = import_document(_choose_document(found, args.name), Library(tuple(found)), site)
     if result.pipeline is None:
         show_findings(result.findings)
-        say(_count(result), sys.stderr)
+        print_text(_count(result), sys.stderr)
         return 1
     show_findings(result.notes)
     if args.output in (None, "-"):
         put(result.text())
         return 0
     write_files({Path(args.output): result.text()})
-    say(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(args.output))}\n", sys.stderr)
+    print_text(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(args.output))}\n", sys.stderr)
     return 0
 
 
@@ -75,12 +75,12 @@ def _refuse_another(path: Path) -> None:
     """An earlier import is replaced; any other file may be the only copy of somebody's work."""
     if not path.is_file() or not path.stat().st_size:
         return
-    if not read_at_most(path, len(IMPORTED), named=True).startswith(IMPORTED.encode()):
+    if not read_at_most(path, len(IMPORT_HEADER), named=True).startswith(IMPORT_HEADER.encode()):
         text = f"-o would overwrite {path}, which gpuflow import did not write"
         raise fail("GF797", text, where=Where(str(path)), hint="name another file, or remove this one")
 
 
-def _chosen(found: list[Document], name: str | None) -> Document:
+def _choose_document(found: list[Document], name: str | None) -> Document:
     active, passive = foreign_in(found)
     documents = [each.document for each in active] or [each.document for each in passive]
     if not documents:
@@ -92,11 +92,13 @@ def _chosen(found: list[Document], name: str | None) -> Document:
     others = [f"{each.kind} {each.name}" for each in documents if each is not named[0]]
     if others and name is None:
         chosen = line(f"{named[0].kind} {named[0].name}")
-        say(f"imports {chosen}, the first; not imported: {line(shortened(others))} (--name says which)\n", sys.stderr)
+        print_text(
+            f"imports {chosen}, the first; not imported: {line(join_names(others))} (--name says which)\n", sys.stderr
+        )
     return named[0]
 
 
-def _count(result: Imported) -> str:
+def _count(result: ImportResult) -> str:
     number = len(result.findings)
     return (
         f"{line(result.document.name)} is no pipeline: {number} {'thing' if number == 1 else 'things'} cannot be said\n"

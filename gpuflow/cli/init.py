@@ -18,7 +18,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from gpuflow.cli.output import repository_of, shown_source, write_files
-from gpuflow.cli.terminal import say, show_findings
+from gpuflow.cli.terminal import print_text, show_findings
 from gpuflow.core.errors import EnvironmentFailure, Finding, Where, fail
 from gpuflow.core.printable import line
 from gpuflow.engines import DEFAULT_ENGINE, engine_choices
@@ -45,10 +45,10 @@ def origin() -> Origin | None:
         return None
     url, version = str(recorded.get("url", "")), recorded.get("vcs_info") or {}
     if version.get("vcs") == "git":
-        return _sound(url, str(version.get("commit_id", "")))
+        return _safe_origin(url, str(version.get("commit_id", "")))
     if "dir_info" in recorded and url.startswith("file://"):
         folder = unquote(urlsplit(url).path)
-        return _sound(_git(folder, "remote", "get-url", "origin"), _git(folder, "rev-parse", "HEAD"))
+        return _safe_origin(_git(folder, "remote", "get-url", "origin"), _git(folder, "rev-parse", "HEAD"))
     return None
 
 
@@ -61,7 +61,7 @@ def _git(folder: str, *words: str) -> str:
     return "" if done.returncode else done.stdout.strip()
 
 
-def _sound(url: str, commit: str) -> Origin | None:
+def _safe_origin(url: str, commit: str) -> Origin | None:
     """Only what Git can clone elsewhere, in characters that need no quotes, and never with somebody's password."""
     if not re.fullmatch("[0-9a-f]{40}([0-9a-f]{24})?", commit):
         return None
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     more = templates / f"site-{target.name}.yaml"  # what the engine needs there besides
     if more.is_file():
         files[own_site] += more.read_text(encoding="utf-8")
-    compiled, missing = _compiled(files, root, target)
+    compiled, missing = _compile_files(files, root, target)
     files |= compiled
     present = [str(path) for path in files if path.exists() or path.is_symlink()]
     if present and not args.force:
@@ -117,17 +117,17 @@ def run(args: argparse.Namespace) -> int:
         )
     write_files(files, folder=root)
     for path in files:
-        say(f"wrote {line(str(path))}\n")
+        print_text(f"wrote {line(str(path))}\n")
     if args.engine is None:
         others = " or ".join(f"--engine {name}" for name in engine_choices()[1:])
-        say(f"for {target.facts.title}, since no engine is named; {others} writes for another\n")
+        print_text(f"for {target.facts.title}, since no engine is named; {others} writes for another\n")
     show_findings(missing)
     where = "" if args.folder == "." else f"cd {shlex.quote(line(args.folder))} && "
-    say(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine {target.name}\n")
-    say(f"then: gpuflow compile pipeline.yaml --site site.yaml --target {target.name} -o {target.folder}\n")
-    say(f"run:  {target.first_run}\n")
-    say(f"last: commit all of it; {line(str(ci))} checks it in every pull request\n")
-    _tell_of_ci(root, source)
+    print_text(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine {target.name}\n")
+    print_text(f"then: gpuflow compile pipeline.yaml --site site.yaml --target {target.name} -o {target.folder}\n")
+    print_text(f"run:  {target.first_run}\n")
+    print_text(f"last: commit all of it; {line(str(ci))} checks it in every pull request\n")
+    _print_ci_obstacles(root, source)
     return 0
 
 
@@ -138,7 +138,7 @@ def _ci(text: str, target: Target, source: Origin | None) -> str:
     return text
 
 
-def _compiled(files: dict[Path, str], root: Path, target: Target) -> tuple[dict[Path, str], tuple[Finding, ...]]:
+def _compile_files(files: dict[Path, str], root: Path, target: Target) -> tuple[dict[Path, str], tuple[Finding, ...]]:
     """What the pipeline compiles to, so that the CI finds it fresh; or why it cannot be compiled here."""
     output = root / target.folder
     with tempfile.TemporaryDirectory() as name:
@@ -154,12 +154,14 @@ def _compiled(files: dict[Path, str], root: Path, target: Target) -> tuple[dict[
     return {output / artifact.name: artifact.text for artifact in artifacts}, ()
 
 
-def _tell_of_ci(root: Path, source: Origin | None) -> None:
-    """What keeps the CI from doing its work, if anything does."""
+def _print_ci_obstacles(root: Path, source: Origin | None) -> None:
+    """Print what would keep the CI from working, if anything."""
     repository = repository_of(root)
     if repository is not None and repository != root.resolve():
-        say(f"  GitHub reads workflows at the top of a repository only: move it to {line(str(repository))}/.github/\n")
+        print_text(
+            f"  GitHub reads workflows at the top of a repository only: move it to {line(str(repository))}/.github/\n"
+        )
     if source is None:
-        say("  it checks nothing yet: set GPUFLOW_URL and GPUFLOW_COMMIT in it to your copy of gpuflow\n")
+        print_text("  it checks nothing yet: set GPUFLOW_URL and GPUFLOW_COMMIT in it to your copy of gpuflow\n")
     elif source.url.startswith("file:"):
-        say(f"  it installs gpuflow from {source.url}, which only this machine has: set GPUFLOW_URL in it\n")
+        print_text(f"  it installs gpuflow from {source.url}, which only this machine has: set GPUFLOW_URL in it\n")

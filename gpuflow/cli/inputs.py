@@ -16,12 +16,12 @@ from gpuflow.demands import Demand
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.readers.contents import contents_of
 from gpuflow.site import Site, presets
-from gpuflow.site.policy import exposed_in_site, heard_at
+from gpuflow.site.policy import exposed_in_site, without_site_silenced
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.rules.pipeline_rules import broken_rules
-from gpuflow.spec.rules.remarks import heard, remarks_on
+from gpuflow.spec.rules.remarks import remarks_on, without_silenced
 from gpuflow.targets.target import findings_beside_broken_rules
 
 NO_PIPELINE = ("GF108", "GF114", "GF116", "GF120")
@@ -68,7 +68,7 @@ def add_namespace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--namespace",
         metavar="NS",
-        type=namespace_word,
+        type=namespace_text,
         help="namespace of documents that name none; default: the site's",
     )
 
@@ -82,7 +82,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def namespace_word(word: str) -> str:
+def namespace_text(word: str) -> str:
     """A namespace as it stands in a command."""
     if len(word) > 63 or not re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", word):
         raise argparse.ArgumentTypeError(
@@ -130,8 +130,8 @@ def own_pipeline(file: str, args: argparse.Namespace, raw: bytes | None = None) 
 
 def show_remarks(pipelines: list[Pipeline], site: Site) -> None:
     """Secrets in plain text and text like a template, for commands whose output has no place for findings."""
-    own = [finding for each in pipelines for finding in heard(each, remarks_on(each))]
-    show_findings(heard_at(site, [*own, *exposed_in_site(site)]))
+    own = [finding for each in pipelines for finding in without_silenced(each, remarks_on(each))]
+    show_findings(without_site_silenced(site, [*own, *exposed_in_site(site)]))
 
 
 def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:

@@ -89,10 +89,10 @@ def _dispatch(words: list[str]) -> int:
     if words and words[0] in ("-V", "--version", "version"):
         sys.stdout.write(f"gpuflow {__version__}\n")
         return 0
-    from gpuflow.cli.terminal import say
+    from gpuflow.cli.terminal import print_text
 
     if not words or words[0] in ("-h", "--help", "help"):
-        say(usage())
+        print_text(usage())
         return 0 if words else 2
     from gpuflow.cli.commands import COMMANDS, load, parser_for
 

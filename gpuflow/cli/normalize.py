@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from gpuflow.cli.output import stale, write_files
-from gpuflow.cli.terminal import paint, put, say
+from gpuflow.cli.output import diff_files, write_files
+from gpuflow.cli.terminal import paint, print_text, put
 from gpuflow.core.errors import Where, fail
 from gpuflow.core.printable import line
 from gpuflow.importing.normalize import normalize
@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     path = Path(args.output)
     if args.check:
-        diffs = stale({path: text}, made="normalized")
-        say("".join(diffs))
+        diffs = diff_files({path: text}, made="normalized")
+        print_text("".join(diffs))
         return 1 if diffs else 0
     write_files({path: text})
-    say(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(path))}\n", sys.stderr)
+    print_text(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(path))}\n", sys.stderr)
     return 0

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where
-from gpuflow.core.files import Outside, read_at_most, within
+from gpuflow.core.files import OutsideBounds, read_at_most, resolve_within
 
-MOST = 64 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 """Compiled files are read up to this size; what engines accept is far below it."""
-OURS = "# Made by gpuflow"
+HEADER_MARK = "# Made by gpuflow"
 """How every compiled file begins."""
 
 
@@ -89,7 +89,7 @@ def refuse_links(files: Iterable[Path], *, folder: Path | None, follow_links: bo
     for path in files:
         if folder is None and _is_device(path):
             continue
-        reason = _elsewhere(path, folder)
+        reason = _outside_reason(path, folder)
         if reason is not None:
             hint = "replace it by a file" + ("" if follow_links is None else ", or allow links: --follow-links")
             findings.append(Finding("GF909", f"{path} {reason}", Where(str(path)), hint))
@@ -97,19 +97,19 @@ def refuse_links(files: Iterable[Path], *, folder: Path | None, follow_links: bo
         raise GpuflowError(findings)
 
 
-def _elsewhere(path: Path, folder: Path | None) -> str | None:
+def _outside_reason(path: Path, folder: Path | None) -> str | None:
     try:
         if folder is None:
-            within(path)
+            resolve_within(path)
             return None
-        within(folder)
+        resolve_within(folder)
         if path.is_symlink():
             return "is a link"
         if path.exists() and not path.is_file():
             return "is not an ordinary file"
         if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
             return f"leads out of {folder}"
-    except Outside as refusal:
+    except OutsideBounds as refusal:
         return str(refusal).removeprefix(f"{path} ")
     except OSError:
         return None  # reading or writing says why
@@ -121,19 +121,21 @@ def _is_device(path: Path) -> bool:
     return path.is_absolute() and path.parts[1:2] in (("dev",), ("proc",))
 
 
-def stale(
+def diff_files(
     files: dict[Path, str], *, folder: Path | None = None, follow_links: bool = False, made: str = "compiled"
 ) -> list[str]:
     """A unified diff for every file that is not what it should be; links as for `write_files`."""
     refuse_links(files, folder=folder, follow_links=follow_links)
     diffs = []
     for path, text in files.items():
-        present = _present(path, follow_links)
+        present = _current_text(path, follow_links)
         if present is None:
-            diffs.append(f"--- {path}\n+++ {path} ({made} now)\nthe file is over {MOST:,} bytes and is not shown\n")
+            diffs.append(
+                f"--- {path}\n+++ {path} ({made} now)\nthe file is over {MAX_BYTES:,} bytes and is not shown\n"
+            )
             continue
         if present != text:
-            if path.is_symlink() and not follow_links and not present.startswith(OURS):
+            if path.is_symlink() and not follow_links and not present.startswith(HEADER_MARK):
                 raise GpuflowError(_not_ours(path))
             lines = difflib.unified_diff(
                 present.splitlines(keepends=True), text.splitlines(keepends=True), str(path), f"{path} ({made} now)"
@@ -148,12 +150,12 @@ def _not_ours(path: Path) -> Finding:
     return Finding("GF909", f"{path} is a link to a file that gpuflow did not write", Where(str(path)), hint)
 
 
-def _present(path: Path, follow_links: bool) -> str | None:
-    """What stands there, "" for nothing that can be read as text, None when it is far too large to be ours."""
+def _current_text(path: Path, follow_links: bool) -> str | None:
+    """The current text, "" if there is no readable text, None if it is too large to come from gpuflow."""
     try:
         real = Path(os.path.realpath(path)) if follow_links else path
-        raw = read_at_most(real, MOST, root=real.parent if follow_links else None)
-        return None if len(raw) > MOST else raw.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        raw = read_at_most(real, MAX_BYTES, root=real.parent if follow_links else None)
+        return None if len(raw) > MAX_BYTES else raw.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError):
         return ""
 

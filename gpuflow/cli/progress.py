@@ -12,7 +12,7 @@ from typing import TextIO
 
 from gpuflow.core.printable import line
 
-AFTER = 1.0
+DELAY = 1.0
 """Seconds until anything is shown: what is quick leaves no trace."""
 EVERY = 0.5
 ERASE = "\r\x1b[K"
@@ -40,7 +40,7 @@ def progress(what: str, stream: TextIO | None = None) -> Iterator[None]:
 
 def _show(what: str, out: TextIO, ended: Event) -> None:
     start = monotonic()
-    if ended.wait(AFTER):
+    if ended.wait(DELAY):
         return
     while True:
         out.write(f"{ERASE}{what}: {monotonic() - start:.0f} s")

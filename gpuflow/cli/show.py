@@ -6,10 +6,10 @@ import argparse
 
 from gpuflow.cli.inputs import add_common, read_site, show_remarks
 from gpuflow.cli.sources import Sources, read_sources
-from gpuflow.cli.terminal import paint, put, say, show_json
+from gpuflow.cli.terminal import paint, print_text, put, show_json
 from gpuflow.core.emit import emit_all
 from gpuflow.demands import Demand
-from gpuflow.readers import Foreign
+from gpuflow.readers import ForeignObject
 from gpuflow.report import graph_drawing
 from gpuflow.site import Site
 from gpuflow.spec.canonical import to_document, to_yaml
@@ -32,18 +32,18 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "yaml":
         put("---\n".join(_yaml(each) for each in sources.parts))
         return 0 if sources.is_whole else 2
-    shown = _shown(sources, site, args)
+    shown = _graphs(sources, site, args)
     if args.format == "json":
         documents = [
             to_document(each) if isinstance(each, Pipeline) else graph_drawing.demand_document(each) for each in shown
         ]
         show_json(documents[0] if len(documents) == 1 else documents)
         return 0 if sources.is_whole else 2
-    say("\n".join(_drawn(each, args.format) for each in shown))
+    print_text("\n".join(_draw(each, args.format) for each in shown))
     return 0 if sources.is_whole else 2
 
 
-def _shown(sources: Sources, site: Site, args: argparse.Namespace) -> list[Pipeline | Demand]:
+def _graphs(sources: Sources, site: Site, args: argparse.Namespace) -> list[Pipeline | Demand]:
     """The pipelines as they are written, everything else as a demand. A pipeline needs no site to be shown."""
     if not sources.foreign_objects and sources.pipelines:
         return list(sources.pipelines)
@@ -59,12 +59,12 @@ def _shown(sources: Sources, site: Site, args: argparse.Namespace) -> list[Pipel
     return found
 
 
-def _yaml(source: Pipeline | Foreign) -> str:
+def _yaml(source: Pipeline | ForeignObject) -> str:
     """The document itself, in one spelling."""
     return to_yaml(source) if isinstance(source, Pipeline) else emit_all([source.document.tree])
 
 
-def _drawn(source: Pipeline | Demand, form: str) -> str:
+def _draw(source: Pipeline | Demand, form: str) -> str:
     if isinstance(source, Pipeline):
         drawing = {"mermaid": graph_drawing.pipeline_mermaid, "dot": graph_drawing.pipeline_dot}.get(form)
         return drawing(source) if drawing else graph_drawing.pipeline_text(source, paint)

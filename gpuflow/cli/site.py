@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_namespace, namespace_of, namespace_word
-from gpuflow.cli.terminal import put, say, show_json, table
+from gpuflow.cli.inputs import add_namespace, namespace_of, namespace_text
+from gpuflow.cli.terminal import print_text, put, show_json, table
 from gpuflow.core.emit import emit
 from gpuflow.core.errors import Where, fail
 from gpuflow.engines import ARGO, DEFAULT_ENGINE, KUBEFLOW, engine_choices
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     kubeflow.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
     kubeflow.add_argument(
-        "--namespace", metavar="NS", type=namespace_word, help="where KFP is installed; default: kubeflow"
+        "--namespace", metavar="NS", type=namespace_text, help="where KFP is installed; default: kubeflow"
     )
     kubeflow.add_argument(
         "--format", choices=("text", "env", "json"), default="text", help="env: the variable alone; json: the patch"
@@ -65,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.action == "presets":
-        say(table([(name, Site.load(name).description or "") for name in presets()], ("preset", "what it is")) + "\n")
+        print_text(
+            table([(name, Site.load(name).description or "") for name in presets()], ("preset", "what it is")) + "\n"
+        )
         return 0
     site = Site.load(args.site)
     if args.action == "runtime":
@@ -103,12 +105,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _kubeflow(args: argparse.Namespace, site: Site) -> int:
     """What an administrator of KFP sets, once."""
-    from gpuflow.targets.kubeflow import installation as patches
+    from gpuflow.targets.kubeflow import installation
 
     if args.format == "json":
-        show_json(patches.spec_patch(site))
+        show_json(installation.spec_patch(site))
     elif args.format == "env":
-        put(f"{patches.VARIABLE}={patches.patch_text(patches.spec_patch(site))}\n")
+        put(f"{installation.VARIABLE}={installation.patch_text(installation.spec_patch(site))}\n")
     else:
-        put(patches.instructions(site, args.namespace or patches.NAMESPACE))
+        put(installation.instructions(site, args.namespace or installation.NAMESPACE))
     return 0

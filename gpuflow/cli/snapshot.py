@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuflow.cli.inputs import add_namespace, namespace_of
 from gpuflow.cli.output import write_files
-from gpuflow.cli.terminal import put, say, show_findings
+from gpuflow.cli.terminal import print_text, put, show_findings
 from gpuflow.cluster.api_server import TIMEOUT
 from gpuflow.cluster.kinds import SOURCES, rbac
 from gpuflow.cluster.live import read_live
@@ -63,16 +63,16 @@ def run(args: argparse.Namespace) -> int:
         raise fail("GF903", "snapshot needs -o, the folder to write to", where=Where("gpuflow snapshot"))
     cluster = without_tenants(read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout))
     folder, files = Path(args.output), snapshot_files(cluster)
-    stale = _stale(folder, files)
+    stale = _stale_files(folder, files)
     write_files({folder / name: text for name, text in files.items()}, folder=folder)
     for path in stale:
         path.unlink()
-    show_findings(_unread(cluster))
-    say(f"{len(cluster.objects)} objects of {len(files) - 1} kinds written to {line(args.output)}\n")
+    show_findings(_unreadable_kinds(cluster))
+    print_text(f"{len(cluster.objects)} objects of {len(files) - 1} kinds written to {line(args.output)}\n")
     return 0
 
 
-def _unread(cluster: Cluster) -> list[Finding]:
+def _unreadable_kinds(cluster: Cluster) -> list[Finding]:
     hint = "what depends on them is unknown to a check; gpuflow snapshot --rbac prints the permissions it needs"
     return [
         Finding("GF413", f"{', '.join(kinds)} cannot be listed: {reason}", Where("live"), hint, severity="warning")
@@ -97,7 +97,7 @@ def snapshot_files(cluster: Cluster) -> dict[str, str]:
 
 
 def _record(cluster: Cluster) -> dict[str, Any]:
-    """What was looked at, so that none of a kind means that there are none, and a closed door is not forgotten."""
+    """What was listed, so that an empty kind is known to be empty and an unreadable one is recorded."""
     return {
         "apiVersion": "gpuflow/v1",
         "kind": RECORD,
@@ -108,7 +108,7 @@ def _record(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _stale(folder: Path, files: Mapping[str, str]) -> list[Path]:
+def _stale_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
     """Files of an earlier snapshot in the same folder that this one does not write."""
     if not (folder / RECORD_FILE).exists():
         return []

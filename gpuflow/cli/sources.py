@@ -12,12 +12,12 @@ from typing import NamedTuple
 from gpuflow.cli.folders import given_files
 from gpuflow.cli.inputs import params_given, python_is_allowed, with_params
 from gpuflow.cli.progress import progress
-from gpuflow.cli.terminal import say, show_findings
+from gpuflow.cli.terminal import print_text, show_findings
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.core.printable import line
 from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE
-from gpuflow.readers import Foreign, Library, Passive, foreign_in
+from gpuflow.readers import ForeignObject, Library, PassiveObject, foreign_in
 from gpuflow.readers.contents import Contents
 from gpuflow.readers.interface import parameters_of
 from gpuflow.readers.python import Pythons, program_of, read_program
@@ -26,23 +26,23 @@ from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.target import engine_findings, findings_beside_broken_rules
 
-SHOWN = 3
+MAX_SHOWN = 3
 """So many objects that start nothing are named."""
 
 
-class Answer(NamedTuple):
+class SourceDemand(NamedTuple):
     """A demand, and what it was made from."""
 
     demand: Demand
-    source: Pipeline | Foreign
+    source: Pipeline | ForeignObject
 
 
 @dataclass(frozen=True)
 class Sources:
     """What the files of a command say, in the order given."""
 
-    parts: list[Pipeline | Foreign]
-    passive: list[Passive]
+    parts: list[Pipeline | ForeignObject]
+    passive: list[PassiveObject]
     library: Library
     is_whole: bool = True
     """Whether every workload of the folders could be read; what is wrong with the others has been said."""
@@ -52,8 +52,8 @@ class Sources:
         return [each for each in self.parts if isinstance(each, Pipeline)]
 
     @property
-    def foreign_objects(self) -> list[Foreign]:
-        return [each for each in self.parts if isinstance(each, Foreign)]
+    def foreign_objects(self) -> list[ForeignObject]:
+        return [each for each in self.parts if isinstance(each, ForeignObject)]
 
     def demands(
         self,
@@ -63,35 +63,35 @@ class Sources:
         *,
         namespace: str | None = None,
         allow_lossy: bool = False,
-    ) -> list[Answer]:
-        """The demand of each, in the order given; objects that start nothing by themselves are said and left out.
+    ) -> list[SourceDemand]:
+        """The demand of each, in the order given; objects that start no pods are reported and skipped.
 
         `engine`: None where nobody names one; `namespace`: what --namespace says.
         """
         given = params_given(params)
         passive = list(self.passive)
-        found: list[Answer] = []
+        found: list[SourceDemand] = []
         findings: list[Finding] = []
         for each in self.parts:
             try:
                 if isinstance(each, Pipeline):
-                    found.append(Answer(own_demand(each, site, engine, allow_lossy=allow_lossy), each))
+                    found.append(SourceDemand(own_demand(each, site, engine, allow_lossy=allow_lossy), each))
                     continue
                 demand = each.demand_on_site(site, engine, given, namespace)
             except GpuflowError as refusal:
                 findings += refusal.findings
                 continue
-            if isinstance(demand, Passive):
+            if isinstance(demand, PassiveObject):
                 passive.append(demand)
             else:
-                found.append(Answer(demand, each))
+                found.append(SourceDemand(demand, each))
         if findings:
             raise GpuflowError(dict.fromkeys(findings))
         if not found:
             raise GpuflowError([each.finding() for each in passive] or [Finding("GF702", "nothing is named")])
         for is_known, why in ((True, "they start nothing by themselves"), (False, "gpuflow does not know their pods")):
             if left := [each for each in passive if each.is_known == is_known]:
-                say(f"not counted, because {why}: {_named(left)}\n", sys.stderr)
+                print_text(f"not counted, because {why}: {_join_objects(left)}\n", sys.stderr)
         return found
 
 
@@ -105,14 +105,14 @@ def read_sources(args: argparse.Namespace, site: Site, engine: str | None = None
     library = active[0].library if active else Library((*documents, *given.beside))
     known = {name for each in active for name in parameters_of(each.document, each.library)}
     by_document = {id(each.document): each for each in active}
-    parts: list[Pipeline | Foreign] = []
+    parts: list[Pipeline | ForeignObject] = []
     findings: list[Finding] = []
     for each in given.files:
         if each.documents:
             parts += [by_document[id(document)] for document in each.documents if id(document) in by_document]
             continue
         try:
-            pipeline = _own(each, args)
+            pipeline = _load_pipeline(each, args)
             # A value that only documents of other tools take is theirs alone.
             params = [word for word in args.param if not active or word.partition("=")[0] in pipeline.params]
             parts.append(with_params(pipeline, params))
@@ -130,7 +130,7 @@ def read_sources(args: argparse.Namespace, site: Site, engine: str | None = None
 
 
 def own_demand(pipeline: Pipeline, site: Site, engine: str | None, *, allow_lossy: bool) -> Demand:
-    """The demand of a pipeline of ours, or of what `compile --allow-lossy` writes."""
+    """The demand of a gpuflow pipeline, or of what `compile --allow-lossy` writes."""
     engine = engine or NO_ENGINE
     demand = demand_of(pipeline, site, engine)
     if allow_lossy:
@@ -152,13 +152,15 @@ def _run_if_python(contents: Contents, args: argparse.Namespace) -> Contents:
         return Contents(contents.file, read_program(contents.file, pythons, allowed=allowed, params=params))
 
 
-def _own(contents: Contents, args: argparse.Namespace) -> Pipeline:
+def _load_pipeline(contents: Contents, args: argparse.Namespace) -> Pipeline:
     if contents.raw is not None:
         return loads(contents.raw, contents.file)
     return load(contents.file, allow_python=python_is_allowed(args))
 
 
-def _refuse_unknown(given: list[str], known: Collection[str], pipelines: list[Pipeline], active: list[Foreign]) -> None:
+def _refuse_unknown(
+    given: list[str], known: Collection[str], pipelines: list[Pipeline], active: list[ForeignObject]
+) -> None:
     """GF178 for a parameter that no document has; pipelines of ours have refused theirs already."""
     ours = {name for each in pipelines for name in each.params}
     for name in params_given(given):
@@ -168,7 +170,7 @@ def _refuse_unknown(given: list[str], known: Collection[str], pipelines: list[Pi
             raise fail("GF178", text, where=Where(active[0].file), hint=did_you_mean(name, {*known, *ours}))
 
 
-def _named(passive: list[Passive]) -> str:
-    words = [f"{each.document.kind or 'document'} {each.document.name}" for each in passive[:SHOWN]]
+def _join_objects(passive: list[PassiveObject]) -> str:
+    words = [f"{each.document.kind or 'document'} {each.document.name}" for each in passive[:MAX_SHOWN]]
     names = ", ".join(line(word) for word in words)
-    return names + (f" and {len(passive) - SHOWN} more" if len(passive) > SHOWN else "")
+    return names + (f" and {len(passive) - MAX_SHOWN} more" if len(passive) > MAX_SHOWN else "")

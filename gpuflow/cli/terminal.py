@@ -14,7 +14,7 @@ _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", 
 _SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
-def colored(stream: TextIO) -> bool:
+def uses_color(stream: TextIO) -> bool:
     """Whether to write color: NO_COLOR and FORCE_COLOR decide, else whether a person is reading."""
     if os.environ.get("NO_COLOR"):
         return False
@@ -25,15 +25,15 @@ def colored(stream: TextIO) -> bool:
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
     """`text` in color when the stream takes it."""
-    if not text or not colored(stream or sys.stdout):
+    if not text or not uses_color(stream or sys.stdout):
         return text
     return f"\x1b[{';'.join(_STYLES[style] for style in styles)}m{text}\x1b[0m"
 
 
-def say(text: str, stream: TextIO | None = None) -> None:
-    """Text for people, on standard output unless told otherwise. Only gpuflow's own colors pass."""
+def print_text(text: str, stream: TextIO | None = None) -> None:
+    """Print text for people, by default on standard output. Only gpuflow's own colors pass."""
     out = stream or sys.stdout
-    out.write(colored_lines(text) if colored(out) else lines(text))
+    out.write(colored_lines(text) if uses_color(out) else lines(text))
 
 
 def put(document: str) -> None:
@@ -42,13 +42,15 @@ def put(document: str) -> None:
 
 
 def show_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> None:
-    """Findings on standard error, as `file:line:column: GF123 message` and the way out."""
+    """Findings on standard error, as `file:line:column: GF123 message` with the hint."""
     out = stream or sys.stderr
     for finding in findings:
         first, *rest = finding.render().splitlines()
         place, _, message = first.partition(f": {finding.code} ")
         code = paint(finding.code, "bold", _SEVERITY[finding.severity], stream=out)
-        say("\n".join((f"{place}: {code} {message}", *(paint(each, "dim", stream=out) for each in rest), "")), out)
+        print_text(
+            "\n".join((f"{place}: {code} {message}", *(paint(each, "dim", stream=out) for each in rest), "")), out
+        )
 
 
 def table(rows: Sequence[Sequence[str]], head: Sequence[str] | None = None, *, right: Sequence[int] = ()) -> str:

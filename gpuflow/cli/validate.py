@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.inputs import add_common, own_pipeline, params_given, read_site
-from gpuflow.cli.terminal import paint, say, show_findings, show_json
+from gpuflow.cli.terminal import paint, print_text, show_findings, show_json
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.core.printable import line
 from gpuflow.engines import NO_ENGINE, engine_names
-from gpuflow.readers import Document, Passive, foreign_in
+from gpuflow.readers import Document, PassiveObject, foreign_in
 from gpuflow.readers.contents import Contents, contents_of
 from gpuflow.site import Site
 from gpuflow.targets.target import findings_beside_broken_rules, validation_findings
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Result(NamedTuple):
-    """What is said of one pipeline, or of one object of another tool's file."""
+    """The findings about one pipeline, or about one object in another tool's file."""
 
     file: str
     kind: str
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             if each.name is not None and not any(finding.severity == "error" for finding in each.findings):
                 noun = "pipeline" if each.kind == "Pipeline" else f"read as it is: {each.kind}"
                 steps = "1 step" if each.steps == 1 else f"{each.steps} steps"
-                say(f"{line(each.file)}: {paint('ok', 'green')}, {noun} {line(each.name)}, {steps}\n")
+                print_text(f"{line(each.file)}: {paint('ok', 'green')}, {noun} {line(each.name)}, {steps}\n")
     return 2 if any(finding.severity == "error" for finding in findings) else 0
 
 
@@ -86,7 +86,7 @@ def _of_others(documents: list[Document], site: Site, args: argparse.Namespace) 
         except GpuflowError as refusal:
             yield Result(each.file, each.document.kind, each.name, 0, list(refusal.findings))
             continue
-        if isinstance(demand, Passive):
+        if isinstance(demand, PassiveObject):
             yield Result(each.file, each.document.kind, each.name, 0, [])
         else:
             said = [finding for finding in demand.refusals if finding.code != "GF746"]  # nothing is judged there

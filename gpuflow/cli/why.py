@@ -8,7 +8,7 @@ from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.cli.inputs import add_namespace, namespace_of, read_site
 from gpuflow.cli.progress import progress
 from gpuflow.cli.snapshot import add_live
-from gpuflow.cli.terminal import paint, say, show_json
+from gpuflow.cli.terminal import paint, print_text, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.api_server import Reader
 from gpuflow.cluster.kinds import Source
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         show_json({**answer.document(), "as_of": cluster.source})
     else:
-        say("\n".join(text(answer)) + "\n")
+        print_text("\n".join(text(answer)) + "\n")
     return 1 if answer.state == "never" else 0
 
 

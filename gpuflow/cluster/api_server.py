@@ -130,12 +130,12 @@ class Reader:
             else:
                 config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=self._settings)
         except self._broken_config as refusal:
-            raise _unusable(refusal) from None
+            raise _unusable_config(refusal) from None
         except (AttributeError, LookupError, TypeError) as refusal:
             # A kubeconfig of the wrong shape makes the client stumble; an argument that it does not know is our fault.
             if not _inside_the_client(refusal):
                 raise
-            raise _unusable(refusal) from None
+            raise _unusable_config(refusal) from None
         self._host = str(self._settings.host).rstrip("/")
         self._settings.proxy = self._proxy = proxy_for(self._host, None if inside else proxy_url(kubeconfig, context))
         self._settings.no_proxy = None  # already considered
@@ -147,7 +147,7 @@ class Reader:
         try:
             return client.ApiClient(self._settings).rest_client.pool_manager
         except (self._urllib3.exceptions.HTTPError, ImportError, OSError) as refusal:
-            subject = f"the proxy {_shown(self._proxy)}" if self._proxy else "the kubeconfig"
+            subject = f"the proxy {_redact(self._proxy)}" if self._proxy else "the kubeconfig"
             message = f"{subject} cannot be used: {_first_line(refusal)}"
             raise environment_failure("GF411", message, ADDRESS) from None
 
@@ -170,7 +170,7 @@ class Reader:
             with self._login:  # two threads must not log in at once
                 settings = self._settings.auth_settings().get("BearerToken", {})
         except self._broken_config as refusal:
-            raise _unusable(refusal) from None
+            raise _unusable_config(refusal) from None
         value = str(settings.get("value") or "").strip()
         if not (value.isascii() and value.isprintable()):
             message = "the token of the kubeconfig has characters that no request can carry"
@@ -183,7 +183,7 @@ class Reader:
         if status == 407:
             raise environment_failure("GF412", f"the proxy wants to know who asks: {said}", ADDRESS)
         if 300 <= status < 400:
-            to = _shown(headers.get("Location", "")) or "another address"
+            to = _redact(headers.get("Location", "")) or "another address"
             raise self._not_kubernetes(f"sends every question on to {to} ({said})")
         if kind in ("text/html", "application/xhtml+xml"):
             raise self._not_kubernetes(f"answers with a web page ({said})")
@@ -193,25 +193,25 @@ class Reader:
             body = json.loads(data)
         except ValueError:
             if kind == "application/json":
-                raise self._broken_off() from None
+                raise self._broken_connection() from None
             body = None
         if not isinstance(body, Mapping):
             raise self._not_kubernetes(f"answers something other than an object ({kind or 'of no stated type'})")
         return Answer(200, body)
 
     def _not_kubernetes(self, what: str) -> EnvironmentFailure:
-        return environment_failure("GF412", f"{_shown(self._host)} is not a Kubernetes API server: it {what}", ADDRESS)
+        return environment_failure("GF412", f"{_redact(self._host)} is not a Kubernetes API server: it {what}", ADDRESS)
 
-    def _broken_off(self) -> EnvironmentFailure:
-        message = f"the cluster does not answer: {_shown(self._host)} broke off in the middle of an answer"
+    def _broken_connection(self) -> EnvironmentFailure:
+        message = f"the cluster does not answer: {_redact(self._host)} broke off in the middle of an answer"
         return environment_failure("GF412", message, NETWORK)
 
     def _no_answer(self, trouble: Exception) -> EnvironmentFailure:
         """What stopped a question, in one sentence, without the client's own objects and addresses."""
         kinds = self._urllib3.exceptions
-        host, why = _shown(self._host), _cause(trouble)
+        host, why = _redact(self._host), _cause(trouble)
         if isinstance(trouble, kinds.ProxyError):
-            message, hint = f"the proxy {_shown(self._proxy)} does not let the question through: {why}", ADDRESS
+            message, hint = f"the proxy {_redact(self._proxy)} does not let the question through: {why}", ADDRESS
         elif isinstance(trouble, kinds.SSLError | ssl.SSLError):
             message = f"no trusted connection to {host}: {why}"
             hint = "check certificate-authority and the client certificate in the kubeconfig"
@@ -221,7 +221,7 @@ class Reader:
             seconds = min(CONNECT, self._timeout) if isinstance(trouble, kinds.ConnectTimeoutError) else self._timeout
             message, hint = f"the cluster does not answer: {host} was silent for {seconds:g} s", NETWORK
         elif isinstance(trouble, kinds.ProtocolError | kinds.DecodeError | ConnectionError):
-            return self._broken_off()
+            return self._broken_connection()
         else:
             message, hint = f"the cluster does not answer: {host}: {why}", NETWORK
         return environment_failure("GF412", message, hint)
@@ -231,7 +231,7 @@ def environment_failure(code: str, message: str, hint: str) -> EnvironmentFailur
     return EnvironmentFailure(Finding(code, message, LIVE, hint))
 
 
-def _unusable(refusal: Exception) -> EnvironmentFailure:
+def _unusable_config(refusal: Exception) -> EnvironmentFailure:
     hint = "set KUBECONFIG, or name a file with --kubeconfig and a context with --context"
     return environment_failure("GF411", f"the kubeconfig cannot be used: {_first_line(refusal)}", hint)
 
@@ -248,7 +248,7 @@ def _status_line(status: int) -> str:
         return str(status)
 
 
-def _shown(address: str | None) -> str:
+def _redact(address: str | None) -> str:
     """An address without its path, and without the password that may stand in it."""
     parts = urlsplit(address or "")
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpuflow.core.yaml_tree import MAX_DEPTH, Spot, plain
+from gpuflow.core.yaml_tree import MAX_DEPTH, Position, parse_plain
 
-_STRANGE = re.compile(r"[^\n\x20-\x7e\xa1-\u2027\u2030-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_UNSUPPORTED = re.compile(r"[^\n\x20-\x7e\xa1-\u2027\u2030-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 """Characters that YAML reads as something else, or not at all: tabs, carriage returns, other line breaks, controls."""
 _KEY = re.compile(r"""("[^"\\]*"|'[^']*'|[A-Za-z0-9_./$](?:[^\s#:'"{}\[\],&*?|<>=!%@`]|:(?=\S))*):(?: +|$)""")
 _INNER = re.compile(r": |:$| #")
@@ -28,12 +28,12 @@ class Block(dict[str, Any]):
 
     __slots__ = ("spot",)
 
-    def __init__(self, spot: Spot) -> None:
+    def __init__(self, spot: Position) -> None:
         super().__init__()
         self.spot = spot
 
 
-class _Strange(Exception):
+class _NotBlockYaml(Exception):
     """A line that only a YAML parser can read."""
 
 
@@ -43,11 +43,11 @@ MOST_LINES = 1_500_000
 
 def read(text: str) -> list[Any] | None:
     """The documents of the text, or None when it is not written as kubectl writes."""
-    if not text.endswith("\n") or text.count("\n") > MOST_LINES or _STRANGE.search(text):
+    if not text.endswith("\n") or text.count("\n") > MOST_LINES or _UNSUPPORTED.search(text):
         return None
     try:
         return _Reader(text).documents()
-    except _Strange:
+    except _NotBlockYaml:
         return None
 
 
@@ -64,7 +64,7 @@ class _Reader:
             if line == "---":
                 starts.append(number + 1)
             elif line.startswith(("---", "...", "%")):
-                raise _Strange
+                raise _NotBlockYaml
         ends = [*(start - 1 for start in starts[1:]), len(self.lines)]
         found = (self.document(first, last) for first, last in zip(starts, ends, strict=True))
         return [document for document in found if document is not None]
@@ -75,7 +75,7 @@ class _Reader:
             number += 1
         if number == last:
             return None
-        root = Block(Spot(number + 1, 1))
+        root = Block(Position(number + 1, 1))
         stack: list[tuple[int, Any]] = [(0, root)]
         indent, top = stack[0]
         opened: str | None = None  # a key whose value begins on the next line
@@ -88,7 +88,7 @@ class _Reader:
             depth = len(line) - len(content)
             said = known.get(content)
             if said is None:
-                said = known[content] = _said(content)
+                said = known[content] = _split_line(content)
             is_item, key, value = said
             if opened is not None:
                 name, opened = opened, None
@@ -101,30 +101,30 @@ class _Reader:
                 top[name] = child
                 if child is not None:
                     if len(stack) >= MAX_DEPTH:
-                        raise _Strange
+                        raise _NotBlockYaml
                     indent, top = depth, child
                     stack.append((indent, top))
             # A list may stand below its key at the same depth: a key at that depth ends it.
             while indent > depth or (not is_item and indent == depth and type(top) is list):
                 stack.pop()
                 if not stack:
-                    raise _Strange
+                    raise _NotBlockYaml
                 indent, top = stack[-1]
             if indent != depth or is_item != (type(top) is list):
-                raise _Strange
+                raise _NotBlockYaml
             number += 1
             if is_item:
                 if key is None:
                     top.append({} if value is _MAP else [] if value is _SEQ else value)
                     continue
                 if len(stack) >= MAX_DEPTH:
-                    raise _Strange
-                child = Block(Spot(number, depth + 3)) if len(stack) == 2 else {}
+                    raise _NotBlockYaml
+                child = Block(Position(number, depth + 3)) if len(stack) == 2 else {}
                 top.append(child)
                 indent, top = depth + 2, child
                 stack.append((indent, top))
             if key is None or key in top:
-                raise _Strange
+                raise _NotBlockYaml
             if value is _NOTHING:
                 opened = key
                 top[key] = None
@@ -144,12 +144,12 @@ class _Reader:
         first = lines[number] if number < last else ""
         depth = len(first) - len(first.lstrip(" "))
         if depth <= indent or len(first) == depth:
-            raise _Strange
+            raise _NotBlockYaml
         while number < last:
             line = lines[number]
             if line.strip(" ") and not line.startswith(" " * depth):
                 if len(line) - len(line.lstrip(" ")) > indent:
-                    raise _Strange
+                    raise _NotBlockYaml
                 break
             found.append(line[depth:])
             number += 1
@@ -163,27 +163,27 @@ class _Literal:
         self.last = last
 
 
-def _said(content: str) -> tuple[bool, str | None, Any]:
+def _split_line(content: str) -> tuple[bool, str | None, Any]:
     """What a line says without its indentation: whether it begins an item, the key, the value."""
     is_item = content.startswith("- ")
     if is_item:
         content = content[2:]
         if content.startswith((" ", "- ")) or content in ("", "-"):
-            raise _Strange
+            raise _NotBlockYaml
     elif content == "-":
-        raise _Strange
+        raise _NotBlockYaml
     if content.endswith(" "):
-        raise _Strange
+        raise _NotBlockYaml
     matched = _KEY.match(content)
     if matched is None:
         if not is_item:
-            raise _Strange
+            raise _NotBlockYaml
         return True, None, _scalar(content, inside_item=True)
     key = matched[1]
     if key[0] in "\"'":
         key = key[1:-1]
-    elif not isinstance(plain(key), str):
-        raise _Strange  # a number, a boolean or null as a key
+    elif not isinstance(parse_plain(key), str):
+        raise _NotBlockYaml  # a number, a boolean or null as a key
     rest = content[matched.end() :]
     return is_item, key, _NOTHING if not rest else _scalar(rest, inside_item=False)
 
@@ -199,13 +199,13 @@ def _scalar(text: str, *, inside_item: bool) -> Any:
     if first == "'":
         body = text[1:-1]
         if len(text) < 2 or text[-1] != "'" or "'" in body.replace("''", ""):
-            raise _Strange
+            raise _NotBlockYaml
         return body.replace("''", "'")
     if first == '"':
         body = text[1:-1]
         if len(text) < 2 or text[-1] != '"' or '"' in body or "\\" in body:
-            raise _Strange
+            raise _NotBlockYaml
         return body
     if first in _NOT_PLAIN or _INNER.search(text) or (first in "-?:" and (len(text) == 1 or text[1] == " ")):
-        raise _Strange
-    return plain(text)
+        raise _NotBlockYaml
+    return parse_plain(text)

@@ -217,12 +217,14 @@ CONTAINER_STATE: Final = _fields("name", resources=RESOURCES, allocatedResources
 CONDITION: Final = _fields("type status reason lastTransitionTime observedGeneration")
 CONDITIONS: Final = {"conditions": [CONDITION]}
 RULE: Final = _fields("scope", operations=TEXTS, apiGroups=TEXTS, apiVersions=TEXTS, resources=TEXTS)
-ASKED: Final = _fields("", namespaceSelector=SELECTOR, objectSelector=SELECTOR)
-WEBHOOKS: Final[dict[str, Shape]] = {"webhooks": [{**_fields("name failurePolicy"), **ASKED, "rules": [RULE]}]}
-MATCHED: Final[dict[str, Shape]] = {**ASKED, "resourceRules": [RULE], "excludeResourceRules": [RULE]}
-POLICY: Final[dict[str, Shape]] = {"spec": {**_fields("failurePolicy"), "matchConstraints": MATCHED}}
+MATCH_FIELDS: Final = _fields("", namespaceSelector=SELECTOR, objectSelector=SELECTOR)
+WEBHOOKS: Final[dict[str, Shape]] = {"webhooks": [{**_fields("name failurePolicy"), **MATCH_FIELDS, "rules": [RULE]}]}
+MATCH_RESOURCES: Final[dict[str, Shape]] = {**MATCH_FIELDS, "resourceRules": [RULE], "excludeResourceRules": [RULE]}
+POLICY: Final[dict[str, Shape]] = {"spec": {**_fields("failurePolicy"), "matchConstraints": MATCH_RESOURCES}}
 BINDING: Final[dict[str, Shape]] = {
-    "spec": _fields("policyName", validationActions=TEXTS, matchResources=MATCHED, paramRef=_fields("namespace"))
+    "spec": _fields(
+        "policyName", validationActions=TEXTS, matchResources=MATCH_RESOURCES, paramRef=_fields("namespace")
+    )
 }
 QUOTA_GROUPS: Final = [
     {
@@ -463,21 +465,21 @@ ANNOTATIONS: Final = (
 
 def keep_checked_fields(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """The object with the fields that a check reads."""
-    kept: dict[str, Any] = _in_shape(body, SHAPES.get(kind, {}))
+    kept: dict[str, Any] = _keep_shape(body, SHAPES.get(kind, {}))
     if kind in FIELDS and isinstance(body.get("spec"), Mapping):
         # Every word of these decides: a field that nobody knows yet stays by its name, and the verdict is unknown.
-        kept["spec"] = _in_shape(body["spec"], SHAPES[kind]["spec"], strange=True)
+        kept["spec"] = _keep_shape(body["spec"], SHAPES[kind]["spec"], strange=True)
     head = {key: body[key] for key in ("apiVersion", "kind") if key in body}
     metadata = body.get("metadata")
     if metadata is None and kind == "Configuration":
         return {**head, **kept}
     if kind in NAMES_ONLY:
-        return {**head, "metadata": _in_shape(metadata or {}, _fields("name namespace"))}
+        return {**head, "metadata": _keep_shape(metadata or {}, _fields("name namespace"))}
     return {**head, "metadata": _metadata(metadata or {}), **kept}
 
 
 def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = _in_shape(metadata, METADATA)
+    kept: dict[str, Any] = _keep_shape(metadata, METADATA)
     annotations = metadata.get("annotations")
     if isinstance(annotations, Mapping):
         read = {key: annotations[key] for key in annotations if key in ANNOTATIONS}
@@ -485,7 +487,7 @@ def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _in_shape(value: Any, shape: Shape, *, strange: bool = False) -> Any:
+def _keep_shape(value: Any, shape: Shape, *, strange: bool = False) -> Any:
     """What a shape leaves of a value. A value of another shape is kept empty, so that a check still refuses it.
 
     `strange`: fields that the shape does not have are kept by name, without their value.
@@ -498,14 +500,14 @@ def _in_shape(value: Any, shape: Shape, *, strange: bool = False) -> Any:
         if not isinstance(shape, dict):
             return {}
         return {
-            key: _in_shape(part, shape[key], strange=strange) if key in shape else None
+            key: _keep_shape(part, shape[key], strange=strange) if key in shape else None
             for key, part in value.items()
             if key in shape or strange
         }
     if isinstance(value, list | tuple):
         if shape == TEXTS:
             return [_plain(part) for part in value]
-        return [_in_shape(part, shape[0], strange=strange) for part in value] if isinstance(shape, list) else []
+        return [_keep_shape(part, shape[0], strange=strange) for part in value] if isinstance(shape, list) else []
     return value
 
 

@@ -132,10 +132,10 @@ NAMESPACED: Final = (
 )  # fmt: skip
 """Modeled kinds whose objects live in a namespace."""
 
-CLOSED: Final = (*MODELED, "apps", "batch")
+CHECKED_GROUPS: Final = (*MODELED, "apps", "batch")
 """Groups in which a kind that is not known, yet spelled like one that is, is a slip of the pen."""
 
-NEWCOMERS: Final = {("Workload", "scheduling.k8s.io")}
+NAMESAKE_KINDS: Final = {("Workload", "scheduling.k8s.io")}
 """Kinds of these groups that share their name with another."""
 
 
@@ -147,7 +147,7 @@ class KindFault(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def is_at_home(kind: str, api_version: str) -> bool:
+def is_known_kind(kind: str, api_version: str) -> bool:
     """Whether the kind, in this group and version, is the one that gpuflow knows by that name."""
     group, _, version = api_version.rpartition("/")
     if (kind, group) not in NATIVE:
@@ -158,13 +158,13 @@ def is_at_home(kind: str, api_version: str) -> bool:
 @lru_cache(maxsize=4096)
 def kind_title(kind: str, api_version: str) -> str:
     """What to call a kind: its bare name where that says enough, else with the apiVersion it came with."""
-    return kind if is_at_home(kind, api_version) else f"{kind} ({api_version})"
+    return kind if is_known_kind(kind, api_version) else f"{kind} ({api_version})"
 
 
 def kind_fault(kind: str, api_version: str) -> KindFault | None:
     """A kind that its API group does not have, as far as that can be known: misspelled, or in the wrong group."""
     group = api_version.rpartition("/")[0]
-    if group not in CLOSED or (kind, group) in NATIVE | HARMLESS | NEWCOMERS:
+    if group not in CHECKED_GROUPS or (kind, group) in NATIVE | HARMLESS | NAMESAKE_KINDS:
         return None
     message, home = f"{api_version} has no kind {kind}", HOME.get(kind)
     if home is not None:

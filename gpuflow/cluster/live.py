@@ -42,7 +42,7 @@ def read_live(
     served: set[str] = set()
     groups = _groups(source)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        answers = list(pool.map(lambda wanted: _listed(source, wanted, namespace, groups), SOURCES))
+        answers = list(pool.map(lambda wanted: _list_all(source, wanted, namespace, groups), SOURCES))
     for wanted, (answer, version) in zip(SOURCES, answers, strict=True):
         if answer.status == 200:
             served.add(wanted.group)
@@ -52,7 +52,7 @@ def read_live(
             raise environment_failure("GF411", message, "log in again, or name another context with --context")
         elif answer.status != 404 or wanted.needed:  # 404: this cluster does not have the kind
             unread[wanted.kind] = answer.reason
-            refused += [_unreadable(wanted, answer)] if wanted.needed else []
+            refused += [_unread_finding(wanted, answer)] if wanted.needed else []
     if refused:
         raise EnvironmentFailure(refused)
     if KUEUE in served or any(wanted.kind in unread for wanted in SOURCES if wanted.group == KUEUE):
@@ -76,7 +76,7 @@ def _groups(reader: Reader) -> dict[str, set[str]] | None:
     }
 
 
-def _listed(
+def _list_all(
     reader: Reader, source: Source, namespace: str, groups: Mapping[str, set[str]] | None
 ) -> tuple[Answer, str]:
     """The whole list, in the newest version that the cluster serves."""
@@ -141,7 +141,7 @@ def _kueue_settings(reader: Reader, unread: dict[str, str]) -> Manifest | None:
     return Manifest("Configuration", KUEUE_CONFIG, "", None, plain, LIVE)
 
 
-def _unreadable(source: Source, answer: Answer) -> Finding:
+def _unread_finding(source: Source, answer: Answer) -> Finding:
     if answer.status == 403:
         hint = "gpuflow snapshot --rbac prints the permissions that are needed"
         return Finding("GF413", f"{source.plural} cannot be listed: {answer.reason}", LIVE, hint)

@@ -19,7 +19,7 @@ from gpuflow.cluster.kinds import HARMLESS, KUEUE_CONFIG, NATIVE, SOURCES, kind_
 from gpuflow.cluster.model import Cluster, Manifest, place, with_entry
 from gpuflow.core import files, yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.core.printable import HIDDEN
+from gpuflow.core.printable import HIDDEN_CHARACTERS
 from gpuflow.kubernetes.admission.names import dns_label_faults, dns_subdomain_faults
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -41,10 +41,10 @@ def files_in(root: Path) -> tuple[list[Path], list[Finding]]:
     closed: list[Finding] = []
     seen: set[tuple[int, int]] = set()
 
-    def refused(refusal: OSError) -> None:
+    def note_refusal(refusal: OSError) -> None:
         closed.append(_unreadable_file(refusal.filename, refusal))
 
-    for folder, folders, names in os.walk(root, onerror=refused, followlinks=True):
+    for folder, folders, names in os.walk(root, onerror=note_refusal, followlinks=True):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         identity = _file_identity(Path(folder))
         if identity in seen:
@@ -52,7 +52,7 @@ def files_in(root: Path) -> tuple[list[Path], list[Finding]]:
             continue
         seen.add(identity)
         for name in tuple(folders):
-            if (leaves := _leaves(Path(folder) / name, root)) is not None:
+            if (leaves := _outside_link(Path(folder) / name, root)) is not None:
                 closed.append(leaves)
                 folders.remove(name)
         for name in sorted(names):
@@ -65,13 +65,13 @@ def files_in(root: Path) -> tuple[list[Path], list[Finding]]:
     return sorted(found.values()), closed
 
 
-def _leaves(folder: Path, root: Path) -> Finding | None:
+def _outside_link(folder: Path, root: Path) -> Finding | None:
     """What to say of a link to a folder outside the repository: what is in there was never part of it."""
     try:
         if folder.is_symlink():
-            files.within(folder, folder=root)
+            files.resolve_within(folder, folder=root)
         return None
-    except files.Outside as refusal:
+    except files.OutsideBounds as refusal:
         return Finding("GF140", str(refusal), Where(str(folder)), "copy the manifests into the repository")
 
 
@@ -119,7 +119,7 @@ def must_be_rendered(what: str, where: Where, command: str) -> GpuflowError:
 def read_bytes(file: Path, *, piped: bool = False, folder: Path | None = None) -> bytes:
     yaml_tree.require_plain_name(str(file))
     try:
-        with files.opened(file, named=piped, folder=folder) as stream:
+        with files.open_file(file, named=piped, folder=folder) as stream:
             raw = stream.read(yaml_tree.MAX_BYTES + 1)
             if len(raw) > yaml_tree.MAX_BYTES and _is_json(raw):
                 raw += stream.read(MOST_JSON + 1 - len(raw))
@@ -200,14 +200,14 @@ def name_faults(kind: str, group: str, key: str, name: str) -> tuple[str, ...]:
         return dns_label_faults(name)
     if (kind, group) in NATIVE and group != KUEUE_CONFIG:
         return dns_subdomain_faults(name)
-    return () if _PATH_SEGMENT.fullmatch(name) and not HIDDEN.search(name) else (PATH_RULE,)
+    return () if _PATH_SEGMENT.fullmatch(name) and not HIDDEN_CHARACTERS.search(name) else (PATH_RULE,)
 
 
 RECORD = "Snapshot"
 """The kind of the document in which `gpuflow snapshot` says what it could list, and what it could not."""
 LISTABLE = frozenset({*(source.kind for source in SOURCES), *(kind for kind, _ in NATIVE)})
 """The kinds that a record can speak of."""
-RENDERED = {
+RENDER_HINTS = {
     "kustomization": ("the file is a kustomization", "kubectl kustomize FOLDER > cluster.yaml"),
     "chart": ("the file describes a Helm chart", "helm template CHART > cluster.yaml"),
 }
@@ -252,7 +252,7 @@ def cluster_of(manifests: Iterable[Mapping[str, Any]], source: str = "manifests"
 
 
 def _cluster(path: str, objects: list[Manifest], findings: list[Finding]) -> Cluster:
-    findings += _twins(objects)
+    findings += _duplicates(objects)
     if findings:
         raise GpuflowError(findings)
     if not objects:
@@ -323,8 +323,8 @@ def _require_rendered(document: Mapping[str, Any], file: str, where: Where) -> N
     tool = Path(file).stem.lower() if "kind" not in document else ""
     if str(document.get("apiVersion")).startswith("kustomize.config.k8s.io/"):
         tool = "kustomization"
-    if tool in RENDERED:
-        what, command = RENDERED[tool]
+    if tool in RENDER_HINTS:
+        what, command = RENDER_HINTS[tool]
         raise must_be_rendered(what, where, command)
 
 
@@ -354,7 +354,7 @@ def _object_identity(document: Mapping[str, Any], kind: str, where: Where) -> tu
     return metadata.get("name") or "", metadata.get("namespace") or None
 
 
-def _twins(objects: list[Manifest]) -> Iterator[Finding]:
+def _duplicates(objects: list[Manifest]) -> Iterator[Finding]:
     seen: dict[tuple[str, str, str | None, str], Manifest] = {}
     for item in objects:
         is_settings = item.kind == "Configuration" and item.group == KUEUE_CONFIG
@@ -391,7 +391,7 @@ def _with_records(cluster: Cluster, records: list[Manifest]) -> Cluster:
 
 
 def _require_kinds(record: Manifest, field: str) -> None:
-    """A kind that nobody knows, in a list of kinds, says nothing: it is misspelled."""
+    """Refuse an unknown kind in a list of kinds; it is misspelled."""
     for index, kind in enumerate(record.body.get(field) or ()):
         if str(kind) not in LISTABLE:
             where = record.at(field, index)
@@ -401,5 +401,5 @@ def _require_kinds(record: Manifest, field: str) -> None:
 
 
 def _spot(document: Any) -> tuple[int, int]:
-    spot = getattr(document, "spot", yaml_tree.Spot(1, 1))
+    spot = getattr(document, "spot", yaml_tree.Position(1, 1))
     return spot.line, spot.column

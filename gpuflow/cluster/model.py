@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from gpuflow.cluster.block_yaml import Block
-from gpuflow.cluster.kinds import NAMESPACED, is_at_home, kind_title
+from gpuflow.cluster.kinds import NAMESPACED, is_known_kind, kind_title
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Where
 from gpuflow.kubernetes.resources import BadField
@@ -66,9 +66,9 @@ def _rest(tree: Any, text: str) -> Path:
     while text:
         if text[0] == "[":
             word, _, text = text[1:].partition("]")
-            part = _indexed(tree, word)
+            part = _index(tree, word)
         elif text[0] == ".":
-            part = _longest(tree, text[1:])
+            part = _longest_key(tree, text[1:])
             text = text[1 + len(str(part or "")) :]
         else:
             break
@@ -79,7 +79,7 @@ def _rest(tree: Any, text: str) -> Path:
     return tuple(found)
 
 
-def _indexed(tree: Any, word: str) -> str | int | None:
+def _index(tree: Any, word: str) -> str | int | None:
     """What stands in brackets: the number of an item, its name, or a key."""
     if isinstance(tree, Mapping):
         return word if word in tree else None
@@ -91,7 +91,7 @@ def _indexed(tree: Any, word: str) -> str | int | None:
     return next(names, None)
 
 
-def _longest(tree: Any, text: str) -> str | None:
+def _longest_key(tree: Any, text: str) -> str | None:
     """The longest key that the text begins with: keys may hold dots themselves."""
     keys = tree if isinstance(tree, Mapping) else ()
     fitting = [key for key in keys if isinstance(key, str) and text.startswith(key) and _ENDS.match(text, len(key))]
@@ -117,7 +117,7 @@ class Manifest:
     @property
     def is_known(self) -> bool:
         """Whether its kind, in its API group and version, is one that gpuflow knows."""
-        return is_at_home(self.kind, self._api_version)
+        return is_known_kind(self.kind, self._api_version)
 
     @property
     def _api_version(self) -> str:

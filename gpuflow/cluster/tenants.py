@@ -15,7 +15,7 @@ from gpuflow.cluster.model import Cluster, Manifest
 
 NAMELESS: Final = ("DaemonSet", "Pod", "ResourceClaim", "Workload")
 """The kinds that nothing of another namespace refers to by name."""
-UNASKED: Final = ("CSIStorageCapacity", "PersistentVolumeClaim", "PodDisruptionBudget")
+UNREAD_SELECTORS: Final = ("CSIStorageCapacity", "PersistentVolumeClaim", "PodDisruptionBudget")
 """Kinds whose selectors are for nodes or volumes, or decide nothing that a check reads."""
 KEPT_LABELS: Final = (
     "kueue.x-k8s.io/queue-name",
@@ -24,25 +24,27 @@ KEPT_LABELS: Final = (
     "resource.kubernetes.io/admin-access",
 )
 """How the labels begin that are read without a selector, or that every namespace has. Others of Kueue name jobs."""
-REPLACED: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+REPLACED_SLICE: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 """An annotation that names another Workload; that it is there is all a check reads."""
 
 
 def without_tenants(cluster: Cluster) -> Cluster:
     """The cluster as a snapshot keeps it."""
     selected = label_keys(cluster)
-    objects = tuple(_hidden(item, cluster.namespace, selected) for item in cluster.objects)
+    objects = tuple(_hide(item, cluster.namespace, selected) for item in cluster.objects)
     return replace(cluster, objects=objects, labels=selected)
 
 
 def label_keys(cluster: Cluster) -> frozenset[str]:
     """The keys of labels that selectors in the cluster ask for."""
-    return frozenset(key for item in cluster.objects if item.kind not in UNASKED for key in _asked(item.body))
+    return frozenset(
+        key for item in cluster.objects if item.kind not in UNREAD_SELECTORS for key in _selector_keys(item.body)
+    )
 
 
-def _hidden(item: Manifest, home: str | None, selected: frozenset[str]) -> Manifest:
+def _hide(item: Manifest, home: str | None, selected: frozenset[str]) -> Manifest:
     if item.kind == "PersistentVolume":
-        return _unclaimed(item, home)
+        return _hide_claim(item, home)
     lives_in = item.name if item.kind == "Namespace" else item.namespace
     if lives_in is None or lives_in == home:
         return item
@@ -66,12 +68,12 @@ def _hidden(item: Manifest, home: str | None, selected: frozenset[str]) -> Manif
         body |= _nameless_claim(body)
     elif isinstance(body.get("spec"), Mapping):
         body |= _nameless_workload(body)
-        if REPLACED in (metadata.get("annotations") or {}):
-            metadata["annotations"] = {**metadata["annotations"], REPLACED: "another"}
+        if REPLACED_SLICE in (metadata.get("annotations") or {}):
+            metadata["annotations"] = {**metadata["annotations"], REPLACED_SLICE: "another"}
     return replace(item, name=name, body=body)
 
 
-def _unclaimed(volume: Manifest, home: str | None) -> Manifest:
+def _hide_claim(volume: Manifest, home: str | None) -> Manifest:
     """A volume without the name of the claim that holds it, unless the claim is the namespace's own."""
     spec = volume.body.get("spec")
     claim = spec.get("claimRef") if isinstance(spec, Mapping) else None
@@ -110,14 +112,14 @@ def _nameless_workload(workload: Mapping[str, Any]) -> dict[str, Any]:
     names = {each["name"]: f"s{index}" for index, each in enumerate(sets) if each.get("name")}
     found: dict[str, Any] = {"spec": {**spec, "podSets": [_nameless_set(each, names) for each in sets]}}
     if isinstance(status, Mapping):
-        found["status"] = {**status, **_of_sets(status, "reclaimablePods", names)}
+        found["status"] = {**status, **_rename_pod_sets(status, "reclaimablePods", names)}
         admission = status.get("admission")
         if isinstance(admission, Mapping):
-            found["status"]["admission"] = {**admission, **_of_sets(admission, "podSetAssignments", names)}
+            found["status"]["admission"] = {**admission, **_rename_pod_sets(admission, "podSetAssignments", names)}
     return found
 
 
-def _of_sets(holder: Mapping[str, Any], field: str, names: Mapping[Any, str]) -> dict[str, Any]:
+def _rename_pod_sets(holder: Mapping[str, Any], field: str, names: Mapping[Any, str]) -> dict[str, Any]:
     if not holder.get(field):
         return {}
     return {
@@ -146,7 +148,7 @@ def _nameless_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
             names.setdefault(container.get("name"), f"c{len(names)}")
     claims = {each.get("name"): f"d{index}" for index, each in enumerate(spec.get("resourceClaims") or ())}
     changed: dict[str, Any] = {
-        field: [_with_claims(each, claims) for each in _renamed(spec[field], names)]
+        field: [_with_claims(each, claims) for each in _rename(spec[field], names)]
         for field in spec
         if field.lower().endswith("containers")
     }
@@ -158,12 +160,12 @@ def _nameless_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
         changed["volumes"] = [_volume(volume, f"v{index}") for index, volume in enumerate(spec["volumes"])]
     found: dict[str, Any] = {"spec": {**spec, **changed}}
     if isinstance(status, Mapping):
-        states = {field: _renamed(status[field], names) for field in status if field.endswith("ontainerStatuses")}
+        states = {field: _rename(status[field], names) for field in status if field.endswith("ontainerStatuses")}
         found["status"] = {**status, **states}
     return found
 
 
-def _renamed(holders: Any, names: Mapping[Any, str]) -> Any:
+def _rename(holders: Any, names: Mapping[Any, str]) -> Any:
     return [{**each, "name": names.get(each.get("name"), "c")} for each in holders or ()]
 
 
@@ -191,7 +193,7 @@ def _digest(*parts: object) -> str:
     return f"x{hashlib.sha256(repr(parts).encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
 
 
-def _asked(tree: Any) -> Iterator[str]:
+def _selector_keys(tree: Any) -> Iterator[str]:
     if isinstance(tree, Mapping):
         for key, part in tree.items():
             if key == "matchLabels" and isinstance(part, Mapping):
@@ -201,7 +203,7 @@ def _asked(tree: Any) -> Iterator[str]:
             elif key in ("matchLabelKeys", "mismatchLabelKeys") and isinstance(part, list | tuple):
                 yield from map(str, part)
             else:
-                yield from _asked(part)
+                yield from _selector_keys(part)
     elif isinstance(tree, list | tuple):
         for part in tree:
-            yield from _asked(part)
+            yield from _selector_keys(part)

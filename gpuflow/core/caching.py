@@ -11,19 +11,19 @@ import marshal
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
-Known = TypeVar("Known")
+V = TypeVar("V")
 
 
-class ByType(dict[type, Known]):
+class ByType(dict[type, V]):
     """A table from types to what `find` says of them; `find` must look at nothing but the type."""
 
     __slots__ = ("_find",)
 
-    def __init__(self, find: Callable[[type], Known]) -> None:
+    def __init__(self, find: Callable[[type], V]) -> None:
         super().__init__()
         self._find = find
 
-    def __missing__(self, kind: type) -> Known:
+    def __missing__(self, kind: type) -> V:
         found = self[kind] = self._find(kind)
         return found
 
@@ -51,7 +51,7 @@ _MARSHAL_VERSION: Final = 2
 
 
 def content_of(data: Any) -> bytes | None:
-    """The bytes of plain maps, lists and scalars; None where a type of somebody's own, a kind of str too, is in it."""
+    """The bytes of plain maps, lists and scalars; None if any value has another type, subclasses of str included."""
     try:
         return marshal.dumps(data, _MARSHAL_VERSION)
     except ValueError:

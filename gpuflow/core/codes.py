@@ -23,7 +23,7 @@ class Code(NamedTuple):
     id: str
     title: str
     meaning: str
-    way_out: str
+    hint: str
 
 
 _ROWS: tuple[tuple[str, str, str, str], ...] = (

@@ -46,7 +46,7 @@ class Cron:
 
     @property
     def has_dates(self) -> bool:
-        """Whether some date is one that comes; Airflow starts no run by weekdays beside dates that never do."""
+        """Whether any of its dates exists; with impossible dates Airflow starts no run by weekday either."""
         return any(day <= monthrange(2024, month)[1] for month in self.months for day in self.days)
 
 
@@ -61,24 +61,24 @@ def parse(expression: str) -> Cron:
     return Cron(minutes, hours, days, months, frozenset(day % 7 for day in weekdays), either)
 
 
-def previous(expression: str, zone: str, before: datetime) -> datetime | None:
+def previous_time(expression: str, zone: str, before: datetime) -> datetime | None:
     """The last scheduled moment before this one, in that zone; None when there never is one."""
-    return _nearest(parse(expression), ZoneInfo(zone), before, -1)
+    return _nearest_time(parse(expression), ZoneInfo(zone), before, -1)
 
 
-def following(expression: str, zone: str, after: datetime) -> datetime | None:
+def next_time(expression: str, zone: str, after: datetime) -> datetime | None:
     """The first scheduled moment after this one, in that zone; None when there never is one."""
-    return _nearest(parse(expression), ZoneInfo(zone), after, 1)
+    return _nearest_time(parse(expression), ZoneInfo(zone), after, 1)
 
 
-def _nearest(cron: Cron, zone: ZoneInfo, moment: datetime, way: int) -> datetime | None:
+def _nearest_time(cron: Cron, zone: ZoneInfo, moment: datetime, way: int) -> datetime | None:
     if moment.tzinfo is None:
         raise ValueError(f"{moment} has no time zone")
     day, step = moment.astimezone(zone).date() - timedelta(days=way), timedelta(days=way)
     for _ in range(_LONGEST):
         # A clock that is set back over midnight shows two days in turn, so the day beyond is looked at too.
         for days in ((day,), (day, day + step)):
-            found = [each for each in _on(cron, zone, days) if (each - moment) * way > timedelta(0)]
+            found = [each for each in _times_on(cron, zone, days) if (each - moment) * way > timedelta(0)]
             if not found:
                 break
         else:
@@ -87,16 +87,16 @@ def _nearest(cron: Cron, zone: ZoneInfo, moment: datetime, way: int) -> datetime
     return None
 
 
-def _on(cron: Cron, zone: ZoneInfo, days: Iterable[date]) -> Iterator[datetime]:
+def _times_on(cron: Cron, zone: ZoneInfo, days: Iterable[date]) -> Iterator[datetime]:
     """The scheduled moments of some days."""
     for day in filter(cron.is_on, days):
         for hour in cron.hours:
             for minute in cron.minutes:
-                yield from _moments(datetime(day.year, day.month, day.day, hour, minute), zone)
+                yield from _clock_times(datetime(day.year, day.month, day.day, hour, minute), zone)
 
 
-def _moments(clock: datetime, zone: ZoneInfo) -> Iterator[datetime]:
-    """When a clock on the wall shows this: once, twice, or not at all."""
+def _clock_times(clock: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+    """The instants at which the local clock shows this time: one, two (clock set back) or none."""
     both = {clock.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)}
     return (each for each in both if each.astimezone(zone).replace(tzinfo=None, fold=0) == clock)
 

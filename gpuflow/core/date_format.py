@@ -8,7 +8,7 @@ from datetime import datetime
 
 DATE = "%Y-%m-%d"
 """How a date is written when nothing else is said."""
-MOMENT = "%Y-%m-%dT%H:%M:%S%:z"
+TIMESTAMP = "%Y-%m-%dT%H:%M:%S%:z"
 """How a moment is written when nothing else is said: RFC 3339 with the offset in digits, also in UTC."""
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -53,7 +53,7 @@ def pieces(form: str) -> list[str]:
     return found
 
 
-def formatted(moment: datetime, form: str) -> str:
+def format_date(moment: datetime, form: str) -> str:
     """A moment, with its time zone, as the format says."""
     return "".join(DIRECTIVES[piece][1](moment) if piece.startswith("%") else piece for piece in pieces(form))
 

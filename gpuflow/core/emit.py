@@ -17,7 +17,7 @@ from typing import Any
 
 from gpuflow.core import printable
 
-_PLAIN = re.compile(
+_PLAIN_SCALAR = re.compile(
     r"(?:--?(?=[A-Za-z]))?[A-Za-z_/](?:[A-Za-z0-9_./@+=,-]|:(?=[^\s])|[ ](?=[^\s#]))*"
     r"|[0-9]+(?:[KMGTPE]i|[mkMGTP]|g\.[0-9]+gb)|(?:[0-9]+[dhms])+"  # amounts, MIG profiles, durations
 )
@@ -25,13 +25,13 @@ LONGEST_KEY = 1000
 """YAML reads `key: value` only up to 1,024 characters; longer keys are written `? key`."""
 _LISTS, _COLLECTIONS = (list, tuple), (list, tuple, Mapping)
 _SCALARS = frozenset((bool, int, float, type(None)))
-_Known = dict[tuple[int, str], tuple[Any, slice]]
+_WrittenLines = dict[tuple[int, str], tuple[Any, slice]]
 """Where the lines of a map or list stand already, by its identity and what stands before its first line. The map or
 list itself is kept as well: while it lives, no other has its identity."""
-_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan"}
+_YAML_KEYWORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan"}
 
 
-class Bare(str):
+class RawScalar(str):
     """Text that stands in the document as it is: somebody else's spelling of a number, a boolean or null."""
 
     __slots__ = ()
@@ -57,13 +57,13 @@ def _leaf(value: Any, indent: str) -> str | None:
     # Most values are text; the exact types are asked first, since asking for Mapping is slow.
     kind = type(value)
     if kind is str:
-        return _word(value) if "\n" not in value else _scalar(value, indent)
+        return _cached_text(value) if "\n" not in value else _scalar(value, indent)
     if value and (kind is dict or kind is list or (kind not in _SCALARS and isinstance(value, _COLLECTIONS))):
         return None
     return _scalar(value, indent)
 
 
-def _write(value: Any, indent: str, lines: list[str], known: _Known, first: str) -> None:
+def _write(value: Any, indent: str, lines: list[str], known: _WrittenLines, first: str) -> None:
     """Add the lines of a map or list; `first` stands before the first instead of the indent (`- `).
 
     Steps that are alike share their settings: the lines of one and the same map are made once for each depth.
@@ -81,7 +81,7 @@ def _write(value: Any, indent: str, lines: list[str], known: _Known, first: str)
     known[place] = value, slice(begin, len(lines))
 
 
-def _write_list(value: Any, indent: str, lines: list[str], known: _Known, first: str) -> None:
+def _write_list(value: Any, indent: str, lines: list[str], known: _WrittenLines, first: str) -> None:
     deeper = indent + "  "
     for item in value:
         leaf = _leaf(item, indent)
@@ -92,16 +92,16 @@ def _write_list(value: Any, indent: str, lines: list[str], known: _Known, first:
         first = indent
 
 
-def _write_map(value: Any, indent: str, lines: list[str], known: _Known, first: str) -> None:
+def _write_map(value: Any, indent: str, lines: list[str], known: _WrittenLines, first: str) -> None:
     deeper = indent + "  "
     for key, item in value.items():
-        name = _word(key) if type(key) is str else key if type(key) is Bare else _word(str(key))
+        name = _cached_text(key) if type(key) is str else key if type(key) is RawScalar else _cached_text(str(key))
         if len(name) > LONGEST_KEY:
             lines.append(f"{first}? {name}")
             first, name = indent, ""
         kind = type(item)
         if kind is str and "\n" not in item:  # as `_leaf` says; most values, so without a call
-            lines.append(f"{first}{name}: {_word(item)}")
+            lines.append(f"{first}{name}: {_cached_text(item)}")
         elif (kind is dict and item) or (leaf := _leaf(item, indent)) is None:
             lines.append(f"{first}{name}:")
             # Sequences stand at the key's own column, as kubectl and most hand-written manifests have them.
@@ -114,9 +114,9 @@ def _write_map(value: Any, indent: str, lines: list[str], known: _Known, first: 
 
 def _scalar(value: Any, indent: str) -> str:
     if isinstance(value, str):
-        if type(value) is Bare:
+        if type(value) is RawScalar:
             return value
-        return ("\n" in value and _literal(value, indent)) or _word(value)
+        return ("\n" in value and _literal(value, indent)) or _cached_text(value)
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -141,13 +141,13 @@ def _float(value: float) -> str:
 
 
 def _text(text: str) -> str:
-    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+    if _PLAIN_SCALAR.fullmatch(text) and text.lower() not in _YAML_KEYWORDS:
         return text
-    return printable.escaped(json.dumps(text, ensure_ascii=False))
+    return printable.escape_literal(json.dumps(text, ensure_ascii=False))
 
 
 @lru_cache(maxsize=65536)
-def _word(text: str) -> str:
+def _cached_text(text: str) -> str:
     """Keys and values as text: manifests have few different ones, many times each."""
     return _text(text)
 

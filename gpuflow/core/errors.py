@@ -41,7 +41,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to tell the user. `kubernetes` carries the API server's own words where there are any."""
+    """One message for the user. `kubernetes` holds the API server's own message, if there is one."""
 
     code: str
     message: str
@@ -86,7 +86,7 @@ class GpuflowError(Exception):
 
 
 class Unsound(GpuflowError):
-    """A document that breaks rules. What it says is kept, for whoever looks for more faults."""
+    """A document that breaks rules. Its content is kept, so that further faults can be found."""
 
     def __init__(self, findings: Iterable[Finding], document: Any, taken: Sequence[tuple[str | int, ...]] = ()) -> None:
         super().__init__(findings)
@@ -121,18 +121,18 @@ def install_line(extra: str) -> str:
     )
 
 
-def listed(names: Sequence[str], noun: str = "step") -> str:
+def list_names(names: Sequence[str], noun: str = "step") -> str:
     """`step "a"`, `steps a, b`, `steps a, b, c, d, e and 7 more`."""
-    return f'{noun} "{names[0]}"' if len(names) == 1 else f"{noun}s {shortened(names)}"
+    return f'{noun} "{names[0]}"' if len(names) == 1 else f"{noun}s {join_names(names)}"
 
 
-def shortened(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """`a, b`, `a, b, c, d, e and 7 more`."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return f"{', '.join(names[:MOST_NAMES])}{more}"
 
 
-def _likely(word: str, known: set[str]) -> Iterable[str]:
+def _close_candidates(word: str, known: set[str]) -> Iterable[str]:
     """Comparing is slow, so among very many words only those that begin alike and are about as long are compared."""
     if len(known) <= MANY:
         return known
@@ -146,7 +146,7 @@ def did_you_mean(word: str, known: Iterable[str], *, before: str = "") -> str | 
     `before`: what stands before each of them where the user writes it, such as a folder.
     """
     everything = set(known)
-    candidates: Sequence[str] = sorted(_likely(word, everything))
+    candidates: Sequence[str] = sorted(_close_candidates(word, everything))
     close = difflib.get_close_matches(word, candidates, n=3, cutoff=0.6)
     if not close:
         folded = {name.replace("-", "").replace("_", "").lower(): name for name in candidates}

@@ -22,10 +22,10 @@ KERNEL = (Path("/dev"), Path("/proc"), Path("/sys"))
 
 
 class NotOrdinary(OSError):
-    """What stands there is a device, a pipe or a socket."""
+    """The path is a device, a pipe or a socket."""
 
 
-class Outside(OSError):
+class OutsideBounds(OSError):
     """The path leads out of the repository, or into the kernel's own files."""
 
 
@@ -36,15 +36,15 @@ def read_at_most(
 
     `named`: somebody typed this path, so it may be a stream. `root`: where it must lie; else see `bounds_of`.
     """
-    with opened(file, named=named, root=root, folder=folder) as stream:
+    with open_file(file, named=named, root=root, folder=folder) as stream:
         return stream.read(most + 1)
 
 
-def opened(file: Path, *, named: bool = False, root: Path | None = None, folder: Path | None = None) -> BinaryIO:
+def open_file(file: Path, *, named: bool = False, root: Path | None = None, folder: Path | None = None) -> BinaryIO:
     """An ordinary file, open for reading, for a caller with a bound of its own; the rest as for `read_at_most`."""
     if named and str(file).startswith(STREAMS):
         return open(file, "rb")
-    real = within(file, root, folder)
+    real = resolve_within(file, root, folder)
     # Opening a pipe waits for a writer unless told not to; a link that has come meanwhile is not followed.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     stream = os.fdopen(os.open(real, flags), "rb")
@@ -54,16 +54,16 @@ def opened(file: Path, *, named: bool = False, root: Path | None = None, folder:
     return stream
 
 
-def within(path: Path, root: Path | None = None, folder: Path | None = None) -> Path:
+def resolve_within(path: Path, root: Path | None = None, folder: Path | None = None) -> Path:
     """The path without links, when it stays within `root`, or within its bounds when none is given."""
     real = Path(os.path.realpath(path))
     root = root or bounds_of(path, folder)
     if not real.is_relative_to(os.path.realpath(root)):
-        raise Outside(f"{path} leads out of {'its repository' if root == repository_above(path) else root}")
+        raise OutsideBounds(f"{path} leads out of {'its repository' if root == repository_above(path) else root}")
     if any(part.lower() == ".git" for part in real.relative_to(os.path.realpath(root)).parts):
-        raise Outside(f"{path} leads into the repository's own .git, which holds tokens and programs")
+        raise OutsideBounds(f"{path} leads into the repository's own .git, which holds tokens and programs")
     if any(real.is_relative_to(folder) for folder in KERNEL if real.parts[:3] != ("/", "dev", "shm")):
-        raise Outside(f"{path} leads to {real}, which is not a document")
+        raise OutsideBounds(f"{path} leads to {real}, which is not a document")
     return real
 
 
@@ -104,7 +104,7 @@ def refuse_outside(refusal: OSError | ValueError, file: Path, where: Where | Non
     """Raise GF140 when a file is not what it must be; return when the refusal has another reason."""
     if isinstance(refusal, NotOrdinary):
         raise fail("GF100", str(refusal), where=where or Where(str(file)), hint="name a file, or /dev/stdin") from None
-    if isinstance(refusal, Outside):
+    if isinstance(refusal, OutsideBounds):
         hint = (
             "name the file itself, or keep it in the repository, or in the folder in which gpuflow is run: what a link "
             "shows is not what was reviewed"

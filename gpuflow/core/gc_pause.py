@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """No search inside; whoever had switched it off already finds it so afterwards."""
+    """No garbage collection inside. A collector that was disabled before stays disabled afterwards."""
     if not gc.isenabled():
         yield
         return

@@ -6,7 +6,7 @@ the order of what is seen, or that a terminal, a CI system or an engine obeys. N
 | medium                                   | door                                              |
 |------------------------------------------|---------------------------------------------------|
 | terminal, log                            | `line`, `lines`, `shown_lines`, `colored_lines`   |
-| string literal in YAML and Python        | `escaped`; `fits_block` for a YAML block          |
+| string literal in YAML and Python        | `escape_literal`; `fits_block` for a YAML block          |
 | comment in YAML and Python               | `comment`                                         |
 | JSON, SARIF                              | `json_text`                                       |
 | Markdown                                 | `md_text`, `md_code`, `md_cell`, `md_code_cell`   |
@@ -32,7 +32,7 @@ _CATEGORIES = (
 )
 # What is invisible in other categories: fillers, joiners, blanks, variation selectors, what Unicode reserves for more
 # of them (Default_Ignorable_Code_Point), and code points that will never be characters.
-_NAMED = (
+_NAMED_CHARACTERS = (
     "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufdd0-\ufdef\ufe00-\ufe0d\uffa0\ufff0-\ufff8\ufffc"
     "\ufffe\uffff\U00016fe4\U0001d159\U000e0000-\U000e0fff"
 ) + "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0x10000, 0xF0000, 0x10000))
@@ -40,9 +40,9 @@ _NAMED = (
 _SYMBOLS = "\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u27bf\u2900-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _STYLE = f"(?<![{_SYMBOLS}])[\ufe0e\ufe0f]"
 
-HIDDEN = re.compile(f"[\n{_CATEGORIES}{_NAMED}]|{_STYLE}")
+HIDDEN_CHARACTERS = re.compile(f"[\n{_CATEGORIES}{_NAMED_CHARACTERS}]|{_STYLE}")
 """A character that a reader does not see as what it is."""
-_HIDDEN_IN_LINES = re.compile(f"[{_CATEGORIES}{_NAMED}]|{_STYLE}")
+_HIDDEN_IN_LINES = re.compile(f"[{_CATEGORIES}{_NAMED_CHARACTERS}]|{_STYLE}")
 
 COMMAND = re.compile(r"^([^\S\n]*):(?=:)|(?<=#)()#(?=[a-z]*\[)", re.MULTILINE)
 """What a CI system may obey in a log: `::…` where a line begins, and `##[…`, `##vso[…` and `##teamcity[…` anywhere."""
@@ -53,7 +53,7 @@ _EDITOR = re.compile(r"(coding|\bvim?|\bex)([:=])|(-)(\*)(?=-)", re.IGNORECASE)
 
 def line(text: str) -> str:
     """One line for people: every hidden character as an escape, nothing that a CI system obeys."""
-    return COMMAND.sub(_defused, _visible(text))
+    return COMMAND.sub(_escape_command, _escape_hidden(text))
 
 
 def lines(text: str) -> str:
@@ -69,13 +69,15 @@ def shown_lines(text: str | None) -> list[str]:
 def colored_lines(text: str) -> str:
     """Several lines in which gpuflow has set colors; everything else is as in `lines`."""
     parts = re.split("(\x1b\\[[0-9;]*m|\n)", text)
-    return COMMAND.sub(_defused, "".join(part if index % 2 else _visible(part) for index, part in enumerate(parts)))
+    return COMMAND.sub(
+        _escape_command, "".join(part if index % 2 else _escape_hidden(part) for index, part in enumerate(parts))
+    )
 
 
-def _visible(text: str) -> str:
+def _escape_hidden(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
-    text = HIDDEN.sub(lambda match: _people_escape(match[0]), text)
+    text = HIDDEN_CHARACTERS.sub(lambda match: _people_escape(match[0]), text)
     if text.isprintable():
         return text
     # Code points that this Python does not know, and the ideographic space. A style behind a symbol is kept.
@@ -87,7 +89,7 @@ def _people_escape(character: str) -> str:
     return short if short != character else _escape(character)
 
 
-def _defused(match: re.Match[str]) -> str:
+def _escape_command(match: re.Match[str]) -> str:
     return f"{match[1]}\\x3a" if match[1] is not None else "\\x23"
 
 
@@ -97,9 +99,9 @@ def control_at(name: str) -> int | None:
     return found.start() if found else None
 
 
-def escaped(literal: str) -> str:
+def escape_literal(literal: str) -> str:
     """A string literal of Python, or one of YAML in double quotes, with every hidden character as an escape."""
-    literal = HIDDEN.sub(lambda match: _escape(match[0]), literal)
+    literal = HIDDEN_CHARACTERS.sub(lambda match: _escape(match[0]), literal)
     return COMMAND.sub(lambda match: match[0] if match[1] is not None else "\\u0023", literal)
 
 
@@ -115,10 +117,10 @@ def fits_block(text: str) -> bool:
 
 def comment(texts: Iterable[str]) -> str:
     """Lines of a comment in Python or YAML. None can end it, or tell Python or an editor how to read the file."""
-    return "".join(f"# {_EDITOR.sub(_told, line(text))}\n" for text in texts)
+    return "".join(f"# {_EDITOR.sub(_escape_markdown, line(text))}\n" for text in texts)
 
 
-def _told(match: re.Match[str]) -> str:
+def _escape_markdown(match: re.Match[str]) -> str:
     return f"{match[1] or match[3]}\\x{ord(match[2] or match[4]):02x}"
 
 

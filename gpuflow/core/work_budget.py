@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-MOST: Final[Mapping[str, int]] = {
+LIMITS: Final[Mapping[str, int]] = {
     "moments": 2_000_000,  # arcs of graphs, to find the worst moments of steps that depend on each other
     "places": 1_400_000,  # loads of nodes and flavors, to find how pods can be in each other's way
     "devices": 2_000_000,  # devices that claims are held against
@@ -43,7 +43,7 @@ class Allowance:
     def __init__(self, advice: Allowance | None = None, share: int = 1) -> None:
         """`advice`: what may be used up for advice on the same check. `share`: 2 for a half of the whole, and so on."""
         self.advice = advice
-        self.most = {part: most // share for part, most in MOST.items()}
+        self.most = {part: most // share for part, most in LIMITS.items()}
         self.left = dict(self.most)
         self.kept: dict[object, object] = {}
         """What was found with it and is true for this check only."""
@@ -53,8 +53,8 @@ _current: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 
 
 @contextmanager
-def limited(allowance: Allowance | None = None) -> Iterator[None]:
-    """What is worked out inside has one allowance: a new one, or what is left of this one."""
+def work_limit(allowance: Allowance | None = None) -> Iterator[None]:
+    """The computations inside share one allowance: a new one, or the rest of the given one."""
     token = _current.set(Allowance(Allowance(share=3)) if allowance is None else allowance)
     try:
         yield
@@ -69,12 +69,12 @@ def limited_advice() -> Iterator[None]:
     if check is None:
         yield
         return
-    with limited(check if check.advice is None else check.advice):
+    with work_limit(check if check.advice is None else check.advice):
         yield
 
 
-def take(part: str, amount: int = 1) -> bool:
-    """Count so much more work; whether the part is not used up yet. Outside of `limited` it never is."""
+def spend_work(part: str, amount: int = 1) -> bool:
+    """Count so much more work; whether the part is not used up yet. Outside of `work_limit` it never is."""
     allowance = _current.get()
     if allowance is None:
         return True
@@ -84,12 +84,12 @@ def take(part: str, amount: int = 1) -> bool:
 
 def spend(part: str, amount: int = 1) -> None:
     """The same, with `TooLarge` when the part is used up."""
-    if not take(part, amount):
+    if not spend_work(part, amount):
         raise TooLarge(part)
 
 
-def left(part: str) -> int | None:
-    """What may still be done; None outside of `limited`."""
+def work_left(part: str) -> int | None:
+    """What may still be done; None outside of `work_limit`."""
     allowance = _current.get()
     return None if allowance is None else max(allowance.left[part], 0)
 
@@ -102,7 +102,7 @@ def is_half_used(part: str) -> bool:
 
 def may_advise() -> bool:
     """Whether the verdicts of a check took so little that advice may be looked for as well."""
-    return not any(map(is_half_used, MOST))
+    return not any(map(is_half_used, LIMITS))
 
 
 def current() -> Allowance | None:

@@ -30,7 +30,7 @@ Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_WORDS: dict[str, bool | None] = {
+_KEYWORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -39,7 +39,7 @@ _NUMBERS_BEGIN = frozenset("0123456789+-.")
 _CORE = "tag:yaml.org,2002:"
 
 
-class Spot(NamedTuple):
+class Position(NamedTuple):
     """A 1-based line and column."""
 
     line: int
@@ -63,12 +63,12 @@ class Map(dict[str, Any]):
 
     __slots__ = ("file", "file_at", "key_at", "spot", "value_at")
 
-    def __init__(self, spot: Spot) -> None:
+    def __init__(self, spot: Position) -> None:
         self.spot = spot
         self.file: str | None = None  # set on the root of a document: an included sub-pipeline is another file
         self.file_at: dict[str, str] = {}  # keys that came from yet another file, as a site's from what it extends
-        self.key_at: dict[str, Spot] = {}
-        self.value_at: dict[str, Spot] = {}
+        self.key_at: dict[str, Position] = {}
+        self.value_at: dict[str, Position] = {}
 
 
 class Seq(list[Any]):
@@ -76,9 +76,9 @@ class Seq(list[Any]):
 
     __slots__ = ("item_at", "spot")
 
-    def __init__(self, spot: Spot) -> None:
+    def __init__(self, spot: Position) -> None:
         self.spot = spot
-        self.item_at: list[Spot] = []
+        self.item_at: list[Position] = []
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class _Open:
     anchor: str | None
     is_map: bool
     key: str | None = None
-    key_spot: Spot | None = None
+    key_spot: Position | None = None
     merging: bool = False
     """The key is a plain `<<`; in quotes it is a key like any other."""
     merges: list[Map] | None = None
@@ -119,7 +119,7 @@ def parse_all(
     except yaml.reader.ReaderError as problem:
         character = getattr(problem, "character", None)
         shown = f"#x{character:04x}" if isinstance(character, int) else repr(character)
-        where = _place(text, getattr(problem, "position", 0) or 0, file)
+        where = _where_at(text, getattr(problem, "position", 0) or 0, file)
         raise GpuflowError(
             Finding("GF103", f"the character {shown} is not allowed in YAML", where, "remove it")
         ) from None
@@ -140,7 +140,7 @@ def _feed(builder: _Builder, text: str) -> None:
                 take(event)
         if (event := next_event()) is not None:
             hint = "split it; write a cluster's manifests as JSON, or let gpuflow snapshot write what a check needs"
-            builder.refuse("GF102", f"the file has more than {MAX_VALUES:,} keys and values", _spot(event), hint)
+            builder.refuse("GF102", f"the file has more than {MAX_VALUES:,} keys and values", _position_of(event), hint)
     finally:
         loader.dispose()
 
@@ -157,11 +157,11 @@ def _without_surrogates(text: str) -> str:
     except ValueError:
         return text  # only JSON has no quotes in which the escapes would be plain text
 
-    def joined(pair: re.Match[str]) -> str:
+    def join_pair(pair: re.Match[str]) -> str:
         high, low = int(pair[2], 16), int(pair[3], 16)
         return f"{pair[1]}\\U{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):08x}"
 
-    return _SURROGATES.sub(joined, text)
+    return _SURROGATES.sub(join_pair, text)
 
 
 def decode(raw: bytes, file: str) -> str:
@@ -192,7 +192,7 @@ def require_plain_name(file: str, where: Where | None = None) -> None:
 
 
 def refuse_size(size: int, file: str) -> NoReturn:
-    """GF102: nobody wrote such a file by hand, and reading it would take minutes."""
+    """GF102: the file is too large to be written by hand, and reading it would take minutes."""
     raise GpuflowError(
         Finding(
             "GF102",
@@ -203,7 +203,7 @@ def refuse_size(size: int, file: str) -> NoReturn:
     )
 
 
-def _place(text: str, offset: int, file: str) -> Where:
+def _where_at(text: str, offset: int, file: str) -> Where:
     line = text.count("\n", 0, offset) + 1
     return Where(file, line, offset - text.rfind("\n", 0, offset))
 
@@ -233,7 +233,7 @@ class _Builder:
         self._read = read
         self._most = most
         self.documents: list[Any] = []
-        self.document_spot = Spot(1, 1)
+        self.document_spot = Position(1, 1)
         self._stack: list[_Open] = []
         self._top: _Open | None = None
         """The last of them."""
@@ -246,19 +246,19 @@ class _Builder:
         """What is done with each event but a scalar. Not kept: a builder that held its own methods would outlive its
         use, and so would all that it has built, until the collector finds it."""
         return {
-            yaml.MappingStartEvent: lambda event: self._open(Map(_spot(event)), event),
-            yaml.SequenceStartEvent: lambda event: self._open(Seq(_spot(event)), event),
+            yaml.MappingStartEvent: lambda event: self._open(Map(_position_of(event)), event),
+            yaml.SequenceStartEvent: lambda event: self._open(Seq(_position_of(event)), event),
             yaml.MappingEndEvent: self._close,
             yaml.SequenceEndEvent: self._close,
-            yaml.AliasEvent: lambda event: self._put(self._alias(event), _spot(event)),
+            yaml.AliasEvent: lambda event: self._put(self._alias(event), _position_of(event)),
             yaml.DocumentStartEvent: self._begin,
         }
 
-    def refuse(self, code: str, message: str, spot: Spot, hint: str | None = None) -> NoReturn:
+    def refuse(self, code: str, message: str, spot: Position, hint: str | None = None) -> NoReturn:
         raise GpuflowError(Finding(code, message, Where(self.file, spot.line, spot.column), hint))
 
     def _begin(self, event: yaml.DocumentStartEvent) -> None:
-        self.document_spot = _spot(event)
+        self.document_spot = _position_of(event)
         self._anchors.clear()
         self._sizes.clear()
 
@@ -267,10 +267,10 @@ class _Builder:
         value, is_plain = event.value, event.implicit[0]
         if event.tag is not None or self._read is not None:
             value = self._scalar(event)
-        elif is_plain and (value in _WORDS or value[0] in _NUMBERS_BEGIN):  # as `value_of` says
-            value = plain(value)
+        elif is_plain and (value in _KEYWORDS or value[0] in _NUMBERS_BEGIN):  # as `value_of` says
+            value = parse_plain(value)
         mark = event.start_mark
-        spot = _new_tuple(Spot, (mark.line + 1, mark.column + 1))  # as Spot(…), without a call in Python
+        spot = _new_tuple(Position, (mark.line + 1, mark.column + 1))  # as Spot(…), without a call in Python
         if event.anchor is not None:
             self._name(event.anchor, value)
         self._plain, top = is_plain, self._top
@@ -314,7 +314,7 @@ class _Builder:
         self._anchors[anchor] = value
         self._sizes.pop(anchor, None)  # an anchor may be defined again, as something larger
 
-    def _put(self, value: Any, spot: Spot) -> None:
+    def _put(self, value: Any, spot: Position) -> None:
         """A value in its place: a document, an item, a key, or what stands behind one."""
         top = self._top
         if top is None:
@@ -334,14 +334,14 @@ class _Builder:
         if self._most is not None and len(self.documents) > self._most:
             self.refuse("GF108", "the file holds more than one document", self.document_spot, "keep one per file")
 
-    def _key(self, top: _Open, value: Any, spot: Spot) -> None:
+    def _key(self, top: _Open, value: Any, spot: Position) -> None:
         if not isinstance(value, str):
             if isinstance(value, Map | Seq):
                 self.refuse("GF107", "a key must be plain text", spot, "write the key as a word")
             value = getattr(value, "text", None) or ("null" if value is None else str(value).lower())
         top.merging = value == "<<" and self._plain
         if value in top.value.key_at and not top.merging:
-            first: Spot = top.value.key_at[value]
+            first: Position = top.value.key_at[value]
             self.refuse(
                 "GF109",
                 f'the key "{value}" stands twice in this mapping, first on line {first.line}',
@@ -350,7 +350,7 @@ class _Builder:
             )
         top.key, top.key_spot = value, spot
 
-    def _entry(self, top: _Open, value: Any, spot: Spot) -> None:
+    def _entry(self, top: _Open, value: Any, spot: Position) -> None:
         key, top.key = top.key, None
         if top.merging:
             top.merging = False
@@ -374,19 +374,19 @@ class _Builder:
             if inside:
                 why = f"the alias *{name} contains itself"
                 hint = f"a value cannot be a part of itself: write out what is meant in place of *{name}"
-            self.refuse("GF110", why, _spot(event), hint)
+            self.refuse("GF110", why, _position_of(event), hint)
         value = self._anchors[name]
         if name not in self._sizes:
             self._sizes[name] = self._count(value)
         size, depth = self._sizes[name]
         if len(self._stack) + depth > MAX_DEPTH:
-            self.refuse("GF105", f"nested deeper than {MAX_DEPTH} levels", _spot(event), "flatten the document")
+            self.refuse("GF105", f"nested deeper than {MAX_DEPTH} levels", _position_of(event), "flatten the document")
         self._aliased += size
         if self._aliased > MAX_ALIASED_NODES:
             self.refuse(
                 "GF111",
                 f"aliases expand to more than {MAX_ALIASED_NODES:,} nodes",
-                _spot(event),
+                _position_of(event),
                 "write the values out, or use defaults",
             )
         return value
@@ -404,7 +404,7 @@ class _Builder:
 
     def _scalar(self, event: yaml.ScalarEvent) -> Any:
         if event.tag is not None and event.tag not in SCALAR_TAGS:
-            self.refuse("GF106", f"the tag {event.tag} is not supported", _spot(event), "remove the tag")
+            self.refuse("GF106", f"the tag {event.tag} is not supported", _position_of(event), "remove the tag")
         return (self._read or value_of)(event)
 
 
@@ -414,14 +414,14 @@ SCALAR_TAGS = ("!", *(_CORE + name for name in ("str", "int", "float", "bool", "
 def value_of(event: yaml.ScalarEvent) -> Any:
     """What a scalar is in YAML 1.2, by its tag and its quotes."""
     if event.tag is None:
-        return plain(event.value) if event.implicit[0] else event.value
-    return event.value if event.tag in ("!", _CORE + "str") else plain(event.value)
+        return parse_plain(event.value) if event.implicit[0] else event.value
+    return event.value if event.tag in ("!", _CORE + "str") else parse_plain(event.value)
 
 
-def plain(text: str) -> Any:
+def parse_plain(text: str) -> Any:
     """What an unquoted scalar means in the YAML 1.2 core schema."""
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in _KEYWORDS:
+        return _KEYWORDS[text]
     if text[0] in _NUMBERS_BEGIN:
         # Spelled-out numbers beyond what any field holds stay text, so that a huge literal cannot stall the reader.
         if len(text) <= 300 and _INT.fullmatch(text):
@@ -442,9 +442,9 @@ def plain(text: str) -> Any:
     return text
 
 
-def _spot(event: Any) -> Spot:
+def _position_of(event: Any) -> Position:
     mark = event.start_mark
-    return _new_tuple(Spot, (mark.line + 1, mark.column + 1))
+    return _new_tuple(Position, (mark.line + 1, mark.column + 1))
 
 
 _new_tuple = tuple.__new__
@@ -452,7 +452,7 @@ _new_tuple = tuple.__new__
 
 def where_of(tree: Any, path: tuple[str | int, ...], *, key: bool = False) -> Where:
     """Where the value at `path` stands (or its key); the nearest place above it when the path leads nowhere."""
-    spot, file = getattr(tree, "spot", Spot(1, 1)), getattr(tree, "file", None)
+    spot, file = getattr(tree, "spot", Position(1, 1)), getattr(tree, "file", None)
     for depth, part in enumerate(path):
         if isinstance(tree, Map) and isinstance(part, str) and part in tree:
             last = depth == len(path) - 1

@@ -12,7 +12,7 @@ from gpuflow.demands.model import (
     Overlap,
     PodSet,
     StepDemand,
-    Unseen,
+    UnseenPart,
     graph_of,
 )
 from gpuflow.demands.peaks import ALIASES, Bound, peaks_of
@@ -30,7 +30,7 @@ __all__ = [
     "Overlap",
     "PodSet",
     "StepDemand",
-    "Unseen",
+    "UnseenPart",
     "demand_of",
     "graph_of",
     "peaks_of",

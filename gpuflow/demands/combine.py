@@ -11,7 +11,7 @@ from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.model import (
     ClaimDemand,
     Demand,
-    DeviceWish,
+    DeviceRequest,
     DriverPods,
     LaterAttempts,
     OwnPipeline,
@@ -22,7 +22,7 @@ from gpuflow.demands.model import (
 from gpuflow.engines import NO_ENGINE
 from gpuflow.graph import Dag, Leaf, Loop, Tree
 from gpuflow.quantity import Quantity
-from gpuflow.spec.rules.remarks import SILENCED, without
+from gpuflow.spec.rules.remarks import SILENCED_CODE, without_codes
 
 
 def combine_demands(demands: Sequence[tuple[Demand, int]], names: Sequence[str] | None = None) -> Demand:
@@ -146,7 +146,7 @@ class _Places:
     demands: Mapping[str, Demand]
 
     def __call__(self, step: str) -> Where:
-        pipeline, name = _taken_apart(step, self.demands)
+        pipeline, name = _split_name(step, self.demands)
         return self.demands[pipeline].where(name)
 
 
@@ -160,36 +160,36 @@ class _Documents:
     def warnings(self) -> Iterator[Finding]:
         return iter(())
 
-    def devices(self, step: str) -> DeviceWish | None:
+    def devices(self, step: str) -> DeviceRequest | None:
         return None  # which GPU a step fits is said where its pipeline is checked alone
 
-    def unsilenced(self, findings: Iterable[Finding]) -> list[Finding]:
+    def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
         """One file does not silence what concerns the others; what every file silences is counted."""
         everything = list(findings)
-        quiet = [code for code in {SILENCED, *(each.code for each in everything)} if self._all_silence(code)]
-        return without(quiet, everything, Where(" + ".join(self.pipelines)))
+        quiet = [code for code in {SILENCED_CODE, *(each.code for each in everything)} if self._all_silence(code)]
+        return without_codes(quiet, everything, Where(" + ".join(self.pipelines)))
 
     def _all_silence(self, code: str) -> bool:
         note = Finding(code, "", severity="note")
-        return all(each is not None and note not in each.unsilenced([note]) for each in self.sources.values())
+        return all(each is not None and note not in each.unsilenced_findings([note]) for each in self.sources.values())
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
         known = [each for each in self.pipelines.values() if each is not None]
         return known[0].offers(labels, allocatable) if known else iter(())  # all are for the same site
 
     def pod_with(self, step: str, offer: Offer | None, count: int) -> Pod | None:
-        owner, name = _taken_apart(step, self.pipelines)
+        owner, name = _split_name(step, self.pipelines)
         pipeline = self.pipelines[owner]
         return None if pipeline is None else pipeline.pod_with(name, offer, count)
 
-    def capped(self, demand: Demand, parallel: int) -> Demand | None:
+    def with_cap(self, demand: Demand, parallel: int) -> Demand | None:
         return None  # each has its own
 
     def with_memory_max(self, demand: Demand, steps: Collection[str], most: Quantity) -> Demand | None:
         return None
 
 
-def _taken_apart(step: str, names: Collection[str]) -> tuple[str, str]:
+def _split_name(step: str, names: Collection[str]) -> tuple[str, str]:
     """Pipeline and step; names of objects that are not ours may hold dots."""
     pipeline = max((name for name in names if step.startswith(f"{name}.")), key=len)
     return pipeline, step[len(pipeline) + 1 :]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuflow.core.errors import Finding, Where, warning
-from gpuflow.demands.model import Demand, StepDemand, Unseen
+from gpuflow.demands.model import Demand, StepDemand, UnseenPart
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 
 CONTAINERS: Final = ("containers", "initContainers")
@@ -27,21 +27,21 @@ GROUP_LABELS: Final = (
 """Labels and annotations by which a scheduler knows the pods of one gang."""
 
 
-def maps(value: object) -> Iterator[Mapping[str, Any]]:
+def iter_maps(value: object) -> Iterator[Mapping[str, Any]]:
     """The maps in what may be a list of them."""
     if isinstance(value, list):
         yield from (each for each in value if isinstance(each, Mapping))
 
 
-def mapping(value: object) -> Mapping[str, Any]:
+def as_mapping(value: object) -> Mapping[str, Any]:
     """The value where it is a map, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def gpus(container: Mapping[str, Any]) -> int:
     """How many GPUs or slices a container asks for."""
-    resources = mapping(container.get("resources"))
-    asked = {**mapping(resources.get("requests")), **mapping(resources.get("limits"))}
+    resources = as_mapping(container.get("resources"))
+    asked = {**as_mapping(resources.get("requests")), **as_mapping(resources.get("limits"))}
     total = 0
     for key, value in asked.items():
         if "/" in str(key) and _GPU.search(str(key)):
@@ -54,18 +54,18 @@ def gpus(container: Mapping[str, Any]) -> int:
 
 def gpus_of_pod(spec: Mapping[str, Any]) -> int:
     """How many all containers of a pod ask for."""
-    return sum(gpus(container) for group in CONTAINERS for container in maps(spec.get(group)))
+    return sum(gpus(container) for group in CONTAINERS for container in iter_maps(spec.get(group)))
 
 
 def is_queued(pod: Mapping[str, Any]) -> bool:
     """Whether the pod names a queue of Kueue."""
-    return bool(mapping(mapping(pod.get("metadata")).get("labels")).get(QUEUE_LABEL))
+    return bool(as_mapping(as_mapping(pod.get("metadata")).get("labels")).get(QUEUE_LABEL))
 
 
 def is_scheduled_as_gang(pod: Mapping[str, Any]) -> bool:
     """Whether a scheduler starts the pod with all others of its group or not at all."""
-    metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
-    known = {**mapping(metadata.get("labels")), **mapping(metadata.get("annotations"))}
+    metadata, spec = as_mapping(pod.get("metadata")), as_mapping(pod.get("spec"))
+    known = {**as_mapping(metadata.get("labels")), **as_mapping(metadata.get("annotations"))}
     if any(key in known for key in GROUP_LABELS) or spec.get("schedulingGroup"):
         return True
     return bool(spec.get("schedulerName", "default-scheduler") != "default-scheduler")
@@ -84,7 +84,7 @@ def gangs_of(demand: Demand, least_gpus: int = 1) -> Iterator[StepDemand]:
             yield step
 
 
-def placed_one_by_one(step: StepDemand, where: Where, hint: str, *, overlaps: bool) -> Finding:
+def one_by_one_finding(step: StepDemand, where: Where, hint: str, *, overlaps: bool) -> Finding:
     """GF771 for one gang."""
     number = sum(each.count for each in step.pod_sets if gpus_of_pod(each.pod["spec"]))
     again = "; its own schedule can start a second one beside it" if overlaps else ""
@@ -100,10 +100,10 @@ def placed_one_by_one(step: StepDemand, where: Where, hint: str, *, overlaps: bo
 DEFAULT_QUEUE = "default"
 
 
-def in_volcanos_queue(step: str, queue: str | None, where: Where) -> Unseen:
+def volcano_queue_unseen(step: str, queue: str | None, where: Where) -> UnseenPart:
     """What is not known of a Job of Volcano; it is in a queue always."""
     name = queue or DEFAULT_QUEUE
-    return Unseen(
+    return UnseenPart(
         step,
         f"whether Volcano's queue {name} has room, and what it preempts, only Volcano knows",
         where,

@@ -114,17 +114,17 @@ class StepDemand:
     @cached_property
     def usage(self) -> Usage:
         """What one copy costs, all its pods together, by quota key."""
-        return summed((each.amounts.usage, each.count) for each in self.pod_sets)
+        return sum_usages((each.amounts.usage, each.count) for each in self.pod_sets)
 
     @property
     def requests(self) -> Usage:
         """What one pod requests; of pods that differ, the most of each."""
-        return largest(each.amounts.requests for each in self.pod_sets)
+        return largest_usage(each.amounts.requests for each in self.pod_sets)
 
     @property
     def limits(self) -> Usage:
         """The limits of one pod; of pods that differ, the most of each."""
-        return largest(each.amounts.limits for each in self.pod_sets)
+        return largest_usage(each.amounts.limits for each in self.pod_sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class LaterAttempts:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceWish:
+class DeviceRequest:
     """The GPUs or MIG slices that a step of a pipeline asks for."""
 
     words: str
@@ -206,7 +206,7 @@ class DeviceWish:
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
+class UnseenPart:
     """A part of what runs that nobody can know before it runs, or that stands in a file that was not given."""
 
     step: str
@@ -227,7 +227,7 @@ class Unseen:
         return self.resource is None or key.removeprefix("requests.").removeprefix("limits.") == self.resource
 
 
-HIDDEN = ("pods", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory", "requests.nvidia.com/gpu")
+HIDDEN_KEYS = ("pods", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory", "requests.nvidia.com/gpu")
 """What pods that nobody knows may ask for; so that no key that is not there is read as nothing."""
 
 
@@ -237,14 +237,14 @@ class Source(Protocol):
     def warnings(self) -> Iterator[Finding]:
         """What is certain from the document and the site alone: policies that cannot work as written."""
 
-    def unsilenced(self, findings: Iterable[Finding]) -> list[Finding]:
+    def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that the document does not silence, and one that counts the others."""
 
 
 class OwnPipeline(Source, Protocol):
     """A pipeline of ours, for hints that only such a document allows. The checker knows no more of it."""
 
-    def devices(self, step: str) -> DeviceWish | None:
+    def devices(self, step: str) -> DeviceRequest | None:
         """What a step asks for; None when it asks for no GPU."""
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
@@ -253,7 +253,7 @@ class OwnPipeline(Source, Protocol):
     def pod_with(self, step: str, offer: Offer | None, count: int) -> Pod | None:
         """The step's pod if it asked for so many of these, or of what it asks for now; None when there is no such."""
 
-    def capped(self, demand: Demand, parallel: int) -> Demand | None:
+    def with_cap(self, demand: Demand, parallel: int) -> Demand | None:
         """Its demand if the document said `parallel`; None where no one document can."""
 
     def with_memory_max(self, demand: Demand, steps: Collection[str], most: Quantity) -> Demand | None:
@@ -298,7 +298,7 @@ class Demand:
     """What the document calls itself: a Pipeline of ours, or a Workflow, a Job…"""
     by_itself: bool = False
     """No engine runs it: the controller of its kind makes all of its pods."""
-    unseen: tuple[Unseen, ...] = ()
+    unseen: tuple[UnseenPart, ...] = ()
     """What of it is not known. Peaks that it can change are unknown, and so is the verdict, unless it is never."""
     only_at_most: str | None = None
     """Why peaks may never be reached though no step says so: locks, or a limit that is only bounded here."""
@@ -347,12 +347,12 @@ class Demand:
         usages: dict[str, Usage] = {step.name: step.usage for step in self.steps}
         if self.driver is not None:
             # The driver ends before the step's own pods start: the larger of the two counts.
-            usages = {name: largest((usage, self.driver.amounts.usage)) for name, usage in usages.items()}
+            usages = {name: largest_usage((usage, self.driver.amounts.usage)) for name, usage in usages.items()}
         peaks = peaks_of(self.graph, usages, self.conditional)
-        for key, amount in self._claimed.items():
+        for key, amount in self._claim_usage.items():
             known = peaks.get(key, Bound("exact", Quantity.zero))
             peaks[key] = known if known.value is None else replace(known, value=known.value + amount)
-        return {key: self._as_seen(key, bound) for key, bound in self._with_hidden(peaks)}
+        return {key: self._visible_bound(key, bound) for key, bound in self._with_hidden(peaks)}
 
     def _with_hidden(self, peaks: Mapping[str, Bound]) -> Iterator[tuple[str, Bound]]:
         """The peaks, and the keys of which nothing is known."""
@@ -360,11 +360,11 @@ class Demand:
         for part in self.unseen:
             if part.is_placement:
                 continue
-            keys = HIDDEN if part.resource is None else _keys_of(part.resource)
+            keys = HIDDEN_KEYS if part.resource is None else _keys_of(part.resource)
             peaks = {**dict.fromkeys(keys, nothing), **peaks}
         yield from peaks.items()
 
-    def _as_seen(self, key: str, bound: Bound) -> Bound:
+    def _visible_bound(self, key: str, bound: Bound) -> Bound:
         """A peak without what is not known of it."""
         hidden = next((part for part in self.unseen if part.hides(key)), None)
         if hidden is not None:
@@ -380,9 +380,9 @@ class Demand:
         return {key: bound for key, bound in found.items() if bound.value}
 
     @property
-    def _claimed(self) -> dict[str, Quantity]:
+    def _claim_usage(self) -> dict[str, Quantity]:
         """What the claims of a run ask for; they live as long as the run."""
-        total = summed((usage_of_claim(claim.manifest), 1) for claim in self.claims)
+        total = sum_usages((usage_of_claim(claim.manifest), 1) for claim in self.claims)
         return {key: amount for key, amount in total.items() if not key.startswith("count/")}
 
     def namespaces(self, home: str) -> tuple[str, ...]:
@@ -416,10 +416,10 @@ class Demand:
         )
         return replace(self, steps=tuple(steps), later=())
 
-    def capped(self, parallel: int) -> Demand | None:
+    def with_cap(self, parallel: int) -> Demand | None:
         """The demand if its pipeline said `parallel`; None where nobody can say that."""
         if self.pipeline is not None:
-            return self.pipeline.capped(self, parallel)
+            return self.pipeline.with_cap(self, parallel)
         if self.by_itself:
             return None
         return replace(self, graph=replace(self.graph, parallel=parallel)) if isinstance(self.graph, Dag) else None
@@ -492,7 +492,7 @@ def _with_pods_of(node: Tree, steps: Collection[str]) -> Tree:
             return replace(node, nodes={name: _with_pods_of(each, steps) for name, each in node.nodes.items()})
 
 
-def summed(parts: Iterable[tuple[Usage, int]]) -> Usage:
+def sum_usages(parts: Iterable[tuple[Usage, int]]) -> Usage:
     """So many times each of these, together."""
     taken = [(usage, count) for usage, count in parts if usage]
     if len(taken) == 1 and taken[0][1] == 1:
@@ -504,7 +504,7 @@ def summed(parts: Iterable[tuple[Usage, int]]) -> Usage:
     return total
 
 
-def largest(parts: Iterable[Usage]) -> Usage:
+def largest_usage(parts: Iterable[Usage]) -> Usage:
     """The most of each key."""
     first, *others = parts
     for other in others:

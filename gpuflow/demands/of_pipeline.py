@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError, Where
-from gpuflow.demands.gang_scheduling import in_volcanos_queue
+from gpuflow.demands.gang_scheduling import volcano_queue_unseen
 from gpuflow.demands.model import (
     LAUNCHER,
     ClaimDemand,
@@ -32,12 +32,12 @@ from gpuflow.demands.model import (
     Overlap,
     PodSet,
     StepDemand,
-    Unseen,
-    largest,
+    UnseenPart,
+    largest_usage,
 )
 from gpuflow.demands.planned_pipeline import PlannedPipeline
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, reached
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, reachable
 from gpuflow.kubernetes.labels import LEADER, WORKERS
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import Engine as PodEngine
@@ -51,7 +51,7 @@ from gpuflow.pod.launcher import launcher_for
 from gpuflow.pod.supervision import Restarts, pods_again, seen_by
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.quantity import Quantity
-from gpuflow.runtime.gangs.later_attempts import Before
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 from gpuflow.site.model import Engine, Site
 from gpuflow.spec.engine_options import PipelineEngines, StepEngines
 from gpuflow.spec.engine_options.base import EngineOptions
@@ -124,7 +124,7 @@ def _with_followers(plan: Plan, names: set[str]) -> set[str]:
     for each in plan.steps:
         for before in (*each.needs, *(() if each.parent is None else (each.parent.name,))):
             after.setdefault(before, []).append(each.name)
-    return names | reached(after, names)
+    return names | reachable(after, names)
 
 
 def _is_exit(each: PlannedStep) -> bool:
@@ -204,7 +204,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     if unmade:
         raise GpuflowError(dict.fromkeys((*unmade, *_refusals(plan, engine))))
     alert = _alert(plan, engine)
-    own_pipeline = PlannedPipeline(plan, parts, _remade)
+    own_pipeline = PlannedPipeline(plan, parts, _rebuild)
     return Demand(
         name=pipeline.name,
         steps=(*steps, *alert),
@@ -217,8 +217,8 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         driver=driver,
         driver_pods=None if driver is None else driver_pods(plan),
         keeps_pods=kept_pods(plan, facts),
-        conditional=dict(_conditional(plan)) | {each.name: False for each in alert},
-        later=tuple(_later(plan, tuple(steps))),
+        conditional=dict(_conditional_steps(plan)) | {each.name: False for each in alert},
+        later=tuple(_later_attempts(plan, tuple(steps))),
         refusals=tuple(_refusals(plan, engine)),
         engine_settings=settings_of(parts, engine),
         pods_collected=pods_collected(pipeline, parts, engine),
@@ -229,7 +229,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     )
 
 
-def _remade(demand: Demand, before: Plan, after: Plan) -> Demand:
+def _rebuild(demand: Demand, before: Plan, after: Plan) -> Demand:
     """A demand as it would be by another plan with the same first attempts: graph, later attempts, refusals."""
     own = [step for step in demand.steps if step.name in before.by_name]
     alert = [step for step in demand.steps if step.name not in before.by_name]
@@ -239,7 +239,7 @@ def _remade(demand: Demand, before: Plan, after: Plan) -> Demand:
     return replace(
         demand,
         graph=_graph(after, pods, facts_of(demand.engine).keeps_parallel, alert),
-        later=tuple(_later(after, own)) if demand.later else (),
+        later=tuple(_later_attempts(after, own)) if demand.later else (),
         refusals=(*demand.refusals, *new),
     )
 
@@ -284,7 +284,7 @@ def _step(
         return demand
     own = StepDemand(planned.name, _pod_sets(gang, bare, first)).usage
     # The driver ends before the step's own pods start: the larger of the two counts.
-    usage = demand.usage if driver is None else largest((demand.usage, driver.amounts.usage))
+    usage = demand.usage if driver is None else largest_usage((demand.usage, driver.amounts.usage))
     added = {key: amount - own.get(key, Quantity.zero) for key, amount in usage.items()}
     return replace(demand, overhead={key: amount for key, amount in added.items() if amount > Quantity.zero})
 
@@ -304,12 +304,12 @@ def _pod_sets(gang: Gang | None, pod: Mapping[str, Any], leader: Mapping[str, An
     return (workers,) if leader is None else (PodSet(LEADER, 1, leader), workers)
 
 
-def _other_queues(plan: Plan) -> Iterator[Unseen]:
+def _other_queues(plan: Plan) -> Iterator[UnseenPart]:
     """Gangs that wait in a queue which is not Kueue's."""
     kind = SPELLINGS[plan.site.gangs.made_as].kind
     for each in plan.containers if not kind.in_kueue else ():
         if each.step.gang is not None:
-            yield in_volcanos_queue(each.name, each.step.queue or plan.site.queue, each.where("queue"))
+            yield volcano_queue_unseen(each.name, each.step.queue or plan.site.queue, each.where("queue"))
 
 
 def _alert(plan: Plan, engine: str) -> tuple[StepDemand, ...]:
@@ -389,7 +389,7 @@ def _overlap(pipeline: Pipeline, facts: EngineFacts) -> Overlap | None:
     return None if at_most == 1 else Overlap(because, where, at_most)
 
 
-def _conditional(plan: Plan) -> Iterator[tuple[str, bool]]:
+def _conditional_steps(plan: Plan) -> Iterator[tuple[str, bool]]:
     """Steps that may not run though the run gets to them, and whether each item of a fan-out has its own answer."""
     for each in plan.steps:
         when = each.step.when
@@ -398,7 +398,7 @@ def _conditional(plan: Plan) -> Iterator[tuple[str, bool]]:
             yield each.name, any(isinstance(found.ref, ItemRef) for found in asked)
 
 
-def _later(plan: Plan, steps: Sequence[StepDemand]) -> Iterator[LaterAttempts]:
+def _later_attempts(plan: Plan, steps: Sequence[StepDemand]) -> Iterator[LaterAttempts]:
     """The pods of the last attempts, where they are not those of the first."""
     grown: dict[str, tuple[PodSet, ...]] = {}
     moved: dict[str, tuple[PodSet, ...]] = {}
@@ -411,8 +411,8 @@ def _later(plan: Plan, steps: Sequence[StepDemand]) -> Iterator[LaterAttempts]:
         changes = changes_of(planned.pipeline, own, plan.site)
         leads = gang is not None and gang.leader is not None
         of_leader = changes_of(planned.pipeline, own, plan.site, leads=True) if leads else changes
-        out_of_memory = Before(out_of_memory=retry.after_failures if retry is not None and grows else 0)
-        interrupted = Before(interruptions=(spot.fallback_after if spot is not None else None) or 0)
+        out_of_memory = EarlierAttempts(out_of_memory=retry.after_failures if retry is not None and grows else 0)
+        interrupted = EarlierAttempts(interruptions=(spot.fallback_after if spot is not None else None) or 0)
         for found, before in ((grown, out_of_memory), (moved, interrupted)):
             # Whoever looks after a gang is as it was.
             pod_sets = tuple(

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gpuflow.core.caching import content_of, data_of
-from gpuflow.graph import Peak, Tree, peak, weighted
+from gpuflow.graph import Peak, Tree, peak, with_weights
 from gpuflow.kubernetes.admission.usage import claims_of_pod, compute_usage, usage_of_claim
 from gpuflow.kubernetes.resources import pod_limits, pod_requests
 from gpuflow.quantity import Quantity
@@ -52,7 +52,7 @@ def _amounts_of(asked: bytes) -> Amounts:
 
 
 def _compute_amounts(asked: Mapping[str, Any]) -> Amounts:
-    lists = {field: [_defaulted(each) for each in asked[field]] for field in CONTAINERS if field in asked}
+    lists = {field: [_with_default_requests(each) for each in asked[field]] for field in CONTAINERS if field in asked}
     stored = {"spec": {**asked, **lists}}
     requests, limits = pod_requests(stored), pod_limits(stored)
     return Amounts(requests, limits, compute_usage(requests, limits))
@@ -68,7 +68,7 @@ def _with_claims(usage: Mapping[str, Quantity], claims: list[dict[str, Quantity]
     return total
 
 
-def _defaulted(container: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_default_requests(container: Mapping[str, Any]) -> Mapping[str, Any]:
     """The container with requests filled in from limits, as the API server does before anything is counted."""
     resources = container.get("resources", {})
     limits = resources.get("limits", {})
@@ -121,20 +121,22 @@ def peaks_of(
         weights = tuple(usage[key].milli if key in usage else 0 for usage in usages.values())
         if weights not in solved:
             solved[weights] = peak(tree, key)
-        bounds[key] = _bound(solved[weights], form, conditional or {})
+        bounds[key] = _bound_of(solved[weights], form, conditional or {})
     return bounds
 
 
 def tree_of(graph: Tree, usages: Mapping[str, Usage]) -> Tree:
     """The graph with what each step costs; weights are thousandths, so that cpu stays exact."""
-    return weighted(graph, {name: {key: each.milli for key, each in usage.items()} for name, usage in usages.items()})
+    return with_weights(
+        graph, {name: {key: each.milli for key, each in usage.items()} for name, usage in usages.items()}
+    )
 
 
-def _bound(found: Peak, form: Quantity, conditional: Mapping[str, bool]) -> Bound:
+def _bound_of(found: Peak, form: Quantity, conditional: Mapping[str, bool]) -> Bound:
     if found.value is None:
         return Bound("unknown", None, found.because, found.witness)
     value = Quantity.from_nano(found.value * 1_000_000, form.format)
-    chains = [[each for each in _and_around(step) if each in conditional] for step in found.witness]
+    chains = [[each for each in _enclosing_steps(step) if each in conditional] for step in found.witness]
     asked = list(dict.fromkeys(each for chain in chains for each in chain))
     by_item = [step for step in asked if conditional[step]]
     # A step that runs at all passes the conditions around it, one in the other: only a second step may be excluded.
@@ -148,7 +150,7 @@ def _bound(found: Peak, form: Quantity, conditional: Mapping[str, bool]) -> Boun
     return Bound(found.bound, value, found.because, found.witness, reached)
 
 
-def _and_around(step: str) -> Iterator[str]:
+def _enclosing_steps(step: str) -> Iterator[str]:
     """A step by its full name, and the steps whose sub-pipelines it stands in: `a.b` and `a`; of `a/leader`, `a`."""
     step = step.partition("/")[0]
     while step:

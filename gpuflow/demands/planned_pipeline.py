@@ -14,8 +14,8 @@ from typing import Any, Final
 from gpuflow.catalog import Model, Offer
 from gpuflow.catalog.kubernetes_names import PRODUCT_KEY, profile_of_resource, read_product_label
 from gpuflow.catalog.lookup import model as find_model
-from gpuflow.core.errors import Finding, GpuflowError, listed, warning
-from gpuflow.demands.model import Demand, DeviceWish
+from gpuflow.core.errors import Finding, GpuflowError, list_names, warning
+from gpuflow.demands.model import Demand, DeviceRequest
 from gpuflow.graph import Unknown
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import pod_for, pod_notes
@@ -24,15 +24,15 @@ from gpuflow.pod.supervision import GRACE_MARGIN, supervisor_grace
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
 from gpuflow.site.model import Engine
-from gpuflow.site.policy import exposed_in_site, heard_at
+from gpuflow.site.policy import exposed_in_site, without_site_silenced
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.resources import Gpu, Mig
-from gpuflow.spec.rules.remarks import heard, remarks_on
+from gpuflow.spec.rules.remarks import remarks_on, without_silenced
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ParamRef
 
 
-def counted_with_defaults(plan: Plan) -> Iterator[Finding]:
+def default_count_notes(plan: Plan) -> Iterator[Finding]:
     """A note for each parameter of the pipeline whose default decides how many copies of steps are counted."""
     found: dict[str, list[PlannedStep]] = {}
     for each in plan.steps:
@@ -45,7 +45,7 @@ def counted_with_defaults(plan: Plan) -> Iterator[Finding]:
         verb = "runs" if len(steps) == 1 else "run"
         yield Finding(
             "GF529",
-            f'{listed([each.name for each in steps])} {verb} over the parameter "{name}": counted with '
+            f'{list_names([each.name for each in steps])} {verb} over the parameter "{name}": counted with '
             f"{items} item{'' if items == 1 else 's'}, its default",
             steps[0].where("for_each"),
             f"--param {name}=[…] checks the list of another run; parallel bounds the fan-out whatever the list is",
@@ -63,7 +63,7 @@ def retry_and_checkpoint(plan: Plan) -> Iterator[Finding]:
     yield from _missing_budgets(steps, plan.site)
 
 
-def _on_spot(step: Step) -> bool:
+def _is_on_spot(step: Step) -> bool:
     return step.spot is not None and step.spot.mode != "never"
 
 
@@ -81,7 +81,7 @@ def _last_save(placed: PlannedStep, site: Site) -> Iterator[Finding]:
             placed.where("checkpoint"),
             f"raise termination_grace to {Duration(needed.seconds + GRACE_MARGIN)}, or leave it out",
         )
-    if _on_spot(step) and site.spot.notice is not None and site.spot.notice < needed:
+    if _is_on_spot(step) and site.spot.notice is not None and site.spot.notice < needed:
         yield warning(
             "GF541",
             f'step "{name}" needs {needed} for a last save, and a spot node of this site is gone after '
@@ -101,7 +101,7 @@ def _late_checkpoints(placed: PlannedStep, site: Site) -> Iterator[Finding]:
     if step.timeout is not None and step.timeout <= every:
         ends.append(f"an attempt is ended after {step.timeout} (timeout)")
     lifetime = site.spot.mean_time_between
-    if _on_spot(step) and lifetime is not None and lifetime <= every:
+    if _is_on_spot(step) and lifetime is not None and lifetime <= every:
         ends.append(f"a spot node of this site lives {lifetime} on average")
     if ends:
         yield warning(
@@ -114,7 +114,7 @@ def _late_checkpoints(placed: PlannedStep, site: Site) -> Iterator[Finding]:
 
 def _lifetime(placed: PlannedStep, site: Site) -> Iterator[Finding]:
     step, lifetime = placed.step, site.spot.mean_time_between
-    if not _on_spot(step) or step.checkpoint is not None or lifetime is None or step.timeout is None:
+    if not _is_on_spot(step) or step.checkpoint is not None or lifetime is None or step.timeout is None:
         return
     if step.timeout > lifetime:
         yield warning(
@@ -129,12 +129,12 @@ def _lifetime(placed: PlannedStep, site: Site) -> Iterator[Finding]:
 def _missing_budgets(steps: list[PlannedStep], site: Site) -> Iterator[Finding]:
     """Steps that can be interrupted by no fault of their own, and that nothing starts again."""
     bare = [each for each in steps if not (each.step.retry and each.step.retry.after_interruptions)]
-    spot = [each for each in bare if _on_spot(each.step)]
+    spot = [each for each in bare if _is_on_spot(each.step)]
     if spot:
         yield warning(
             "GF543",
-            f"{listed([each.name for each in spot])}: on spot nodes without a budget for interruptions; when a node "
-            "goes, nothing starts the step again",
+            f"{list_names([each.name for each in spot])}: on spot nodes without a budget for interruptions; when a "
+            "node goes, nothing starts the step again",
             spot[0].where(),
             "add retry: {interruptions: N}",
         )
@@ -143,8 +143,8 @@ def _missing_budgets(steps: list[PlannedStep], site: Site) -> Iterator[Finding]:
         queues = ", ".join(sorted({str(each.step.queue or site.queue) for each in queued}))
         yield Finding(
             "GF542",
-            f"{listed([each.name for each in queued])}: in queue {queues} without a budget for interruptions; Kueue "
-            "preempts by deleting the pod, and nothing starts the step again",
+            f"{list_names([each.name for each in queued])}: in queue {queues} without a budget for interruptions; "
+            "Kueue preempts by deleting the pod, and nothing starts the step again",
             queued[0].where(),
             "add retry: {interruptions: N}",
             severity="note",
@@ -152,7 +152,7 @@ def _missing_budgets(steps: list[PlannedStep], site: Site) -> Iterator[Finding]:
 
 
 GIB: Final = 2**30
-UNHEARD: Final = frozenset(
+FIELDS_WITHOUT_EFFECT: Final = frozenset(
     {
         "args",
         "cache",
@@ -184,16 +184,16 @@ class PlannedPipeline:
     def warnings(self) -> Iterator[Finding]:
         """Policies that cannot work as written, secrets in plain text, and text that looks like a template."""
         yield from retry_and_checkpoint(self.plan)
-        yield from counted_with_defaults(self.plan)
+        yield from default_count_notes(self.plan)
         yield from pod_notes(self.plan)
         yield from remarks_on(self.plan.pipeline)
         yield from exposed_in_site(self.plan.site)
 
-    def unsilenced(self, findings: Iterable[Finding]) -> list[Finding]:
+    def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that neither the file nor the site silences."""
-        return heard_at(self.plan.site, heard(self.plan.pipeline, findings))
+        return without_site_silenced(self.plan.site, without_silenced(self.plan.pipeline, findings))
 
-    def devices(self, step: str) -> DeviceWish | None:
+    def devices(self, step: str) -> DeviceRequest | None:
         """The GPUs or slices that a step asks for; None when it asks for none."""
         if step not in self.plan.by_name:
             return None  # a pod of the engine's own
@@ -201,8 +201,12 @@ class PlannedPipeline:
         asked = asking.gpu or asking.mig
         if asked is None:
             return None
-        told = {name: getattr(asking, name) for name in sorted(type(asking).model_fields) if name not in UNHEARD}
-        return DeviceWish(_device_words(asked), asked.count, asking.mig is not None, _needs_gib(asking), repr(told))
+        told = {
+            name: getattr(asking, name)
+            for name in sorted(type(asking).model_fields)
+            if name not in FIELDS_WITHOUT_EFFECT
+        }
+        return DeviceRequest(_device_words(asked), asked.count, asking.mig is not None, _needs_gib(asking), repr(told))
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
         """The GPUs and slices that a node has, in the site's words."""
@@ -222,7 +226,7 @@ class PlannedPipeline:
     def pod_with(self, step: str, offer: Offer | None, count: int) -> Mapping[str, Any] | None:
         """The step's pod if it asked for so many of these, or of what it asks for now; None: the site has no such."""
         planned = self.plan.by_name[step]
-        asked = planned.step.gpu or planned.step.mig if offer is None else _wish(offer)
+        asked = planned.step.gpu or planned.step.mig if offer is None else _gpu_request(offer)
         assert asked is not None  # only steps that ask for devices are asked about
         wished = asked.model_copy(update={"count": count})
         fields = {
@@ -239,7 +243,7 @@ class PlannedPipeline:
             return None
         return with_engine(pod, self.parts, has_outputs=bool(planned.step.outputs))
 
-    def capped(self, demand: Demand, parallel: int) -> Demand:
+    def with_cap(self, demand: Demand, parallel: int) -> Demand:
         """The demand if the pipeline said `parallel`."""
         pipeline = self.plan.pipeline.model_copy(update={"parallel": parallel})
         return self.remade(demand, self.plan, plan_of(pipeline, self.plan.site))
@@ -259,7 +263,7 @@ class PlannedPipeline:
         return self.remade(demand, self.plan, plan_of(pipeline, self.plan.site))
 
 
-def _wish(offer: Offer) -> Gpu | Mig:
+def _gpu_request(offer: Offer) -> Gpu | Mig:
     if offer.profile is None:
         return Gpu(model=offer.model.id)
     return Mig(profile=offer.profile.name, model=offer.model.id)

@@ -18,23 +18,26 @@ PART = "/"
 """Stands between the name of a step and that of its pod set."""
 
 
-def one_pod_each(demand: Demand) -> Demand:
+def split_mixed_steps(demand: Demand) -> Demand:
     """The demand with every step whose pods differ taken apart; most demands have none, and stay as they are."""
     mixed = {step.name: step for step in demand.steps if _differ(step)}
     if not mixed:
         return demand
     steps = [part for step in demand.steps for part in (parts_of(step) if step.name in mixed else (step,))]
-    return replace(demand, steps=tuple(steps), graph=_apart(demand.graph, mixed, None))
+    return replace(demand, steps=tuple(steps), graph=_split_tree(demand.graph, mixed, None))
 
 
 def _differ(step: StepDemand) -> bool:
     """Whether its pods differ; in a queue, whether it has several pod sets: each may get another flavor."""
     if len(step.pod_sets) > 1 and step.pod["metadata"].get("labels", {}).get(QUEUE_LABEL):
         return True
-    return any(each.pod is not step.pod and _judged(each.pod) != _judged(step.pod) for each in step.pod_sets[1:])
+    return any(
+        each.pod is not step.pod and _without_program(each.pod) != _without_program(step.pod)
+        for each in step.pod_sets[1:]
+    )
 
 
-def _judged(pod: Pod) -> Pod:
+def _without_program(pod: Pod) -> Pod:
     """The pod without what nobody looks at who places or counts it: a leader may have only another command."""
     spec = dict(pod["spec"])
     for field in ("containers", "initContainers"):
@@ -51,15 +54,15 @@ def parts_of(step: StepDemand) -> tuple[StepDemand, ...]:
     )
 
 
-def _apart(node: Tree, mixed: dict[str, StepDemand], cap: int | None) -> Tree:
+def _split_tree(node: Tree, mixed: dict[str, StepDemand], cap: int | None) -> Tree:
     match node:
         case Leaf():
             return _leaves(mixed[node.name], cap) if node.name in mixed else node
         case Loop():
-            return replace(node, body=_apart(node.body, mixed, cap))
+            return replace(node, body=_split_tree(node.body, mixed, cap))
         case Dag():
             caps = [each for each in (cap, node.parallel) if each is not None]
-            inner = {name: _apart(each, mixed, min(caps, default=None)) for name, each in node.nodes.items()}
+            inner = {name: _split_tree(each, mixed, min(caps, default=None)) for name, each in node.nodes.items()}
             return replace(node, nodes=inner)
 
 

@@ -1,8 +1,8 @@
 """Order, loops and worst-case concurrency of pipelines, as pure functions on plain values."""
 
-from gpuflow.graph.order import ancestors, descendants, find_cycle, order, reached
+from gpuflow.graph.order import ancestors, descendants, find_cycle, order, reachable
 from gpuflow.graph.peak import Peak, peak, safe_parallel
-from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown, weighted
+from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown, with_weights
 
 __all__ = [
     "Dag",
@@ -16,7 +16,7 @@ __all__ = [
     "find_cycle",
     "order",
     "peak",
-    "reached",
+    "reachable",
     "safe_parallel",
-    "weighted",
+    "with_weights",
 ]

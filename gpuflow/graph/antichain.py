@@ -18,7 +18,7 @@ from itertools import pairwise
 from math import gcd
 from typing import NamedTuple
 
-from gpuflow.core.work_budget import Allowance, current, left, take
+from gpuflow.core.work_budget import Allowance, current, spend_work, work_left
 from gpuflow.graph.tree import Shape
 
 FLOW = 8_000_000
@@ -296,7 +296,7 @@ class Antichain(NamedTuple):
     work: int
 
 
-def heaviest(shape: Shape, weights: Sequence[int]) -> Antichain:
+def heaviest_antichain(shape: Shape, weights: Sequence[int]) -> Antichain:
     """A heaviest antichain, or a heavy one and a bound where the flow would take more work than it may."""
     value = [*weights, *(0 for _ in range(shape.barriers))]
     base = len(value)
@@ -305,7 +305,7 @@ def heaviest(shape: Shape, weights: Sequence[int]) -> Antichain:
         value.append(first + second if merge.together else max(first, second))
     weighed = [value[term] for term in shape.core]
     unit = gcd(*weighed) or 1
-    cut = _cut(shape.edges, tuple(weight // unit for weight in weighed), FLOW)
+    cut = _heaviest_of_core(shape.edges, tuple(weight // unit for weight in weighed), FLOW)
     stack = [shape.core[node] for node in cut.nodes]
     chosen: list[int] = []
     while stack:
@@ -321,23 +321,25 @@ def heaviest(shape: Shape, weights: Sequence[int]) -> Antichain:
     return Antichain(sorted(node for node in chosen if value[node]), cut.bound * unit, cut.work)
 
 
-def _cut(edges: Edges, weights: tuple[int, ...], most_work: int) -> Antichain:
+def _heaviest_of_core(edges: Edges, weights: tuple[int, ...], most_work: int) -> Antichain:
     """A heaviest antichain of the core: offers reach the leaving side of its nodes but not the entering side.
 
     Quotas, queues and nodes ask the same of the same pipeline, so the latest answers are kept.
     """
     if not any(edges):
         return Antichain(list(range(len(weights))), sum(weights), 0)
-    exact, here = _flows(edges), _flows(edges) if (check := current()) is None else _of_check(edges, check)
+    exact, here = _flows(edges), _flows(edges) if (check := current()) is None else _flows_of_check(edges, check)
     for known in (exact, here):
         if weights in known.answers:
             return known.answers[weights]
-    rest = left("moments")
+    rest = work_left("moments")
     if rest is not None and rest // SHARE < LEAST_WORK * len(edges):
         found = Antichain([max(range(len(weights)), key=weights.__getitem__)], sum(weights), 0)
     else:
-        found = _by_flow(edges, weights, most_work if rest is None else min(most_work, rest // SHARE), here.flows)
-    take("moments", found.work)
+        found = _antichain_by_flow(
+            edges, weights, most_work if rest is None else min(most_work, rest // SHARE), here.flows
+        )
+    spend_work("moments", found.work)
     is_exact = found.bound == sum(weights[node] for node in found.nodes)
     if is_exact or check is not None:  # what was cut short is kept for this check: another may have more to spend
         answers = exact.answers if is_exact else here.answers
@@ -347,7 +349,7 @@ def _cut(edges: Edges, weights: tuple[int, ...], most_work: int) -> Antichain:
     return found
 
 
-def _by_flow(edges: Edges, weights: tuple[int, ...], most_work: int, before: deque[Flow]) -> Antichain:
+def _antichain_by_flow(edges: Edges, weights: tuple[int, ...], most_work: int, before: deque[Flow]) -> Antichain:
     flow = Flow(edges, weights)
     known = max(before, key=lambda other: other.times_in(weights) * sum(other.weights), default=None)
     times = known.times_in(weights) if known is not None else 0
@@ -358,7 +360,7 @@ def _by_flow(edges: Edges, weights: tuple[int, ...], most_work: int, before: deq
     return Antichain(nodes, flow.open, flow.work)
 
 
-class _Known(NamedTuple):
+class _FlowCache(NamedTuple):
     """What was found for a graph lately."""
 
     answers: dict[tuple[int, ...], Antichain]
@@ -368,12 +370,12 @@ class _Known(NamedTuple):
 
 
 @lru_cache(maxsize=2)
-def _flows(edges: Edges) -> _Known:
-    return _Known({}, deque(maxlen=4))
+def _flows(edges: Edges) -> _FlowCache:
+    return _FlowCache({}, deque(maxlen=4))
 
 
-def _of_check(edges: Edges, check: Allowance) -> _Known:
+def _flows_of_check(edges: Edges, check: Allowance) -> _FlowCache:
     """The same, of one check: what it finds does not depend on what was checked before it."""
-    found = check.kept.setdefault(edges, _Known({}, deque(maxlen=4)))
-    assert isinstance(found, _Known)
+    found = check.kept.setdefault(edges, _FlowCache({}, deque(maxlen=4)))
+    assert isinstance(found, _FlowCache)
     return found

@@ -54,7 +54,7 @@ def find_cycle(successors: Successors) -> list[str] | None:
                 finished.add(name)
             elif target in path:
                 nodes = list(path)
-                return _closed(nodes[nodes.index(target) :], names)
+                return _close_cycle(nodes[nodes.index(target) :], names)
             elif target not in finished:
                 path[target] = iter(successors.get(target, ()))
     return None
@@ -62,7 +62,7 @@ def find_cycle(successors: Successors) -> list[str] | None:
 
 def descendants(successors: Successors, name: str) -> list[str]:
     """Every node that a path from `name` reaches, in insertion order, without `name` itself."""
-    return _named_reach(successors, _names(successors), name)
+    return _reachable_names(successors, _names(successors), name)
 
 
 def ancestors(successors: Successors, name: str) -> list[str]:
@@ -72,7 +72,7 @@ def ancestors(successors: Successors, name: str) -> list[str]:
     for source, targets in successors.items():
         for target in targets:
             predecessors[target].append(source)
-    return _named_reach(predecessors, names, name)
+    return _reachable_names(predecessors, names, name)
 
 
 def _names(successors: Successors) -> list[str]:
@@ -82,13 +82,13 @@ def _names(successors: Successors) -> list[str]:
     return list(names)
 
 
-def _closed(cycle: list[str], names: Iterable[str]) -> list[str]:
+def _close_cycle(cycle: list[str], names: Iterable[str]) -> list[str]:
     members = set(cycle)
     start = cycle.index(next(name for name in names if name in members))
     return [*cycle[start:], *cycle[: start + 1]]
 
 
-def reached(successors: Successors, starts: Iterable[str]) -> set[str]:
+def reachable(successors: Successors, starts: Iterable[str]) -> set[str]:
     """Every node that a path from one of these reaches."""
     seen: set[str] = set()
     stack = list(starts)
@@ -100,6 +100,6 @@ def reached(successors: Successors, starts: Iterable[str]) -> set[str]:
     return seen
 
 
-def _named_reach(successors: Successors, names: Iterable[str], start: str) -> list[str]:
-    seen = reached(successors, [start]) - {start}
+def _reachable_names(successors: Successors, names: Iterable[str], start: str) -> list[str]:
+    seen = reachable(successors, [start]) - {start}
     return [name for name in names if name in seen]

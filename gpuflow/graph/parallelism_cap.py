@@ -17,7 +17,7 @@ from fractions import Fraction
 from math import floor, gcd, lcm
 from typing import NamedTuple, TypeAlias
 
-from gpuflow.graph.antichain import Work, heaviest
+from gpuflow.graph.antichain import Work, heaviest_antichain
 from gpuflow.graph.tree import Shape
 
 
@@ -128,7 +128,7 @@ class Knapsack:
             terms.append(join(terms[merge.first], terms[merge.second]))
         if len(shape.core) > MAX_CORE:
             raise TooLarge
-        apart = _comparable(shape.edges)
+        apart = _comparable_nodes(shape.edges)
         known: dict[frozenset[int], Table] = {frozenset(): [EMPTY]}
 
         def best(nodes: frozenset[int]) -> Table:
@@ -153,7 +153,7 @@ def _at(table: Table, pods: int) -> Entry:
     return table[min(pods, len(table) - 1)]
 
 
-def _comparable(edges: Sequence[Sequence[int]]) -> list[set[int]]:
+def _comparable_nodes(edges: Sequence[Sequence[int]]) -> list[set[int]]:
     """For every node all nodes before and after it."""
     later: list[set[int]] = []
     for node in range(len(edges)):
@@ -175,7 +175,7 @@ Number: TypeAlias = int | Fraction
 ROUNDS = 50
 
 
-class Best(NamedTuple):
+class Optimum(NamedTuple):
     """The optimum at some price as weight and pods, and steps that do fit; the latter may weigh less."""
 
     weight: Number
@@ -186,7 +186,7 @@ class Best(NamedTuple):
         return self.weight - price * self.pods
 
 
-NOTHING = Best(0, 0, ())
+NOTHING = Optimum(0, 0, ())
 
 
 class Part(ABC):
@@ -202,7 +202,7 @@ class Part(ABC):
         self.free = free
 
     @abstractmethod
-    def at(self, price: Number) -> Best:
+    def at(self, price: Number) -> Optimum:
         """The best to have alive when each pod costs `price`; the plain maximum when that is 0."""
 
     @abstractmethod
@@ -214,15 +214,15 @@ class Part(ABC):
         """All its steps with their copies."""
 
 
-class Single(Part):
+class SingleStep(Part):
     """A step."""
 
     def __init__(self, step: Step) -> None:
         super().__init__(step.weight, step.pods if step.weight else 0, step.weight > 0 and not step.pods)
         self.step = step
-        self.best = Best(step.weight, step.pods, ((step, 1),))
+        self.best = Optimum(step.weight, step.pods, ((step, 1),))
 
-    def at(self, price: Number) -> Best:
+    def at(self, price: Number) -> Optimum:
         # Whether it is worth something, in whole numbers: fractions take ten times as long.
         return self.best if self.step.weight * price.denominator > self.step.pods * price.numerator else NOTHING
 
@@ -241,10 +241,10 @@ class Copies(Part):
         self.body = body
         self.count = count
 
-    def at(self, price: Number) -> Best:
+    def at(self, price: Number) -> Optimum:
         best = self.body.at(price) if self.count else NOTHING
         live = tuple((step, copies * self.count) for step, copies in best.live)
-        return Best(best.weight * self.count, best.pods * self.count, live)
+        return Optimum(best.weight * self.count, best.pods * self.count, live)
 
     def table(self, knapsack: Knapsack) -> Table:
         return knapsack.repeat(self.body.table(knapsack), self.count)
@@ -253,7 +253,7 @@ class Copies(Part):
         return ((step, copies * self.count) for step, copies in self.body.steps())
 
 
-class Together(Part):
+class OrderedParts(Part):
     """Parts of which some wait for others."""
 
     def __init__(self, shape: Shape, parts: Sequence[Part], work: Work) -> None:
@@ -263,7 +263,7 @@ class Together(Part):
         self.parts = parts
         self.work = work
 
-    def at(self, price: Number) -> Best:
+    def at(self, price: Number) -> Optimum:
         bests = [part.at(price) for part in self.parts]
         # Worths times the price's denominator: whole numbers, unless a cap inside has a bound that is none.
         over, under = price.numerator, price.denominator
@@ -271,7 +271,7 @@ class Together(Part):
         more = lcm(*{worth.denominator for worth in worths})
         scale = under * more
         scaled = [int(worth * more) for worth in worths]
-        found = heaviest(self.shape, scaled)
+        found = heaviest_antichain(self.shape, scaled)
         self.work.spent += found.work
         chosen = [bests[node] for node in found.nodes]
         live = tuple(pair for best in chosen for pair in best.live)
@@ -280,7 +280,7 @@ class Together(Part):
             # The flow was cut short: weight is added until the worth is what no antichain exceeds.
             self.work.cut_short = True
             weight += Fraction(found.bound - reached, scale)
-        return Best(weight, pods, live)
+        return Optimum(weight, pods, live)
 
     def steps(self) -> Iterator[tuple[Step, int]]:
         for part in self.parts:
@@ -290,7 +290,7 @@ class Together(Part):
         return knapsack.combine_graph(self.shape, [part.table(knapsack) for part in self.parts])
 
 
-class Capped(Part):
+class CappedPart(Part):
     """A part of which at most `cap` pods live at once.
 
     `upper` bounds its weight and `live` does fit. From the best `price` found, where it is `worth` something, the
@@ -320,9 +320,9 @@ class Capped(Part):
         if self.price:
             self.pods = max(0, self.upper - self.worth) / Fraction(self.price)
 
-    def at(self, price: Number) -> Best:
+    def at(self, price: Number) -> Optimum:
         if price < self.price or not price:
-            return Best(self.upper, self.pods, self.live)
+            return Optimum(self.upper, self.pods, self.live)
         best = self.part.at(price)
         return best._replace(live=cut_to_cap(best.live, self.cap))
 
@@ -332,7 +332,7 @@ class Capped(Part):
     def steps(self) -> Iterator[tuple[Step, int]]:
         return self.part.steps()
 
-    def _close(self, many: Best) -> None:
+    def _close(self, many: Optimum) -> None:
         """Bring bound and reach together: try the price at which the best above the cap and within it tie."""
         # No pod is worth more than the heaviest step: at that price only steps that count no pod live.
         few = self.part.at(self.top)

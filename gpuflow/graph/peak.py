@@ -10,13 +10,23 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal
 
-from gpuflow.graph.antichain import Work, heaviest
-from gpuflow.graph.parallelism_cap import Best, Capped, Copies, Part, Single, Step, Together, count_pods, weigh
+from gpuflow.graph.antichain import Work, heaviest_antichain
+from gpuflow.graph.parallelism_cap import (
+    CappedPart,
+    Copies,
+    Optimum,
+    OrderedParts,
+    Part,
+    SingleStep,
+    Step,
+    count_pods,
+    weigh,
+)
 from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown
 
 CUT_SHORT = "the exact worst moment of a graph with so many steps and edges takes too long to work out"
 
-WEIGHTLESS = Single(Step(0, "", 0, 0))
+WEIGHTLESS = SingleStep(Step(0, "", 0, 0))
 """Any step that weighs nothing: it is never said to live."""
 
 
@@ -48,7 +58,7 @@ class Peak:
 def peak(tree: Tree, key: str) -> Peak:
     """The worst moment of `tree` for the resource `key`, whatever its steps' durations turn out to be."""
     work = Work()
-    best, missing = worst(tree, key, work)
+    best, missing = worst_moment(tree, key, work)
     reached = weigh(best.live)
     live: dict[str, int] = {}
     for step, copies in sorted(best.live, key=lambda pair: pair[0].place):
@@ -65,11 +75,11 @@ def peak(tree: Tree, key: str) -> Peak:
     return Peak(value, "at-most" if reasons else "exact", "; ".join(reasons) or None, live, reached, is_cut_short)
 
 
-def worst(tree: Tree, key: str, work: Work) -> tuple[Best, list[str]]:
+def worst_moment(tree: Tree, key: str, work: Work) -> tuple[Optimum, list[str]]:
     """The best at price 0, and what is missing to bound it."""
     plain = _plain_weights(tree, key)
     if plain is not None:
-        return _of_steps(tree, plain, work), []
+        return _best_of_steps(tree, plain, work), []
     reader = _Reader(key, work)
     return reader.part(tree).at(0), list(dict.fromkeys(reader.missing))
 
@@ -87,10 +97,10 @@ def _plain_weights(tree: Tree, key: str) -> list[int] | None:
     return weights
 
 
-def _of_steps(tree: Tree, weights: list[int], work: Work) -> Best:
+def _best_of_steps(tree: Tree, weights: list[int], work: Work) -> Optimum:
     """The same as for any tree, without a part for each step: there may be ten thousand of them."""
     assert isinstance(tree, Dag)
-    found = heaviest(tree.shape, weights)
+    found = heaviest_antichain(tree.shape, weights)
     leaves = list(tree.nodes.values())
     steps = []
     for place in found.nodes:
@@ -98,7 +108,7 @@ def _of_steps(tree: Tree, weights: list[int], work: Work) -> Best:
         assert isinstance(leaf, Leaf)
         steps.append(Step(place, leaf.name, weights[place], leaf.pods))
     work.cut_short |= found.bound > sum(step.weight for step in steps)
-    return Best(found.bound, sum(step.pods for step in steps), tuple((step, 1) for step in steps))
+    return Optimum(found.bound, sum(step.pods for step in steps), tuple((step, 1) for step in steps))
 
 
 class _Reader:
@@ -130,15 +140,15 @@ class _Reader:
         if not weight:
             return WEIGHTLESS
         pods = leaf.pods if room is None else min(leaf.pods, room)
-        return Single(Step(next(self.places), leaf.name, weight, pods, doubts))
+        return SingleStep(Step(next(self.places), leaf.name, weight, pods, doubts))
 
     def _dag(self, dag: Dag, room: int | None, doubts: tuple[str, ...]) -> Part:
         cap = dag.parallel
         if cap is not None and room is not None and room <= cap:
             cap = None
         inside = room if cap is None else cap
-        whole = Together(dag.shape, [self.part(node, inside, doubts) for node in dag.nodes.values()], self.work)
-        return whole if cap is None else Capped(whole, cap, self.work)
+        whole = OrderedParts(dag.shape, [self.part(node, inside, doubts) for node in dag.nodes.values()], self.work)
+        return whole if cap is None else CappedPart(whole, cap, self.work)
 
     def _loop(self, loop: Loop, room: int | None, doubts: tuple[str, ...]) -> Part:
         if loop.copies == 0:
@@ -160,7 +170,7 @@ class _Reader:
             self.missing.append(reason)
         copies = Copies(body, min(known, default=0))
         # The cap around holds for the loop alone too. Saying so tightens the bound where others wait for the loop.
-        return copies if room is None or isinstance(body, Single) else Capped(copies, room, self.work)
+        return copies if room is None or isinstance(body, SingleStep) else CappedPart(copies, room, self.work)
 
 
 def safe_parallel(tree: Tree, key: str, budget: int) -> int | None:
@@ -177,10 +187,10 @@ def safe_parallel(tree: Tree, key: str, budget: int) -> int | None:
     every = own or max(1, sum(gang * copies for gang, copies in pods))
 
     def most(cap: int) -> int | None:
-        best, missing = worst(Dag({"all": uncapped}, parallel=cap), key, work)
+        best, missing = worst_moment(Dag({"all": uncapped}, parallel=cap), key, work)
         return None if missing else int(best.weight)
 
-    best, missing = worst(tree, key, work)
+    best, missing = worst_moment(tree, key, work)
     if not missing and best.weight <= budget:
         return every
     low = max([1, *(gang for gang, _ in pods)])

@@ -230,18 +230,18 @@ class Loop:
 Tree: TypeAlias = Leaf | Dag | Loop
 
 
-def weighted(node: Tree, weights: Mapping[str, Mapping[str, int]]) -> Tree:
+def with_weights(node: Tree, weights: Mapping[str, Mapping[str, int]]) -> Tree:
     """The same tree with other weights, by the names of its leaves; a leaf that is not named weighs nothing."""
     match node:
         case Leaf():
             return Leaf(node.name, weights.get(node.name, {}), node.pods)
         case Loop():
-            return replace(node, body=weighted(node.body, weights))
+            return replace(node, body=with_weights(node.body, weights))
         case Dag():
             # Names and edges stay, so that the reduced structure, which is dear, is found once for all weights.
             other = copy(node)
             other.__dict__["shape"] = node.shape
-            other.__dict__["nodes"] = {name: weighted(each, weights) for name, each in node.nodes.items()}
+            other.__dict__["nodes"] = {name: with_weights(each, weights) for name, each in node.nodes.items()}
             return other
 
 

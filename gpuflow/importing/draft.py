@@ -38,7 +38,7 @@ class Draft:
         if kind == "json":
             self.as_json(ref)
         elif "param" in ref and (param := self.params.get(ref["param"])) is not None and param["type"] == "string":
-            value = _parsed(param["default"]) if isinstance(param.get("default"), str) else None
+            value = _parse_json(param["default"]) if isinstance(param.get("default"), str) else None
             fits = {"int": "int", "float": "int float", "bool": "bool"}.get(kind, "str").split()
             if "default" not in param or type(value).__name__ in fits:
                 param["type"] = kind
@@ -52,7 +52,7 @@ class Draft:
             if param is not None and param.get("type") != "json":
                 param["type"] = "json"
                 if isinstance(param.get("default"), str):
-                    param["default"] = _parsed(param["default"])
+                    param["default"] = _parse_json(param["default"])
         if "output" in ref:
             step, _, name = ref["output"].partition(".")
             output = self.steps.get(step, {}).get("outputs", {}).get(name)
@@ -92,7 +92,7 @@ class Handing:
         return {**step, "params": self.params} if self.params else step
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
@@ -101,15 +101,15 @@ def _parsed(text: str) -> Any:
 
 def label(name: str, taken: Iterable[str], length: int = 52) -> str:
     """A name of lower-case letters, digits and dashes that is not taken."""
-    return _free(re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"), "-", taken, length, "step")
+    return _free_name(re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"), "-", taken, length, "step")
 
 
 def identifier(name: str, taken: Iterable[str]) -> str:
     """A name of letters, digits and underscores that is not taken."""
-    return _free(re.sub(r"\W", "_", name, flags=re.ASCII), "_", taken, 63, "value")
+    return _free_name(re.sub(r"\W", "_", name, flags=re.ASCII), "_", taken, 63, "value")
 
 
-def _free(name: str, joint: str, taken: Iterable[str], length: int, fallback: str) -> str:
+def _free_name(name: str, joint: str, taken: Iterable[str], length: int, fallback: str) -> str:
     name = name if name and not name[0].isdigit() else f"{fallback}{joint}{name}".rstrip(joint)
     name = name[:length].rstrip(joint)
     used, number, found = set(taken), 1, name

@@ -8,8 +8,8 @@ from typing import Any
 from gpuflow.engines import ARGO
 from gpuflow.importing.draft import Draft, label
 from gpuflow.importing.pods import PodReader
-from gpuflow.importing.unsupported import KIND, Listing, Place
-from gpuflow.importing.values import Parts, mapping, plain
+from gpuflow.importing.unsupported import KIND, Place, UnsupportedList
+from gpuflow.importing.values import Parts, mapping, plain_value
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.readers import Document, Library
 from gpuflow.site import Site
@@ -34,7 +34,7 @@ USUAL_RETRIES = 6
 METADATA = ("name", "generateName", "namespace", "labels", "annotations", "creationTimestamp")
 
 
-def pipeline_of(document: Document, library: Library, site: Site, listing: Listing) -> Draft:
+def pipeline_of(document: Document, library: Library, site: Site, listing: UnsupportedList) -> Draft:
     """The pipeline of a Pod, a Job or a CronJob."""
     place = Place(document)
     draft = Draft(head={"name": label(document.name, ())})
@@ -60,7 +60,7 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Listi
     return draft
 
 
-def _nothing(tag: str) -> Parts:
+def _literal_tag(tag: str) -> Parts:
     return ("{{" + tag + "}}",)  # Kubernetes has no tags: the text is meant as it stands
 
 
@@ -69,7 +69,7 @@ def _pod(
     metadata: Mapping[str, Any],
     draft: Draft,
     site: Site,
-    listing: Listing,
+    listing: UnsupportedList,
     place: Place,
     *,
     in_job: bool = False,
@@ -89,7 +89,7 @@ def _pod(
         )
     if not containers:
         return {}
-    reader = PodReader(listing, place, site, _nothing, {})
+    reader = PodReader(listing, place, site, _literal_tag, {})
     if indexed:
         reader.set_outside[INDEX] = ({"item": "index"},)
     step = reader.step(spec, containers[0], {key: value for key, value in metadata.items() if value})
@@ -100,7 +100,12 @@ def _pod(
 
 
 def _job(
-    spec: Mapping[str, Any], metadata: Mapping[str, Any], draft: Draft, site: Site, listing: Listing, place: Place
+    spec: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    draft: Draft,
+    site: Site,
+    listing: UnsupportedList,
+    place: Place,
 ) -> None:
     listing.fields(spec, JOB, "spec", place, HINTS)
     template = mapping(spec.get("template"))
@@ -119,26 +124,26 @@ def _job(
         listing.cannot("suspend", "nothing says who lets it start", place.of(spec, "suspend"), "write queue: NAME")
     others = {key: value for key, value in mapping(metadata.get("labels")).items() if key != QUEUE_LABEL}
     if others:
-        draft.head["labels"] = {str(key): str(plain(value)) for key, value in others.items()}
+        draft.head["labels"] = {str(key): str(plain_value(value)) for key, value in others.items()}
         listing.note("labels of the object stand on its pods as well", place.of(metadata, "labels"))
     if metadata.get("annotations"):
-        words["annotations"] = {**plain(metadata["annotations"]), **words.get("annotations", {})}
+        words["annotations"] = {**plain_value(metadata["annotations"]), **words.get("annotations", {})}
         listing.note("annotations of the object stand on its pods", place.of(metadata, "annotations"))
-    retries = plain(spec.get("backoffLimit", USUAL_RETRIES))
+    retries = plain_value(spec.get("backoffLimit", USUAL_RETRIES))
     if retries:
         words["retry"] = retries
     if str(mapping(template.get("spec")).get("restartPolicy")) == "OnFailure":
         listing.note("a failed container is not restarted in its pod: each attempt is a pod", place.of(template))
     if spec.get("activeDeadlineSeconds") is not None:
-        draft.head["deadline"] = f"{plain(spec['activeDeadlineSeconds'])}s"
+        draft.head["deadline"] = f"{plain_value(spec['activeDeadlineSeconds'])}s"
     if spec.get("ttlSecondsAfterFinished") is not None:
-        seconds = f"{plain(spec['ttlSecondsAfterFinished'])}s"
+        seconds = f"{plain_value(spec['ttlSecondsAfterFinished'])}s"
         draft.head.setdefault("engines", {}).setdefault(ARGO, {})["ttl"] = {"success": seconds, "failure": seconds}
     _copies(spec, words, listing, place)
 
 
-def _copies(spec: Mapping[str, Any], words: dict[str, Any], listing: Listing, place: Place) -> None:
-    copies, at_once = plain(spec.get("completions")), plain(spec.get("parallelism"))
+def _copies(spec: Mapping[str, Any], words: dict[str, Any], listing: UnsupportedList, place: Place) -> None:
+    copies, at_once = plain_value(spec.get("completions")), plain_value(spec.get("parallelism"))
     indexed = spec.get("completionMode") == "Indexed"
     if copies is None and (at_once or 1) > 1:
         why = "its pods share a queue of work, and each decides when all is done"
@@ -153,7 +158,7 @@ def _copies(spec: Mapping[str, Any], words: dict[str, Any], listing: Listing, pl
             words["env"] = {**words.get("env", {}), INDEX: {"item": "index"}}
 
 
-def _schedule(spec: Mapping[str, Any], draft: Draft, site: Site, listing: Listing, place: Place) -> None:
+def _schedule(spec: Mapping[str, Any], draft: Draft, site: Site, listing: UnsupportedList, place: Place) -> None:
     listing.fields(spec, CRON, "spec", place)
     schedule: dict[str, Any] = {"cron": str(spec.get("schedule"))}
     schedule["concurrency"] = str(spec.get("concurrencyPolicy") or "Allow").lower()
@@ -165,12 +170,12 @@ def _schedule(spec: Mapping[str, Any], draft: Draft, site: Site, listing: Listin
     if spec.get("suspend"):
         schedule["suspended"] = True
     draft.head["schedule"] = schedule
-    late, said = plain(spec.get("startingDeadlineSeconds")), site.engine(ARGO).starting_deadline
+    late, said = plain_value(spec.get("startingDeadlineSeconds")), site.engine(ARGO).starting_deadline
     if late and (said is None or said.seconds != late):
         hint = f"write it in the site: engines: {{argo: {{starting_deadline: {late}s}}}}"
         where = place.of(spec, "startingDeadlineSeconds")
         listing.cannot("startingDeadlineSeconds", "the site says it, for all schedules of the cluster", where, hint)
     pairs = (("successful", "successfulJobsHistoryLimit"), ("failed", "failedJobsHistoryLimit"))
-    history = {word: plain(spec[key]) for word, key in pairs if spec.get(key) is not None}
+    history = {word: plain_value(spec[key]) for word, key in pairs if spec.get(key) is not None}
     if history:
         draft.head.setdefault("engines", {}).setdefault(ARGO, {})["history"] = history

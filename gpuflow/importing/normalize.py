@@ -14,10 +14,10 @@ from typing import Any
 import yaml
 
 from gpuflow.core import printable, yaml_tree
-from gpuflow.core.emit import Bare, emit_all
+from gpuflow.core.emit import RawScalar, emit_all
 from gpuflow.core.errors import Where, fail
 
-MOST = 2 * yaml_tree.MAX_BYTES
+MAX_BYTES = 2 * yaml_tree.MAX_BYTES
 """So much may be written: aliases can make a small file stand for a very large one."""
 
 _DOUBTFUL = re.compile(
@@ -26,29 +26,31 @@ _DOUBTFUL = re.compile(
     re.IGNORECASE,
 )
 """What stands bare and is more than text to a reader of YAML 1.1 or 1.2."""
-_BARE = re.compile(r"(?!.*(?:: |:$| $))", re.DOTALL)
+_BLOCK_PLAIN = re.compile(r"(?!.*(?:: |:$| $))", re.DOTALL)
 """What can stand bare in a block: between brackets a little more can."""
 
 
 def normalize(text: str, file: str) -> str:
     """The documents of `text`, written by the emitter. The same content in the same order gives the same bytes."""
-    documents = yaml_tree.parse_all(text, file, read=_spelled)
+    documents = yaml_tree.parse_all(text, file, read=_read_scalar)
     _refuse_bombs(documents, file)
     return emit_all(documents)
 
 
-def _spelled(event: yaml.ScalarEvent) -> str:
+def _read_scalar(event: yaml.ScalarEvent) -> str:
     """A scalar as text to be quoted where needed, or as it was spelled."""
     text: str = event.value
     if event.tag is not None:
         if event.tag.endswith(("!", ":str")):
             return text
-        return Bare(f"!!{event.tag.rpartition(':')[2]} {printable.escaped(json.dumps(text, ensure_ascii=False))}")
+        return RawScalar(
+            f"!!{event.tag.rpartition(':')[2]} {printable.escape_literal(json.dumps(text, ensure_ascii=False))}"
+        )
     if not event.implicit[0]:
         return text
     if not text:
-        return Bare("null")
-    return Bare(text) if _DOUBTFUL.fullmatch(text) and _BARE.match(text) else text
+        return RawScalar("null")
+    return RawScalar(text) if _DOUBTFUL.fullmatch(text) and _BLOCK_PLAIN.match(text) else text
 
 
 def _refuse_bombs(documents: list[Any], file: str) -> None:
@@ -64,6 +66,6 @@ def _refuse_bombs(documents: list[Any], file: str) -> None:
             waiting += [(item, indent + 2) for item in value]
         else:
             size += len(value) + value.count("\n") * indent
-        if size > MOST:
-            text = f"aliases make it more than {MOST:,} characters, too many to write"
+        if size > MAX_BYTES:
+            text = f"aliases make it more than {MAX_BYTES:,} characters, too many to write"
             raise fail("GF785", text, where=Where(file, 1, 1), hint="write the values out where they are needed")

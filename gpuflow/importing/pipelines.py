@@ -16,8 +16,8 @@ from typing import Any
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.core.printable import comment
 from gpuflow.importing.draft import Draft
-from gpuflow.importing.pods import OF_WORDS, POD_WORDS, Step
-from gpuflow.importing.unsupported import KIND, RULE, Listing, Place
+from gpuflow.importing.pods import COVERED_FIELDS, POD_FIELDS, Step
+from gpuflow.importing.unsupported import KIND, RULE, Place, UnsupportedList
 from gpuflow.kubernetes.pod_fields import Field, fields_of
 from gpuflow.kubernetes.strategic_merge import DIRECTIVE
 from gpuflow.pod.build import pod_for
@@ -57,13 +57,13 @@ NUMBERS = frozenset(
         "terminationGracePeriodSeconds", "ttlSecondsAfterFinished",
     }
 )  # fmt: skip
-FREE = frozenset(["labels", "annotations", "nodeSelector", "requests", "limits"])
+FREE_MAPS = frozenset(["labels", "annotations", "nodeSelector", "requests", "limits"])
 """Maps from a name to a text or a number."""
-OTHERS = ("artifacts", "prometheus", "withItems")
+SKIPPED_FIELDS = ("artifacts", "prometheus", "withItems")
 """What is in them has other words of the same names."""
 
 
-def misshapen(listing: Listing, place: Place, tree: Any) -> bool:
+def has_wrong_shapes(listing: UnsupportedList, place: Place, tree: Any) -> bool:
     """List what has another shape than its name says; whether there is any."""
     before = len(listing.found)
     waiting = [tree]
@@ -75,17 +75,17 @@ def misshapen(listing: Listing, place: Place, tree: Any) -> bool:
         if not isinstance(value, Mapping):
             continue
         for key, item in value.items():
-            wanted = _wrong(str(key), item)
+            wanted = _shape_problem(str(key), item)
             if wanted:
                 listing.cannot(
                     str(key), f"it is not {wanted}, so no cluster takes it", place.of(value, key), None, KIND
                 )
-            elif key not in FREE and key not in OTHERS:
+            elif key not in FREE_MAPS and key not in SKIPPED_FIELDS:
                 waiting.append(item)
     return len(listing.found) > before
 
 
-def _wrong(key: str, item: Any) -> str | None:
+def _shape_problem(key: str, item: Any) -> str | None:
     if item is None:
         return None
     if key == "steps":
@@ -102,7 +102,7 @@ def _wrong(key: str, item: Any) -> str | None:
         return None if isinstance(item, list) else "a list"
     if key in MAPS:
         return None if isinstance(item, Mapping) else "a map"
-    if key in FREE:
+    if key in FREE_MAPS:
         scalars = isinstance(item, Mapping) and not any(isinstance(each, Mapping | list) for each in item.values())
         return None if scalars else "a map from names to texts"
     return None
@@ -113,7 +113,7 @@ FLOW = ("needs", "when", "if_skipped", "for_each", "parallel", "on", "outputs", 
 HELPERS = ("init_containers", "sidecars")
 
 
-def complete(step: Step, site: Site, listing: Listing) -> None:
+def complete_step(step: Step, site: Site, listing: UnsupportedList) -> None:
     """Give the step the patch that it needs; list what no patch can say."""
     if not step.sound:
         return
@@ -154,7 +154,7 @@ def _keep_security(made: dict[str, Any], step: Step) -> None:
 IDENTITY = ("runAsUser", "runAsGroup", "runAsNonRoot")
 
 
-def _list(refusal: GpuflowError, step: Step, listing: Listing) -> None:
+def _list(refusal: GpuflowError, step: Step, listing: UnsupportedList) -> None:
     listing.found += [Finding(RULE, f"{each.code} {each.message}", step.where, each.hint) for each in refusal.findings]
 
 
@@ -185,16 +185,16 @@ def _pod(words: dict[str, Any], site: Site) -> dict[str, Any]:
 
 def patch_of(made: dict[str, Any], step: Step) -> dict[str, Any]:
     """A strategic merge patch that makes the pod what it must be."""
-    spec: dict[str, Any] = _difference(made["spec"], step.wanted["spec"], "PodSpec", POD_WORDS)
+    spec: dict[str, Any] = _difference(made["spec"], step.wanted["spec"], "PodSpec", POD_FIELDS)
     (main,) = made["spec"]["containers"]
-    own = _difference(main, step.wanted["main"], "Container", OF_WORDS)
+    own = _difference(main, step.wanted["main"], "Container", COVERED_FIELDS)
     own |= {key: step.patch[key] for key in ("env", "volumeMounts") if key in step.patch}
     if own:
         spec["containers"] = [{"name": "main", **own}]
     helpers = []
     raw = {each["name"]: each for each in step.patch.get("initContainers", ())}
     for each in made["spec"].get("initContainers", ()):
-        skipped = (*OF_WORDS, "restartPolicy")
+        skipped = (*COVERED_FIELDS, "restartPolicy")
         change = _difference(each, step.wanted["init"].get(each["name"], {}), "Container", skipped)
         change |= raw.get(each["name"], {})
         if change:
@@ -212,11 +212,11 @@ def _difference(made: dict[str, Any], wanted: dict[str, Any], kind: str, skipped
     for key in (*wanted, *(name for name in made if name not in wanted)):
         if key in skipped or made.get(key) == wanted.get(key):
             continue
-        found[key] = _replaced(made.get(key), wanted.get(key), known.get(key))
+        found[key] = _replacement_patch(made.get(key), wanted.get(key), known.get(key))
     return found
 
 
-def _replaced(made: Any, wanted: Any, field: Field | None) -> Any:
+def _replacement_patch(made: Any, wanted: Any, field: Field | None) -> Any:
     """The value of a patch that leaves exactly what is wanted."""
     if wanted is None or made is None:
         return wanted
@@ -224,7 +224,7 @@ def _replaced(made: Any, wanted: Any, field: Field | None) -> Any:
         known = fields_of(field.type) if field is not None and field.holds == "one" else {}
         keys = (*wanted, *(name for name in made if name not in wanted))
         return {
-            key: _replaced(made.get(key), wanted.get(key), known.get(key))
+            key: _replacement_patch(made.get(key), wanted.get(key), known.get(key))
             for key in keys
             if made.get(key) != wanted.get(key)
         }
@@ -233,20 +233,20 @@ def _replaced(made: Any, wanted: Any, field: Field | None) -> Any:
     return wanted
 
 
-Maker = Callable[[Document, Library, Site, Listing], Draft]
+Maker = Callable[[Document, Library, Site, UnsupportedList], Draft]
 MAKERS = {
     "gpuflow.readers.argo": "gpuflow.importing.argo",
     "gpuflow.readers.kfp": "gpuflow.importing.kubeflow",
     "gpuflow.readers.kubernetes": "gpuflow.importing.kubernetes",
 }
 """Who imports the kinds of which reader."""
-IMPORTED = "# Imported from "
+IMPORT_HEADER = "# Imported from "
 """How every imported file begins."""
 
 
 @dataclass(frozen=True)
-class Imported:
-    """A pipeline with what it says otherwise than the file, or the list of what cannot be said."""
+class ImportResult:
+    """A pipeline with its differences from the file, or the list of what a pipeline cannot express."""
 
     document: Document
     pipeline: Pipeline | None
@@ -257,26 +257,26 @@ class Imported:
         """The pipeline's file."""
         assert self.pipeline is not None
         source = self.document
-        return comment([f"{IMPORTED[2:]}{source.kind} {source.name}."]) + to_yaml(self.pipeline)
+        return comment([f"{IMPORT_HEADER[2:]}{source.kind} {source.name}."]) + to_yaml(self.pipeline)
 
 
-def import_document(document: Document, library: Library, site: Site) -> Imported:
-    """The document as a pipeline, where it can be said."""
-    listing = Listing(document)
+def import_document(document: Document, library: Library, site: Site) -> ImportResult:
+    """The document as a pipeline, as far as a pipeline can express it."""
+    listing = UnsupportedList(document)
     reader = READERS.get((document.kind, document.group))
     module = MAKERS.get(reader.module) if reader else None
     if module is None:
         what = f"{document.kind} {document.name}" if document.kind else "the document"
         listing.cannot(what, "it is no run of steps that gpuflow imports", document.where(), KINDS, KIND)
-        return Imported(document, None, tuple(listing.found), ())
-    if document.group != KFP and misshapen(listing, Place(document), document.tree):
-        return Imported(document, None, _sorted(listing.found), ())
+        return ImportResult(document, None, tuple(listing.found), ())
+    if document.group != KFP and has_wrong_shapes(listing, Place(document), document.tree):
+        return ImportResult(document, None, _sort_findings(listing.found), ())
     make: Maker = importlib.import_module(module).pipeline_of
     draft = make(document, library, site, listing)
     if not draft.steps and not listing.found:
         listing.cannot(f"{document.kind} {document.name}", "it has no steps", document.where())
     for step in draft.pods:
-        complete(step, site, listing)
+        complete_step(step, site, listing)
     pipeline = None
     if not listing.found:
         written = {"apiVersion": "gpuflow/v1", "kind": "Pipeline", **_with_defaults(draft.document())}
@@ -286,10 +286,10 @@ def import_document(document: Document, library: Library, site: Site) -> Importe
             listing.found += [
                 Finding(RULE, f"{each.code} {each.message}", each.where, each.hint) for each in refusal.findings
             ]
-    return Imported(document, pipeline, _sorted(listing.found), tuple(listing.notes))
+    return ImportResult(document, pipeline, _sort_findings(listing.found), tuple(listing.notes))
 
 
-def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:
+def _sort_findings(findings: list[Finding]) -> tuple[Finding, ...]:
     return tuple(
         sorted(findings, key=lambda each: (each.where.file or "", each.where.line or 0, each.where.column or 0))
     )

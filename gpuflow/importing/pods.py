@@ -11,35 +11,35 @@ from typing import Any
 from gpuflow.catalog.catalog import FormName
 from gpuflow.catalog.lookup import models_with_product
 from gpuflow.core.errors import Where
-from gpuflow.importing.unsupported import TAG, Listing, Place
+from gpuflow.importing.unsupported import TAG, Place, UnsupportedList
 from gpuflow.importing.values import (
     Lookup,
     Parts,
-    expanded,
-    filled,
-    joined,
+    document_value,
+    expand_variables,
+    fill_tags,
     mapping,
     maps,
-    plain,
+    merge_text,
     plain_text,
+    plain_value,
     whole_number,
-    written,
 )
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.kubernetes.pod_fields import fields_of
 from gpuflow.pod.containers import SCRIPT_RUNNER
 from gpuflow.site import Site
 from gpuflow.spec.kubernetes_fields import OF_MAIN, OF_POD
-from gpuflow.spec.names import OURS
+from gpuflow.spec.names import LABEL_PREFIX
 
 FORMS: tuple[FormName, ...] = ("sxm", "pcie", "nvl")
 _MIG = re.compile(r"nvidia\.com/mig-([0-9]+g\.[0-9]+gb)")
 
 
-def gpu_words(
+def gpu_fields(
     extended: dict[str, str], selector: dict[str, str], site: Site
 ) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
-    """Words of a step for its GPUs; the node labels and the resources that they do not say."""
+    """The GPU fields of a step, with the node labels and resources that they do not cover."""
     rest = dict(extended)
     label = site.gpu.product_label
     product = str(selector[label]) if label in selector else None
@@ -67,8 +67,8 @@ def gpu_words(
 _TIMES = {"initialDelaySeconds": "delay", "periodSeconds": "period", "timeoutSeconds": "timeout"}
 
 
-def probe_words(probe: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The probe; None when it says more than the words do, so that the patch carries it."""
+def probe_fields(probe: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The probe; None if the spec's fields do not cover it, so that the patch must carry it."""
     found: dict[str, Any] = {}
     for key, value in probe.items():
         if key in _TIMES and value:
@@ -96,7 +96,7 @@ class PodVolumes:
         volumes: Any,
         containers: Iterable[Mapping[str, Any]],
         claims: Mapping[str, str],
-        listing: Listing,
+        listing: UnsupportedList,
         place: Place,
         value: Callable[..., Any],
     ) -> None:
@@ -122,7 +122,7 @@ class PodVolumes:
                 continue
             said = {key: value for key, value in mount.items() if value not in (None, False, "")}
             extra = set(said) - {"name", "mountPath", "readOnly", "subPath"}
-            entry = _words(source) if not extra and path.startswith("/") and ":" not in path else None
+            entry = _volume_fields(source) if not extra and path.startswith("/") and ":" not in path else None
             # Scratch space that containers hand to each other at different paths is one volume by its name alone.
             if entry is None or path in words or ("emptyDir" in source and self._mounted[name] > 1):
                 self._raw[name] = {"name": name, **source}
@@ -149,8 +149,8 @@ class PodVolumes:
         return list(self._raw.values())
 
 
-def _words(source: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A volume's source in the words of the spec; None when they do not say all of it."""
+def _volume_fields(source: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A volume's source as fields of the spec; None if they do not cover all of it."""
     if len(source) != 1:
         return None
     ((kind, value),) = source.items()
@@ -191,11 +191,11 @@ def _files(kind: str, given: Mapping[str, Any], name: str) -> dict[str, Any]:
 BRACE = "GPUFLOW_BRACE"
 """A variable of ours that carries a brace past Argo."""
 AMOUNTS = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "ephemeral_storage"}
-OF_WORDS = (
+COVERED_FIELDS = (
     "name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "resources", "volumeMounts",
 )  # fmt: skip
 """Fields of a container that the words of a step cover."""
-POD_WORDS = (
+POD_FIELDS = (
     "containers", "initContainers", "volumes", "restartPolicy", "serviceAccountName", "serviceAccount",
     "activeDeadlineSeconds", "terminationGracePeriodSeconds", "imagePullSecrets",
 )  # fmt: skip
@@ -220,7 +220,9 @@ class Step:
 class PodReader:
     """Reads the pods of one document."""
 
-    def __init__(self, listing: Listing, place: Place, site: Site, lookup: Lookup, claims: Mapping[str, str]) -> None:
+    def __init__(
+        self, listing: UnsupportedList, place: Place, site: Site, lookup: Lookup, claims: Mapping[str, str]
+    ) -> None:
         """`lookup`: what tags stand for; `claims`: volumes that are made for each run, and the claim's name."""
         self.listing, self.place, self.site, self.lookup, self.claims = listing, place, site, lookup, claims
         self.set_outside: dict[str, Parts | None] = {}
@@ -246,7 +248,7 @@ class PodReader:
             raw = Step(helper, where=self.place.of(each))
             self._container(each, helper, raw, volumes, None)
             for name in set(helper) - HELPER:
-                self._no_word(each, name, "container")
+                self._refuse_field(each, name, "container")
             words.setdefault("sidecars" if beside else "init_containers", []).append(helper)
             helpers[str(helper["name"])] = self._other_fields(each, "init container", ("restartPolicy",))
             raw.patch.pop("volumes", None)
@@ -259,7 +261,9 @@ class PodReader:
         for key in ("labels", "annotations"):
             if isinstance(metadata.get(key), Mapping) and metadata[key]:
                 words[key] = {str(name): str(self.value(value, metadata[key])) for name, value in metadata[key].items()}
-        words["labels"] = {key: value for key, value in words.get("labels", {}).items() if not key.startswith(OURS)}
+        words["labels"] = {
+            key: value for key, value in words.get("labels", {}).items() if not key.startswith(LABEL_PREFIX)
+        }
         self._queue(words)
         self.listing.fields(metadata, ("labels", "annotations"), "metadata", self.place)
         return step
@@ -278,11 +282,11 @@ class PodReader:
 
     def text(self, value: Any, owner: Any, key: Any = None) -> Parts:
         """Text that may hold references."""
-        text = value if isinstance(value, str) else getattr(value, "text", None) or _word(value)
+        text = value if isinstance(value, str) else getattr(value, "text", None) or _scalar_text(value)
         pieces = self.structured(text)
         if pieces is not None:
-            return joined(tuple(part for piece in pieces for part in self.text(piece, owner, key)))
-        parts, lost = filled(text, self.lookup)
+            return merge_text(tuple(part for piece in pieces for part in self.text(piece, owner, key)))
+        parts, lost = fill_tags(text, self.lookup)
         for tag in lost:
             self.listing.cannot(tag, "no reference of a pipeline says it", self.place.of(owner, key), TAG_HINT, TAG)
         return parts
@@ -294,7 +298,7 @@ class PodReader:
         if isinstance(value, list):
             return [self.value(item, value, index) for index, item in enumerate(value)]
         if not isinstance(value, str) or "{{" not in value:
-            return plain(value)
+            return plain_value(value)
         text = plain_text(self.text(value, owner, key))
         if text is None:
             why = "only text, variables and conditions take references, and this is none of them"
@@ -306,7 +310,7 @@ class PodReader:
         """The value of a field without references."""
         return self.value(owner[key], owner, key) if owner.get(key) is not None else None
 
-    def _no_word(self, owner: Any, key: str, what: str) -> None:
+    def _refuse_field(self, owner: Any, key: str, what: str) -> None:
         self.listing.fields({key: owner.get(key)} if isinstance(owner, Mapping) else {}, (), what, self.place)
 
     # -------------------------------------------------------------- containers
@@ -331,7 +335,7 @@ class PodReader:
                 if isinstance(main.get(key), list):
                     texts = main[key]
                     words[key] = [
-                        written(self._expanded(self.text(text, texts, index), variables, texts, index))
+                        document_value(self._expand_variables(self.text(text, texts, index), variables, texts, index))
                         for index, text in enumerate(texts)
                     ]
         self._resources(main, words)
@@ -341,8 +345,8 @@ class PodReader:
         if raw:
             step.patch["volumeMounts"] = raw
 
-    def _expanded(self, parts: Parts, variables: Mapping[str, Parts | None], owner: Any, key: Any) -> Parts:
-        value = expanded(parts, variables)
+    def _expand_variables(self, parts: Parts, variables: Mapping[str, Parts | None], owner: Any, key: Any) -> Parts:
+        value = expand_variables(parts, variables)
         if value is None:
             hint = "let a shell read the variable: sh -c 'program \"$NAME\"'"
             self.listing.cannot(
@@ -356,12 +360,12 @@ class PodReader:
         source = self.text(script, main, "source")
         interpreter = [self.value(word, main.get("command"), i) for i, word in enumerate(main.get("command") or ["sh"])]
         if main.get("args"):
-            self._no_word(main, "args", "script")
+            self._refuse_field(main, "args", "script")
         text = plain_text(source)
         if text is not None:
             words["script"] = {"run": text, "interpreter": interpreter} if interpreter != ["sh"] else text
         else:  # a script of a step is data, so the text with references is handed to the same small program
-            words["command"] = ["sh", "-c", SCRIPT_RUNNER, written(source), *interpreter]
+            words["command"] = ["sh", "-c", SCRIPT_RUNNER, document_value(source), *interpreter]
 
     def _environment(self, main: Mapping[str, Any], words: dict[str, Any], step: Step) -> dict[str, Parts | None]:
         env: dict[str, Any] = {}
@@ -377,10 +381,12 @@ class PodReader:
             if name in known:
                 self.listing.cannot(f"variable {name}", "it is set twice", self.place.of(entry), "keep the last one")
             if not source:
-                value = self._expanded(self.text(entry.get("value") or "", entry, "value"), known, entry, "value")
+                value = self._expand_variables(
+                    self.text(entry.get("value") or "", entry, "value"), known, entry, "value"
+                )
                 known[name] = value
                 if name != BRACE:
-                    env[name] = written(value)
+                    env[name] = document_value(value)
                 continue
             known[name] = None
             if (key := source.get("secretKeyRef")) and key.get("name"):
@@ -422,7 +428,7 @@ class PodReader:
         extended = {**requests, **limits}
         for name in extended:
             if "/" not in name:
-                self._no_word(resources.get("limits") or resources.get("requests"), name, "resource")
+                self._refuse_field(resources.get("limits") or resources.get("requests"), name, "resource")
             elif name not in limits or requests.get(name, limits[name]) != limits[name]:
                 where = self.place.of(resources.get("requests"), name)
                 why = "Kubernetes takes only a limit, and a request that is equal to it"
@@ -433,7 +439,7 @@ class PodReader:
     def _probes(self, main: Mapping[str, Any], words: dict[str, Any]) -> None:
         probes = {}
         for kind in ("liveness", "readiness", "startup"):
-            if main.get(f"{kind}Probe") and (probe := probe_words(self.plain_field(main, f"{kind}Probe"))):
+            if main.get(f"{kind}Probe") and (probe := probe_fields(self.plain_field(main, f"{kind}Probe"))):
                 probes[kind] = probe
         if probes:
             words["probes"] = probes
@@ -443,15 +449,15 @@ class PodReader:
         known = fields_of("Container")
         found = {}
         for key in main:
-            if key in OF_WORDS or key in also or main[key] in (None, [], {}):
+            if key in COVERED_FIELDS or key in also or main[key] in (None, [], {}):
                 continue
             if key not in known or key in OF_MAIN:
-                self._no_word_at(main, key, what)
+                self._refuse_item(main, key, what)
             else:
                 found[key] = self.plain_field(main, key)
         return found
 
-    def _no_word_at(self, owner: Mapping[str, Any], key: str, what: str) -> None:
+    def _refuse_item(self, owner: Mapping[str, Any], key: str, what: str) -> None:
         self.listing.cannot(f"{what} {key}", "a pipeline has no word for it", self.place.of(owner, key))
 
     # --------------------------------------------------------------------- pod
@@ -460,11 +466,11 @@ class PodReader:
         wanted = step.wanted["spec"] = {
             key: self.plain_field(spec, key)
             for key in spec
-            if key not in POD_WORDS and key in fields_of("PodSpec") and spec[key] not in (None, [], {})
+            if key not in POD_FIELDS and key in fields_of("PodSpec") and spec[key] not in (None, [], {})
         }
         for key in spec:
-            if (key not in fields_of("PodSpec") or key in OF_POD) and key not in POD_WORDS and spec[key]:
-                self._no_word_at(spec, key, "pod")
+            if (key not in fields_of("PodSpec") or key in OF_POD) and key not in POD_FIELDS and spec[key]:
+                self._refuse_item(spec, key, "pod")
         for key, word in (("serviceAccountName", "service_account"), ("priorityClassName", "priority")):
             if spec.get(key):
                 words[word] = self.plain_field(spec, key)
@@ -475,14 +481,14 @@ class PodReader:
         if secrets:
             words["image_pull_secrets"] = secrets
         hatch: dict[str, Any] = {}
-        for key, word in HATCH.items():
+        for key, word in KUBERNETES_FIELDS.items():
             if wanted.get(key):
                 hatch[word] = wanted[key]
         if "tolerations" in hatch:
             hatch["tolerations"] = [_toleration(each) for each in hatch["tolerations"]]
         extended = words.pop("extended", {})
         step.wanted["main_resources"] = extended
-        gpu, selector, rest = gpu_words(extended, dict(hatch.pop("node_selector", {})), self.site)
+        gpu, selector, rest = gpu_fields(extended, dict(hatch.pop("node_selector", {})), self.site)
         words |= gpu
         if selector:
             hatch["node_selector"] = selector
@@ -498,7 +504,7 @@ class PodReader:
             words["kubernetes"] = hatch
 
 
-HATCH = {
+KUBERNETES_FIELDS = {
     "nodeSelector": "node_selector",
     "tolerations": "tolerations",
     "affinity": "affinity",
@@ -513,7 +519,7 @@ HELPER = {"name", "image", "command", "args", "env", "env_from", "volumes", "cpu
 TAG_HINT = "references are {param: …}, {output: step.name}, {item: …} and {run: id}"
 
 
-def _word(value: Any) -> str:
+def _scalar_text(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -9,10 +9,10 @@ from gpuflow.core.errors import Finding, Where
 from gpuflow.readers import Document
 
 FIELD, TAG, TEMPLATE, KIND, CHANGED, RULE = "GF786", "GF787", "GF788", "GF789", "GF790", "GF791"
-NO_WORD = "a pipeline has no word for it"
+NO_FIELD = "a pipeline has no word for it"
 
 
-class Listing:
+class UnsupportedList:
     """Collects findings about one document, and about those that it refers to."""
 
     def __init__(self, document: Document) -> None:
@@ -39,7 +39,7 @@ class Listing:
         for key, value in owner.items() if isinstance(owner, Mapping) else ():
             if key not in known and value not in (None, [], {}):
                 hint = (hints or {}).get(key)
-                self.cannot(f"{what} {key}" if what else str(key), NO_WORD, place.of(owner, key), hint)
+                self.cannot(f"{what} {key}" if what else str(key), NO_FIELD, place.of(owner, key), hint)
 
 
 class Place:

@@ -13,12 +13,12 @@ from typing import Any
 from gpuflow.spec.template_tags import looks_like_template
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Without the reader's own classes for maps, lists and numbers."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [plain_value(item) for item in value]
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
@@ -51,10 +51,10 @@ Lookup = Callable[[str], Parts | None]
 """What a tag stands for; None when nothing in a pipeline says it."""
 
 _TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-_EXPANDED = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
+_VARIABLE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
 
 
-def joined(parts: Parts) -> Parts:
+def merge_text(parts: Parts) -> Parts:
     """Neighbors that are plain text as one, without empty ones."""
     found: list[Part] = []
     for part in parts:
@@ -65,7 +65,7 @@ def joined(parts: Parts) -> Parts:
     return tuple(found)
 
 
-def filled(text: str, lookup: Lookup) -> tuple[Parts, list[str]]:
+def fill_tags(text: str, lookup: Lookup) -> tuple[Parts, list[str]]:
     """The text with its tags looked up, and the tags that stand for nothing here."""
     parts: list[Part] = []
     lost: list[str] = []
@@ -78,7 +78,7 @@ def filled(text: str, lookup: Lookup) -> tuple[Parts, list[str]]:
             lost.append(match[0])
         else:
             parts += value
-    return joined((*parts, text[end:])), lost
+    return merge_text((*parts, text[end:])), lost
 
 
 def plain_text(parts: Parts) -> str | None:
@@ -88,15 +88,15 @@ def plain_text(parts: Parts) -> str | None:
     return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else None
 
 
-def written(parts: Parts) -> Any:
+def document_value(parts: Parts) -> Any:
     """As the document of a pipeline has it."""
     text = plain_text(parts)
     if text is not None:
         return {"text": text} if looks_like_template(text) else text
-    return parts[0] if len(parts) == 1 else {"join": [written((part,)) for part in parts]}
+    return parts[0] if len(parts) == 1 else {"join": [document_value((part,)) for part in parts]}
 
 
-def expanded(parts: Parts, variables: Mapping[str, Parts | None]) -> Parts | None:
+def expand_variables(parts: Parts, variables: Mapping[str, Parts | None]) -> Parts | None:
     """The text as the kubelet hands it over: `$$` is `$`, `$(NAME)` a variable's value. None: it is not known."""
     found: list[Part] = []
     for part in parts:
@@ -104,7 +104,7 @@ def expanded(parts: Parts, variables: Mapping[str, Parts | None]) -> Parts | Non
             found.append(part)
             continue
         end = 0
-        for match in _EXPANDED.finditer(part):
+        for match in _VARIABLE.finditer(part):
             found.append(part[end : match.start()])
             end = match.end()
             if match[1] is None:
@@ -117,4 +117,4 @@ def expanded(parts: Parts, variables: Mapping[str, Parts | None]) -> Parts | Non
                     return None
                 found += value
         found.append(part[end:])
-    return joined(tuple(found))
+    return merge_text(tuple(found))

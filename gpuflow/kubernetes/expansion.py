@@ -16,7 +16,7 @@ _EXPANSION = re.compile(r"\$(\$|\(([^)]*)\))")
 """Whatever stands between the parentheses is a name; where nothing is called so, all of it stays, a `$$` in it too."""
 
 
-def escaped(text: str, *, glued: bool = False) -> str:
+def escape(text: str, *, glued: bool = False) -> str:
     """`text` such that Kubernetes' expansion gives back exactly `text`. `glued`: something unknown follows."""
     if "$" not in text:
         return text
@@ -31,6 +31,6 @@ def escaped(text: str, *, glued: bool = False) -> str:
     return _RUN.sub(double, text)
 
 
-def expanded(text: str, variables: Mapping[str, str]) -> str:
+def expand(text: str, variables: Mapping[str, str]) -> str:
     """What the kubelet makes of a text (Expand in k8s.io/kubernetes/third_party/forked/golang/expansion, 1.36)."""
     return _EXPANSION.sub(lambda found: "$" if found[1] == "$" else variables.get(found[2], found[0]), text)

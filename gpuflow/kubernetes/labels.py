@@ -43,7 +43,7 @@ def decimal(text: str) -> int | None:
     return integer(text) if DECIMAL.fullmatch(text) else None
 
 
-def _compared(value: str | None, values: tuple[str, ...], holds: Callable[[int, int], bool]) -> bool:
+def _compare_integers(value: str | None, values: tuple[str, ...], holds: Callable[[int, int], bool]) -> bool:
     number, bound = integer(value), integer(values[0])
     return number is not None and bound is not None and holds(number, bound)
 
@@ -53,8 +53,8 @@ MATCHES: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
     "NotIn": lambda value, values: value not in values,
     "Exists": lambda value, values: value is not None,
     "DoesNotExist": lambda value, values: value is None,
-    "Gt": lambda value, values: _compared(value, values, int.__gt__),
-    "Lt": lambda value, values: _compared(value, values, int.__lt__),
+    "Gt": lambda value, values: _compare_integers(value, values, int.__gt__),
+    "Lt": lambda value, values: _compare_integers(value, values, int.__lt__),
 }
 """What each operator asks of the value of a label, `None` where the label is missing."""
 
@@ -112,7 +112,7 @@ class Selector(NamedTuple):
     def matches(self, labels: Labels) -> bool:
         return all(each.matches(labels) for each in self.requirements)
 
-    def narrowed(self, keys: Iterable[str], labels: Labels, operator: str = "In") -> Selector:
+    def with_label_keys(self, keys: Iterable[str], labels: Labels, operator: str = "In") -> Selector:
         """The selector that also compares these labels with the pod's own, as far as the pod has them."""
         more = (Requirement(key, operator, (labels[key],)) for key in keys if key in labels)
         return Selector((*self.requirements, *more))

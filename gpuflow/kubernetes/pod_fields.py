@@ -187,7 +187,7 @@ class Field(NamedTuple):
 @cache
 def fields_of(type_name: str) -> dict[str, Field]:
     """The fields of a type by name; none of a scalar."""
-    return {} if type_name in SCALARS else {field.name: field for field in _read(_types()[type_name])}
+    return {} if type_name in SCALARS else {field.name: field for field in _read_fields(_types()[type_name])}
 
 
 @cache
@@ -196,7 +196,7 @@ def _types() -> dict[str, str]:
     return {name: fields for name, _, fields in (line.partition(": ") for line in lines)}
 
 
-def _read(text: str) -> list[Field]:
+def _read_fields(text: str) -> list[Field]:
     found = []
     for entry in text.split(", "):
         match = _ENTRY.fullmatch(entry)

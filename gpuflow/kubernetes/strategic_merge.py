@@ -28,19 +28,21 @@ class BadPatch(ValueError):
         self.reason, self.at = reason, at
 
 
-def merged(original: Mapping[str, Any], patch: Mapping[str, Any], type_name: str = "PodTemplateSpec") -> Map:
+def strategic_merge_map_patch(
+    original: Mapping[str, Any], patch: Mapping[str, Any], type_name: str = "PodTemplateSpec"
+) -> Map:
     """The object with the patch applied; neither argument is changed. Raises `BadPatch`."""
-    return _map(_copied(original), _copied(patch), type_name, ())
+    return _merge_map(_deep_copy(original), _deep_copy(patch), type_name, ())
 
 
-def _copied(value: Any) -> Any:
+def _deep_copy(value: Any) -> Any:
     """A copy in which no two parts are one object: a change of one container must not change another."""
     if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _deep_copy(item) for key, item in value.items()}
+    return [_deep_copy(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _map(original: Map, patch: Map, type_name: str, at: Path) -> Map:
+def _merge_map(original: Map, patch: Map, type_name: str, at: Path) -> Map:
     if DIRECTIVE in patch:
         directive = patch.pop(DIRECTIVE)
         if directive == "replace":
@@ -48,8 +50,8 @@ def _map(original: Map, patch: Map, type_name: str, at: Path) -> Map:
         if directive == "delete":
             return {}
         raise BadPatch(f"$patch is replace or delete, not {directive!r:.40}", (*at, DIRECTIVE))
-    _retain(original, patch, at)
-    _order(original, patch, type_name, at)
+    _apply_retain_keys_directive(original, patch, at)
+    _merge_patch_into_original(original, patch, type_name, at)
     for key, value in patch.items():
         field = _field(type_name, key.removeprefix(DELETE_FROM))
         if key.startswith(DELETE_FROM):
@@ -61,11 +63,11 @@ def _map(original: Map, patch: Map, type_name: str, at: Path) -> Map:
         elif value is None:
             original.pop(key, None)
         elif isinstance(original.get(key), dict) and isinstance(value, dict):
-            original[key] = _map(original[key], value, field.type, (*at, key))
+            original[key] = _merge_map(original[key], value, field.type, (*at, key))
         elif isinstance(original.get(key), list) and isinstance(value, list):
-            original[key] = _list(original[key], value, field, (*at, key))
+            original[key] = _merge_slice(original[key], value, field, (*at, key))
         else:
-            kept = _without_directives(_without_nulls(value))
+            kept = _remove_directives(_discard_nulls(value))
             if kept is _NOTHING:
                 original.pop(key, None)
             else:
@@ -78,7 +80,7 @@ def _field(type_name: str, key: str) -> Field:
     return fields_of(type_name).get(key) or Field(key, "any")
 
 
-def _retain(original: Map, patch: Map, at: Path) -> None:
+def _apply_retain_keys_directive(original: Map, patch: Map, at: Path) -> None:
     if RETAIN_KEYS not in patch:
         return
     kept = patch.pop(RETAIN_KEYS)
@@ -91,7 +93,7 @@ def _retain(original: Map, patch: Map, at: Path) -> None:
         del original[key]
 
 
-def _order(original: Map, patch: Map, type_name: str, at: Path) -> None:
+def _merge_patch_into_original(original: Map, patch: Map, type_name: str, at: Path) -> None:
     """Lists whose order the patch sets are merged here, and taken out of the patch."""
     for directive in [key for key in patch if key.startswith(ELEMENT_ORDER)]:
         wanted, name = patch.pop(directive), directive.removeprefix(ELEMENT_ORDER)
@@ -105,7 +107,7 @@ def _order(original: Map, patch: Map, type_name: str, at: Path) -> None:
         own, new = original.get(name), patch.get(name)
         if any(name in part and not isinstance(part[name], list) for part in (original, patch)):
             raise BadPatch(f"{name} is a list", (*at, name))
-        _consistent(new or [], wanted, field, (*at, directive))
+        _validate_set_order(new or [], wanted, field, (*at, directive))
         if new is None and own is None:
             continue
         if not own and not new:
@@ -113,14 +115,14 @@ def _order(original: Map, patch: Map, type_name: str, at: Path) -> None:
         if new is None:
             result = list(own or [])
         elif own is None:
-            result = _without_directives(new)
+            result = _remove_directives(new)
         else:
-            result = _list(own, new, field, (*at, name))
+            result = _merge_slice(own, new, field, (*at, name))
         patch.pop(name, None)
-        original[name] = _ordered(result, wanted, own or [], field.merge_key, (*at, name))
+        original[name] = _normalize_element_order(result, wanted, own or [], field.merge_key, (*at, name))
 
 
-def _consistent(new: list[Any], wanted: list[Any], field: Field, at: Path) -> None:
+def _validate_set_order(new: list[Any], wanted: list[Any], field: Field, at: Path) -> None:
     """The patch lists its elements in the order that it sets."""
     if not new or not wanted:
         return
@@ -137,7 +139,7 @@ def _consistent(new: list[Any], wanted: list[Any], field: Field, at: Path) -> No
         raise BadPatch(f"the elements of {field.name} do not stand in the order that {at[-1]} sets", at)
 
 
-def _list(original: list[Any], patch: list[Any], field: Field, at: Path) -> list[Any]:
+def _merge_slice(original: list[Any], patch: list[Any], field: Field, at: Path) -> list[Any]:
     if field.merge_key is None and not field.is_set:
         return patch
     if not original and not patch:
@@ -146,8 +148,8 @@ def _list(original: list[Any], patch: list[Any], field: Field, at: Path) -> list
     if any(isinstance(item, dict) != isinstance((original + patch)[0], dict) for item in (*original, *patch)):
         raise BadPatch(f"{field.name} holds both mappings and other values", at)
     if key is None:
-        return _ordered(list(dict.fromkeys([*original, *patch])), patch, original, None, at)
-    original, patch = _special(original, patch, key, at)
+        return _normalize_element_order(list(dict.fromkeys([*original, *patch])), patch, original, None, at)
+    original, patch = _merge_special_elements(original, patch, key, at)
     result = list(original)
     for index, item in enumerate(patch):
         value = _key(item, key, (*at, index))
@@ -155,11 +157,11 @@ def _list(original: list[Any], patch: list[Any], field: Field, at: Path) -> list
         if found is None:
             result.append(item)
         else:
-            result[found] = _map(result[found], item, field.type, (*at, index))
-    return _ordered(result, patch, original, key, at)
+            result[found] = _merge_map(result[found], item, field.type, (*at, index))
+    return _normalize_element_order(result, patch, original, key, at)
 
 
-def _special(original: list[Any], patch: list[Any], key: str, at: Path) -> tuple[list[Any], list[Any]]:
+def _merge_special_elements(original: list[Any], patch: list[Any], key: str, at: Path) -> tuple[list[Any], list[Any]]:
     """Elements with a directive: one takes a matching element away, or all of them."""
     plain, replace = [], False
     for index, item in enumerate(patch):
@@ -184,7 +186,9 @@ def _key(item: Any, key: str | None, at: Path) -> Any:
     return item[key]
 
 
-def _ordered(result: list[Any], first: Iterable[Any], own: list[Any], key: str | None, at: Path) -> list[Any]:
+def _normalize_element_order(
+    result: list[Any], first: Iterable[Any], own: list[Any], key: str | None, at: Path
+) -> list[Any]:
     """What the patch names in its order, between what it does not name; that in the order it had."""
     order = [_key(item, key, at) for item in first]
     before = [_key(item, key, at) for item in own]
@@ -215,19 +219,19 @@ def _ordered(result: list[Any], first: Iterable[Any], own: list[Any], key: str |
 _NOTHING: Final = object()
 
 
-def _without_nulls(value: Any) -> Any:
+def _discard_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {key: _discard_nulls(item) for key, item in value.items() if item is not None}
+    return [_discard_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _without_directives(value: Any) -> Any:
+def _remove_directives(value: Any) -> Any:
     """What is new to the object holds no directives; a map or an element that is one goes."""
     if isinstance(value, dict):
         if DIRECTIVE in value:
             return _NOTHING
-        inner = {key: _without_directives(item) for key, item in value.items()}
+        inner = {key: _remove_directives(item) for key, item in value.items()}
         return {key: item for key, item in inner.items() if item is not _NOTHING}
     if isinstance(value, list):
-        return [item for item in map(_without_directives, value) if item is not _NOTHING]
+        return [item for item in map(_remove_directives, value) if item is not _NOTHING]
     return value

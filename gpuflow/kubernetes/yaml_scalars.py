@@ -30,7 +30,7 @@ _BASES = ((16, re.compile(r"0[xX][0-9a-fA-F]+")), (8, re.compile(r"0[oO]?[0-7]+"
 _DECIMAL = re.compile(r"0|[1-9][0-9]*")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _POINT_FIRST = re.compile(r"\.[0-9](_?[0-9])*([eE][-+]?[0-9](_?[0-9])*)?")
-_WHOLE = re.compile(r"-?[0-9]+")
+_WHOLE_NUMBER = re.compile(r"-?[0-9]+")
 
 
 def parse_manifests(text: str, file: str) -> list[Any]:
@@ -54,11 +54,11 @@ def is_read_otherwise(text: str) -> bool:
     """Whether Kubernetes takes a scalar without quotes for something else than YAML 1.2 does."""
     if text not in _WORDS and text[0] not in _NUMBERS_BEGIN:
         return False
-    our, their = yaml_tree.plain(text), plain(text)
+    our, their = yaml_tree.parse_plain(text), resolve(text)
     return type(our) is not type(their) or getattr(our, "text", our) != getattr(their, "text", their)
 
 
-def plain(text: str) -> Any:
+def resolve(text: str) -> Any:
     """What a scalar without quotes means to Kubernetes; a number has the spelling of JSON."""
     if text in _WORDS:
         return _WORDS[text]
@@ -67,13 +67,13 @@ def plain(text: str) -> Any:
     if text[0] == ".":
         return _number(float(text)) if _POINT_FIRST.fullmatch(text) else text
     digits = text.replace("_", "")
-    whole = _whole(digits)
+    whole = _parse_int(digits)
     if whole is not None:
         return _int(whole, str(whole))
     return _number(float(digits), text) if _FLOAT.fullmatch(digits) else text
 
 
-def _whole(digits: str) -> int | None:
+def _parse_int(digits: str) -> int | None:
     """As Go's ParseInt and ParseUint with base 0."""
     sign, body = (digits[0], digits[1:]) if digits[:1] in ("-", "+") else ("", digits)
     found = int(body) if _DECIMAL.fullmatch(body) else None
@@ -92,7 +92,7 @@ def _number(value: float, text: str = "") -> Any:
     if value in (float("inf"), float("-inf")):
         return text
     written = _json(value)
-    if _WHOLE.fullmatch(written):
+    if _WHOLE_NUMBER.fullmatch(written):
         return _int(int(written), written)
     number = Float(value)
     number.text = written
@@ -120,7 +120,7 @@ def _int(value: int, text: str) -> Int:
 
 
 def _value_of(event: yaml.ScalarEvent) -> Any:
-    return plain(event.value) if _is_plain(event) else event.value
+    return resolve(event.value) if _is_plain(event) else event.value
 
 
 def _is_plain(event: yaml.ScalarEvent) -> bool:

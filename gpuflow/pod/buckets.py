@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any
 
-from gpuflow.core.errors import GpuflowError, fail, shortened
+from gpuflow.core.errors import GpuflowError, fail, join_names
 from gpuflow.pod.supervision import counts_budgets
 from gpuflow.site import Site
 from gpuflow.spec.params import Output
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import writer_of
 from gpuflow.spec.step import Step
-from gpuflow.spec.storage_paths import bucket_of, lost_with_pod, text_fault, written
+from gpuflow.spec.storage_paths import bucket_of, lost_with_pod, possible_texts, text_fault
 from gpuflow.spec.text import parts_of
 
 
@@ -41,7 +41,7 @@ def bucket_credentials(pipeline: Pipeline, name: str, step: Step, site: Site) ->
     found: dict[str, Any] = {}
     origin: dict[str, str] = {}
     _check_root(pipeline, name, step, site)
-    for place, what, path in _places(pipeline, step, site):
+    for place, what, path in _used_buckets(pipeline, step, site):
         refused = partial(refusal_at, pipeline, name, path)
         if place is None:
             raise refused(
@@ -55,7 +55,8 @@ def bucket_credentials(pipeline: Pipeline, name: str, step: Step, site: Site) ->
             raise refused(
                 "GF328",
                 f"{what} is in {place}, which is not a bucket of the site",
-                hint=_alike(place, known) or f"add it under runtime.buckets of the site; it has {_listed(known)}",
+                hint=_similar_bucket(place, known)
+                or f"add it under runtime.buckets of the site; it has {_join_buckets(known)}",
             )
         for variable, value in known[place].env.items():
             if variable in found and found[variable] != value and variable not in step.env:
@@ -85,7 +86,7 @@ def _check_root(pipeline: Pipeline, step_name: str, step: Step, site: Site) -> N
             raise refused(("inputs", mount), "GF350", message, hint="mount the volume that it is written to")
 
 
-def _places(pipeline: Pipeline, step: Step, site: Site) -> Iterator[tuple[str | None, str, Path]]:
+def _used_buckets(pipeline: Pipeline, step: Step, site: Site) -> Iterator[tuple[str | None, str, Path]]:
     """Each bucket that the supervisor uses, for what, and where the step says so. Empty text: only the run knows it, or
     it is a path. None: there is no place."""
     runtime, checkpoint = site.runtime, step.checkpoint
@@ -102,7 +103,7 @@ def _places(pipeline: Pipeline, step: Step, site: Site) -> Iterator[tuple[str | 
         what, path = f"the input {mount}", ("inputs", mount)
         if given.uri is not None:
             yield from _buckets(pipeline, step, given.uri, what, path)
-            if any(not isinstance(parts_of(text)[0], str) for text in written(pipeline, step, given.uri)):
+            if any(not isinstance(parts_of(text)[0], str) for text in possible_texts(pipeline, step, given.uri)):
                 # What only the run knows is most likely what an earlier step has kept where the site says.
                 yield from _buckets(pipeline, step, runtime.artifacts, what, path)
         if given.output is not None:
@@ -121,17 +122,17 @@ def _kept_at(step: Step, output: Output, site: Site) -> Any:
 
 def _buckets(pipeline: Pipeline, step: Step, uri: Any, what: str, path: Path) -> Iterator[tuple[str | None, str, Path]]:
     for place in dict.fromkeys(
-        bucket_of(text) or "" for text in written(pipeline, step, uri) if text_fault(text) is None
+        bucket_of(text) or "" for text in possible_texts(pipeline, step, uri) if text_fault(text) is None
     ):
         yield place, what, path
 
 
-def _alike(place: str, known: Collection[str]) -> str | None:
-    """Buckets with names like this one. What stands before the name is the same in nearly all of them."""
+def _similar_bucket(place: str, known: Collection[str]) -> str | None:
+    """Buckets with similar names. What precedes the name is the same in nearly all of them."""
     names = {each.partition("://")[2]: each for each in sorted(known)}
     close = difflib.get_close_matches(place.partition("://")[2], names, n=3, cutoff=0.6)
     return "did you mean " + " or ".join(f'"{names[name]}"' for name in close) + "?" if close else None
 
 
-def _listed(known: Collection[str]) -> str:
-    return shortened(sorted(known))
+def _join_buckets(known: Collection[str]) -> str:
+    return join_names(sorted(known))

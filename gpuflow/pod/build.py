@@ -20,16 +20,16 @@ from gpuflow.pod.containers import (
     resources,
     rewritten,
 )
-from gpuflow.pod.gang import SHM, gang_environment, networked, program_security
+from gpuflow.pod.gang import SHM, gang_environment, program_security, with_network
 from gpuflow.pod.patch import merged_pod
-from gpuflow.pod.placement import devices, scheduling, topology_annotations
-from gpuflow.pod.spelling import Readable, Spelling
+from gpuflow.pod.placement import devices, scheduling_fields, topology_annotations
+from gpuflow.pod.spelling import ReadableSpelling, Spelling
 from gpuflow.pod.supervision import (
     Engine,
     active_deadline,
     is_supervised,
     scratch_size,
-    supervised,
+    supervised_command,
     supervisor_environment,
     termination_grace,
 )
@@ -37,11 +37,11 @@ from gpuflow.pod.volumes import Volumes, input_mounts, room_on_node
 from gpuflow.site import Site
 from gpuflow.spec.container import Security
 from gpuflow.spec.kubernetes_fields import DnsConfig
-from gpuflow.spec.names import OURS
+from gpuflow.spec.names import LABEL_PREFIX
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.resources import Amount
-from gpuflow.spec.step import Step, leading
+from gpuflow.spec.step import Step, leader_step
 
 
 def network(hatch: Kubernetes) -> dict[str, Any]:
@@ -61,11 +61,11 @@ def _dns(config: DnsConfig) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value}
 
 
-LABEL = OURS
+LABEL = LABEL_PREFIX
 TMP = "/tmp"
-NOTHING: tuple[Any, ...] = (None, [], {})
+EMPTY_VALUES: tuple[Any, ...] = (None, [], {})
 """What is not written; 0 and False are."""
-UNSAID = Security()
+DEFAULT_SECURITY = Security()
 """What a step that says nothing about security has: one value for all of them."""
 
 
@@ -73,14 +73,14 @@ def pod_for(
     pipeline: Pipeline, name: str, site: Site, spelling: Spelling | None = None, engine: Engine | None = None
 ) -> dict[str, Any]:
     """The pod of one step as a manifest (`metadata` and `spec`). Without a spelling, references are shown readably."""
-    step, spelling, engine = pipeline.effective(name), spelling or Readable(), engine or Engine()
+    step, spelling, engine = pipeline.effective(name), spelling or ReadableSpelling(), engine or Engine()
     try:
-        step = networked(leading(step) if engine.leads else step, site)
+        step = with_network(leader_step(step) if engine.leads else step, site)
         pod = _pod(pipeline, name, step, site, spelling, engine)
         patch = step.kubernetes.merge if step.kubernetes is not None else None
         return pod if patch is None else merged_pod(pod, patch, spelling, site.runtime.mount)
     except GpuflowError as refusal:
-        raise GpuflowError(_placed(finding, pipeline, name) for finding in refusal.findings) from None
+        raise GpuflowError(_with_place(finding, pipeline, name) for finding in refusal.findings) from None
 
 
 def leader_pod(
@@ -93,14 +93,14 @@ def leader_pod(
     return pod_for(pipeline, name, site, spelling, replace(engine or Engine(), leads=True))
 
 
-def _placed(finding: Finding, pipeline: Pipeline, name: str) -> Finding:
+def _with_place(finding: Finding, pipeline: Pipeline, name: str) -> Finding:
     if finding.where.line is not None:
         return finding
     return replace(finding, where=pipeline.where_step(name), message=f'step "{name}": {finding.message}')
 
 
 def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelling, engine: Engine) -> dict[str, Any]:
-    volumes, security = Volumes(), step.security or UNSAID
+    volumes, security = Volumes(), step.security or DEFAULT_SECURITY
     wanted = devices(step, site)
     main = _main(pipeline, name, step, site, spelling, engine, volumes, wanted.resources)
     init = [helper_container(helper, site, spelling, volumes, security) for helper in step.init_containers]
@@ -126,7 +126,7 @@ def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelli
         "activeDeadlineSeconds": active_deadline(step, site, engine.restarts),
         "imagePullSecrets": [{"name": secret} for secret in dict.fromkeys(secrets)],
         "securityContext": pod_security(security, site),
-        **scheduling(step, site, wanted, selector),
+        **scheduling_fields(step, site, wanted, selector),
         "resourceClaims": _claims(step),
         "initContainers": [*init, *sidecars],
         "containers": [main],
@@ -136,7 +136,7 @@ def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelli
     metadata = {"labels": _labels(pipeline, name, step, site), "annotations": annotations}
     return {
         "metadata": {key: value for key, value in metadata.items() if value},
-        "spec": {key: value for key, value in spec.items() if value or value not in NOTHING},
+        "spec": {key: value for key, value in spec.items() if value or value not in EMPTY_VALUES},
     }
 
 
@@ -154,7 +154,7 @@ def _main(
     mounts = [volumes.mount(path, volume) for path, volume in step.volumes.items()]
     if step.shm is not None:
         mounts.append(volumes.scratch(SHM, memory=True, size=step.shm))
-    if _writes_tmp(step) and (step.security or UNSAID).read_only_root and TMP not in step.volumes:
+    if _writes_tmp(step) and (step.security or DEFAULT_SECURITY).read_only_root and TMP not in step.volumes:
         mounts.append(volumes.scratch(TMP))
     if step.inputs:
         mounts += input_mounts(pipeline, step, volumes)
@@ -162,7 +162,7 @@ def _main(
     variables = environment({**bucket_credentials(pipeline, name, step, site), **step.env}, spelling)
     if is_supervised(step, site, engine.restarts):
         gpus = sum(device_resources.values())
-        command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command, gpus)
+        command, more = supervised_command(pipeline, name, step, site, spelling, engine, volumes, command, gpus)
         mounts += more
         variables += supervisor_environment(engine)
     variables += gang_environment(step, sum(device_resources.values()), site.gangs.made_as)
@@ -196,7 +196,7 @@ def _main(
         "lifecycle": lifecycle_of(step.lifecycle, spelling),
         "securityContext": container_security(program_security(step, site)),
     }
-    return {key: value for key, value in container.items() if value or value not in NOTHING}
+    return {key: value for key, value in container.items() if value or value not in EMPTY_VALUES}
 
 
 def _writes_tmp(step: Step) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.pod.spelling import Spelling, spelled
+from gpuflow.pod.spelling import Spelling, spell_text
 from gpuflow.pod.volumes import Volumes
 from gpuflow.site import Site
 from gpuflow.spec.container import ConfigMapKey, EnvFrom, Helper, Hook, Lifecycle, Probe, Probes, SecretKey, Security
@@ -35,10 +35,10 @@ def _full_name(image: str) -> str:
 def command_of(step: Step, spelling: Spelling) -> list[str]:
     """What the step runs, as an argument list."""
     if step.script is not None:
-        runner = [spelled(SCRIPT_RUNNER, spelling)]
-        text = spelled(step.script.run, spelling)
-        return ["sh", "-c", *runner, text, *(spelled(word, spelling) for word in step.script.interpreter)]
-    return [spelled(word, spelling) for word in (*step.command, *step.args)]
+        runner = [spell_text(SCRIPT_RUNNER, spelling)]
+        text = spell_text(step.script.run, spelling)
+        return ["sh", "-c", *runner, text, *(spell_text(word, spelling) for word in step.script.interpreter)]
+    return [spell_text(word, spelling) for word in (*step.command, *step.args)]
 
 
 def environment(env: dict[str, Any], spelling: Spelling) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def _env_value(value: Any, spelling: Spelling) -> dict[str, Any]:
         )
         optional = {"optional": True} if value.optional else {}
         return {"valueFrom": {kind: {"name": name, "key": value.key, **optional}}}
-    return {"value": spelled(value, spelling)}
+    return {"value": spell_text(value, spelling)}
 
 
 def environment_from(sources: tuple[EnvFrom, ...]) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def _probe(probe: Probe, spelling: Spelling) -> dict[str, Any]:
         result["failureThreshold"] = probe.failures
     if probe.command is not None:
         # The kubelet expands $(VAR) here too.
-        return {"exec": {"command": [spelled(word, spelling) for word in probe.command]}, **result}
+        return {"exec": {"command": [spell_text(word, spelling) for word in probe.command]}, **result}
     if probe.http is not None:
         return {"httpGet": {"path": probe.http.path, "port": probe.http.port}, **result}
     return {"tcpSocket": {"port": probe.tcp}, **result}
@@ -132,7 +132,7 @@ def lifecycle_of(lifecycle: Lifecycle | None, spelling: Spelling) -> dict[str, A
 
 def _hook(hook: Hook, spelling: Spelling) -> dict[str, Any]:
     if hook.command is not None:
-        return {"exec": {"command": [spelled(word, spelling) for word in hook.command]}}
+        return {"exec": {"command": [spell_text(word, spelling) for word in hook.command]}}
     if hook.http is not None:
         return {"httpGet": {"path": hook.http.path, "port": hook.http.port}}
     assert hook.sleep is not None  # the model takes exactly one
@@ -146,7 +146,7 @@ def helper_container(
     container: dict[str, Any] = {
         "name": helper.name,
         "image": rewritten(helper.image, site),
-        "command": [spelled(word, spelling) for word in (*helper.command, *helper.args)],
+        "command": [spell_text(word, spelling) for word in (*helper.command, *helper.args)],
         "env": environment(helper.env, spelling),
         "envFrom": environment_from(helper.env_from),
         "ports": [{"containerPort": port} for port in helper.ports],

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.expansion import escape
 from gpuflow.kubernetes.labels import LEADER, MADE_BY, QUEUED_BY, WORKERS
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.spelling import Spelling
@@ -40,7 +40,7 @@ def mpi_slots(step: Step, gpus: int, *, leads: bool) -> int | None:
     gang = step.gang
     if gang is None or gang.rendezvous.framework != "mpi":
         return None
-    if leads and gang.leader is not None and ("gpu",) in gang.leader.unsaid:
+    if leads and gang.leader is not None and ("gpu",) in gang.leader.nulls:
         return 0
     return gang.rendezvous.processes_per_worker or max(1, gpus)
 
@@ -101,23 +101,26 @@ def as_queued(pod: Mapping[str, Any], kind: str = DEFAULT) -> dict[str, Any]:
     return {**made, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **maker}}}
 
 
-def manifest_words(manifest: Mapping[str, Any], spelling: Spelling, is_open: Callable[[str], bool]) -> list[str]:
+def manifest_arguments(manifest: Mapping[str, Any], spelling: Spelling, is_open: Callable[[str], bool]) -> list[str]:
     """The object as words of the launcher's command: `--manifest`, and a `--set` for each text that is `is_open`.
 
     Such a text holds something that the engine fills in. It travels as a word of its own, because what is filled in
     may be any text, and would not be valid inside JSON.
     """
     sets: list[str] = []
-    closed = _closed(manifest, "", is_open, sets)
+    closed = _extract_open_texts(manifest, "", is_open, sets)
     text = json.dumps(closed, indent=1, sort_keys=True, ensure_ascii=False)
-    return [f"--manifest={spelling.literal(escaped(text))}", *sets]
+    return [f"--manifest={spelling.literal(escape(text))}", *sets]
 
 
-def _closed(value: Any, place: str, is_open: Callable[[str], bool], sets: list[str]) -> Any:
+def _extract_open_texts(value: Any, place: str, is_open: Callable[[str], bool], sets: list[str]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _closed(each, place + _step(key, bool(place)), is_open, sets) for key, each in value.items()}
+        return {
+            key: _extract_open_texts(each, place + _step(key, bool(place)), is_open, sets)
+            for key, each in value.items()
+        }
     if isinstance(value, list):
-        return [_closed(each, f"{place}[{index}]", is_open, sets) for index, each in enumerate(value)]
+        return [_extract_open_texts(each, f"{place}[{index}]", is_open, sets) for index, each in enumerate(value)]
     if isinstance(value, str) and is_open(value):
         sets.append(f"--set={place}={value}")
         return ""
@@ -132,7 +135,7 @@ def _step(key: str, inside: bool) -> str:
 SHM = "/dev/shm"
 
 
-def networked(step: Step, site: Site) -> Step:
+def with_network(step: Step, site: Site) -> Step:
     """The step with what `gangs.network` of the site adds to a rank with GPUs. What the step says itself is meant."""
     preset = _preset(step, site)
     if preset is None:

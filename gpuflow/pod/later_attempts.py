@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpuflow.quantity import Quantity
-from gpuflow.runtime.gangs import later_attempts as runtime
-from gpuflow.runtime.gangs.later_attempts import Before
+from gpuflow.runtime.gangs import later_attempts
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 
 if TYPE_CHECKING:
     from gpuflow.site import Site
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuflow.spec.step import Step
 
 Pod = Mapping[str, Any]
-SCHEDULING = ("nodeSelector", "affinity", "tolerations")
+SCHEDULING_FIELDS = ("nodeSelector", "affinity", "tolerations")
 """What decides between spot and on-demand."""
 
 
@@ -37,7 +37,7 @@ class MoreMemory:
         """The memory after running out of it so many times: whole mebibytes, at most `max`, never less than before."""
         if not times or first >= self.max:
             return first
-        return Quantity(runtime.more(str(first), str(self.factor), str(self.max), times))
+        return Quantity(later_attempts.grown_memory(str(first), str(self.factor), str(self.max), times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,15 @@ class Changes:
     """The fields of the pod's spec that are different then; None: not there."""
     other_node: bool = False
 
-    def pod(self, first: Pod, before: Before) -> dict[str, Any]:
+    def pod(self, first: Pod, before: EarlierAttempts) -> dict[str, Any]:
         """The pod of the attempt that comes after all that; `first` is the pod of the first attempt."""
         return {**first, "spec": self.at_run_time().spec(first["spec"], before)}
 
-    def at_run_time(self) -> runtime.Changes:
+    def at_run_time(self) -> later_attempts.Changes:
         """The same as texts, as the launcher of a gang is told."""
         more = self.more_memory
         memory = {} if more is None else {"factor": str(more.factor), "most": str(more.max)}
-        return runtime.Changes(
+        return later_attempts.Changes(
             **memory, fallback_after=self.fallback_after, on_demand=self.on_demand, other_node=self.other_node
         )
 
@@ -81,7 +81,9 @@ def memory_by_attempt(first: Quantity, policy: MoreMemory, failures: int) -> lis
 def on_demand_fields(on_spot: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
     """The scheduling fields of a pod's spec that are different off spot nodes; None: not there."""
     return {
-        key: plain.get(key) for key in (*plain, *on_spot) if key in SCHEDULING and plain.get(key) != on_spot.get(key)
+        key: plain.get(key)
+        for key in (*plain, *on_spot)
+        if key in SCHEDULING_FIELDS and plain.get(key) != on_spot.get(key)
     }
 
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuflow.core.errors import Where, fail
-from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.expansion import escape
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.pod.build import leader_pod, pod_for
 from gpuflow.pod.containers import container_security, rewritten
-from gpuflow.pod.gang import gang_object, manifest_words
+from gpuflow.pod.gang import gang_object, manifest_arguments
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.later_attempts import Changes, changes_of
-from gpuflow.pod.spelling import Readable, Spelling, spelled
+from gpuflow.pod.spelling import ReadableSpelling, Spelling, spell_text
 from gpuflow.pod.supervision import DEFAULT_GRACE, GRACE_MARGIN, OUTPUTS, Engine, termination_grace
 from gpuflow.pod.volumes import Volumes
 from gpuflow.runtime import bundle
@@ -56,12 +56,12 @@ def launcher_for(
     `ranks`: fields that the engine gives to its own pods, and that the ranks, which are not its pods, must have too.
     `owner`: who owns the gang, as `gpuflow-run gang` takes it.
     """
-    step, spelling, engine = pipeline.effective(name), spelling or Readable(), engine or Engine()
+    step, spelling, engine = pipeline.effective(name), spelling or ReadableSpelling(), engine or Engine()
     # The ranks hand their outputs to the launcher, and only that one to the engine.
     own = Engine(within=engine.within, restarts=engine.restarts)
-    rank = _with(ranks, pod_for(pipeline, name, site, spelling, own))
+    rank = _with_spec_fields(ranks, pod_for(pipeline, name, site, spelling, own))
     leader = leader_pod(pipeline, name, site, spelling, own)
-    first = None if leader is None else _with(ranks, leader)
+    first = None if leader is None else _with_spec_fields(ranks, leader)
     volumes, mounts = Volumes(), []
     if step.outputs and engine.outputs_dir == OUTPUTS:
         mounts.append(volumes.scratch(OUTPUTS))
@@ -70,11 +70,11 @@ def launcher_for(
         mounts.append(volumes.config_map(runtime.mount, bundle.config_map_name(runtime.config_map)))
     words = ["gang", *_options(pipeline, name, step, spelling, engine, owner)]
     of_leader = None if leader is None else changes_of(pipeline, name, site, leads=True)
-    words += later_words(changes_of(pipeline, name, site), of_leader, spelling)
+    words += later_arguments(changes_of(pipeline, name, site), of_leader, spelling)
     container_name = SPELLINGS[site.gangs.made_as].kind.container
     if container_name != MAIN:
         words.append(f"--container={container_name}")
-    words += manifest_words(gang_object(step, rank, first, site.gangs.made_as), spelling, is_open)
+    words += manifest_arguments(gang_object(step, rank, first, site.gangs.made_as), spelling, is_open)
     image = site.gangs.image or step.image
     assert image is not None  # the rules refuse a step without one
     container: dict[str, Any] = {
@@ -84,15 +84,15 @@ def launcher_for(
         "command": delivery_command(
             words,
             delivery=runtime.delivery,
-            mount=spelled(runtime.mount, spelling),
-            python=spelled(runtime.python, spelling),
+            mount=spell_text(runtime.mount, spelling),
+            python=spell_text(runtime.python, spelling),
         ),
         "env": [{"name": "GPUFLOW_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
         "resources": {"requests": dict(REQUESTS), "limits": dict(LIMITS)},
         "volumeMounts": mounts,
         "securityContext": container_security(step.security or Security()),
     }
-    labels = {key: value for key, value in rank["metadata"]["labels"].items() if key not in _QUEUED}
+    labels = {key: value for key, value in rank["metadata"]["labels"].items() if key not in _QUEUE_LABELS}
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "serviceAccountName": site.gangs.service_account,
@@ -108,11 +108,11 @@ def launcher_for(
     }
 
 
-def _with(fields: Mapping[str, Any] | None, pod: Mapping[str, Any]) -> dict[str, Any]:
+def _with_spec_fields(fields: Mapping[str, Any] | None, pod: Mapping[str, Any]) -> dict[str, Any]:
     return {**pod, "spec": {**(fields or {}), **pod["spec"]}}
 
 
-def later_words(changes: Changes, of_leader: Changes | None, spelling: Spelling) -> list[str]:
+def later_arguments(changes: Changes, of_leader: Changes | None, spelling: Spelling) -> list[str]:
     """What later attempts have instead, as options of the launcher. `of_leader`: in the pod of the gang's leader."""
     more = changes.more_memory
     given: dict[str, Any] = {
@@ -128,10 +128,10 @@ def later_words(changes: Changes, of_leader: Changes | None, spelling: Spelling)
 
 
 def _fields(changes: Changes, spelling: Spelling) -> str:
-    return spelling.literal(escaped(json.dumps(changes.on_demand, sort_keys=True, ensure_ascii=False)))
+    return spelling.literal(escape(json.dumps(changes.on_demand, sort_keys=True, ensure_ascii=False)))
 
 
-_QUEUED = (QUEUE_LABEL, QUEUE_PRIORITY_LABEL)
+_QUEUE_LABELS = (QUEUE_LABEL, QUEUE_PRIORITY_LABEL)
 """A launcher that waits in its gang's queue could hold the place that the gang waits for."""
 
 
@@ -168,7 +168,7 @@ def _options(pipeline: Pipeline, name: str, step: Step, spelling: Spelling, engi
 
 
 RBAC = "rbac.authorization.k8s.io"
-LOOKING: list[dict[str, Any]] = [
+READ_RULES: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
@@ -188,7 +188,7 @@ ROLE = "gpuflow-gang"
 
 def gang_rules(kind: str = DEFAULT) -> list[dict[str, Any]]:
     """What whoever looks after gangs of this kind must be allowed."""
-    return [*SPELLINGS[kind].rules, *LOOKING]
+    return [*SPELLINGS[kind].rules, *READ_RULES]
 
 
 def gang_role(account: str, namespace: str | None, kind: str = DEFAULT) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuflow.core.errors import Finding, GpuflowError, shortened
+from gpuflow.core.errors import Finding, GpuflowError, join_names
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod.build import leader_pod, pod_for
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
@@ -49,13 +49,13 @@ def _overrides(plan: Plan) -> Iterator[Finding]:
             alike.setdefault(paths, []).append(each)
     for paths, steps in alike.items():
         shown = ", ".join(paths[:6]) + (f" and {len(paths) - 6} more" if len(paths) > 6 else "")
-        names = shortened([f'"{each.name}"' for each in steps])
+        names = join_names([f'"{each.name}"' for each in steps])
         message = f"{'step' if len(steps) == 1 else 'steps'} {names}: kubernetes.merge overrides {shown}"
         hint = "take out of the patch what is not meant"
         yield Finding("GF373", message, steps[0].where("kubernetes", "merge"), hint, "note")
     for each in plan.containers:
         if paths := _overridden_in_leader(each, plan.site):
-            message = f'step "{each.name}", the leader: kubernetes.merge overrides {shortened(paths)}'
+            message = f'step "{each.name}", the leader: kubernetes.merge overrides {join_names(paths)}'
             place = each.where("gang", "leader", "kubernetes", "merge")
             yield Finding("GF373", message, place, "take out of the patch what is not meant", "note")
 
@@ -104,7 +104,7 @@ def _gang_kind(plan: Plan) -> Iterator[Finding]:
     if not gangs or kind == DEFAULT:
         return
     spelled = SPELLINGS[kind]
-    names = shortened([f'"{each.name}"' for each in gangs])
+    names = join_names([f'"{each.name}"' for each in gangs])
     queued = spelled.kind.in_kueue and any(each.step.queue or plan.site.queue for each in gangs)
     steps = "step" if len(gangs) == 1 else "steps"
     message = f"{steps} {names}: each attempt is a {spelled.kind.name}, {spelled.notes}"
@@ -143,7 +143,7 @@ def _mpi(each: PlannedStep) -> Iterator[Finding]:
         yield Finding("GF414", message, each.where("gang", "leader"), hint, "warning")
     # Sharded ones as well: a part of every rank belongs to them, the leader's too.
     parts = {"outputs": bool(each.step.outputs), "checkpoints": each.step.checkpoint is not None}
-    if ("gpu",) in leader.unsaid and any(parts.values()):
+    if ("gpu",) in leader.nulls and any(parts.values()):
         what = " and ".join(name for name, is_used in parts.items() if is_used)
         message = f'step "{each.name}": {what} are taken from the leader\'s pod, in which mpirun starts no process'
         hint = "leave the leader out: then process 0 is in the pod of rank 0; or write them in the leader, after mpirun"

@@ -7,10 +7,10 @@ from typing import Any
 
 from gpuflow.core.errors import fail
 from gpuflow.kubernetes.pod_fields import Field, fields_of
-from gpuflow.kubernetes.strategic_merge import DIRECTIVES, BadPatch, merged
+from gpuflow.kubernetes.strategic_merge import DIRECTIVES, BadPatch, strategic_merge_map_patch
 from gpuflow.pod.spelling import Spelling
-from gpuflow.spec.kubernetes_fields import MAIN, OF_LABELS, OF_MAIN, OF_POD, OUR_VARIABLES, taken_words
-from gpuflow.spec.names import OURS
+from gpuflow.spec.kubernetes_fields import MAIN, OF_LABELS, OF_MAIN, OF_POD, OUR_VARIABLES, reserved_words
+from gpuflow.spec.names import LABEL_PREFIX
 
 Pod = dict[str, Any]
 SUPERVISOR = "/gpuflow"
@@ -22,13 +22,13 @@ _HOOKS = ("postStart", "preStop")
 def merged_pod(pod: Pod, patch: Mapping[str, Any], spelling: Spelling, runtime_mount: str) -> Pod:
     """The pod with the patch. Raises where it would break what the spec promises."""
     try:
-        after = merged(pod, _spelled(patch, spelling))
+        after = strategic_merge_map_patch(pod, _escape_patch(patch, spelling))
     except BadPatch as refusal:
         place = ".".join(map(str, refusal.at))
         raise fail("GF376", f"kubernetes.merge cannot be applied: {place}: {refusal.reason}") from None
-    after = _tidy(after)
-    for word, instead in _broken(pod, after, runtime_mount):
-        message, hint = taken_words(word, instead)
+    after = _without_empty_fields(after)
+    for word, instead in _broken_promises(pod, after, runtime_mount):
+        message, hint = reserved_words(word, instead)
         raise fail("GF372", message, hint=hint)
     if lost := _unknown_volume(after):
         hint = "add it to volumes of the patch, or mount it with volumes: {PATH: {…}} of the step"
@@ -47,7 +47,7 @@ def _unknown_volume(pod: Pod) -> str | None:
     return None
 
 
-def _spelled(patch: Mapping[str, Any], spelling: Spelling) -> dict[str, Any]:
+def _escape_patch(patch: Mapping[str, Any], spelling: Spelling) -> dict[str, Any]:
     """The patch with its commands and variables safe from the engine's tags. `$(NAME)` in it is Kubernetes' own."""
     spec = patch.get("spec")
     if not isinstance(spec, dict):
@@ -89,17 +89,17 @@ def _handler(handler: dict[str, Any], spelling: Spelling) -> dict[str, Any]:
     return {**handler, "exec": {**action, "command": [spelling.literal(word) for word in action["command"]]}}
 
 
-def _tidy(pod: Pod) -> Pod:
+def _without_empty_fields(pod: Pod) -> Pod:
     """Without directives that stood in new elements, and without fields that the patch emptied."""
     plain = _without_directives(pod)
     spec = plain.get("spec", {})
     for field in ("containers", "initContainers"):
         if field in spec:
-            spec[field] = [_filled(container) for container in spec[field]]
-    return {"metadata": _filled(plain.get("metadata", {})), "spec": _filled(spec)}
+            spec[field] = [_nonempty(container) for container in spec[field]]
+    return {"metadata": _nonempty(plain.get("metadata", {})), "spec": _nonempty(spec)}
 
 
-def _filled(part: dict[str, Any]) -> dict[str, Any]:
+def _nonempty(part: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in part.items() if value not in (None, [], {})}
 
 
@@ -109,8 +109,8 @@ def _without_directives(value: Any) -> Any:
     return [_without_directives(item) for item in value] if isinstance(value, list) else value
 
 
-def _broken(before: Pod, after: Pod, runtime_mount: str) -> Iterator[tuple[str, str | None]]:
-    """What the patch takes away or changes that the spec promises, by directives or in any other way."""
+def _broken_promises(before: Pod, after: Pod, runtime_mount: str) -> Iterator[tuple[str, str | None]]:
+    """What the patch removes or changes although the spec promises it, by directives or otherwise."""
     mine, (main, *_) = after["spec"], before["spec"]["containers"]
     names = [each.get("name") for each in mine.get("containers", ())]
     if names != [MAIN]:
@@ -121,7 +121,7 @@ def _broken(before: Pod, after: Pod, runtime_mount: str) -> Iterator[tuple[str, 
     yield from ((f"{key} of main", OF_MAIN[key]) for key in OF_MAIN if own.get(key) != main.get(key))
     wanted, found = before["metadata"].get("labels", {}), after["metadata"].get("labels", {})
     for key in sorted(wanted.keys() | found.keys()):
-        if (key in OF_LABELS or key.startswith(OURS)) and wanted.get(key) != found.get(key):
+        if (key in OF_LABELS or key.startswith(LABEL_PREFIX)) and wanted.get(key) != found.get(key):
             yield f"the label {key}", OF_LABELS.get(key)
     theirs = {each["name"] for each in main.get("env", ())}
     for each in own.get("env", ()):
@@ -149,10 +149,10 @@ def _supervisors(pod: Pod, main: dict[str, Any], runtime_mount: str) -> list[Any
 
 def overridden(before: Pod, after: Pod) -> tuple[str, ...]:
     """The fields of our pod that a patch changed or took away, by their paths."""
-    return tuple(_changed(before, after, "PodTemplateSpec", ""))
+    return tuple(_changed_fields(before, after, "PodTemplateSpec", ""))
 
 
-def _changed(before: Any, after: Any, type_name: str, path: str) -> Iterator[str]:
+def _changed_fields(before: Any, after: Any, type_name: str, path: str) -> Iterator[str]:
     known = fields_of(type_name)
     for key, value in before.items():
         place = f"{path}.{key}" if path else key
@@ -161,7 +161,7 @@ def _changed(before: Any, after: Any, type_name: str, path: str) -> Iterator[str
         field = known.get(key) or Field(key, "any")
         now = after.get(key)
         if isinstance(value, dict) and isinstance(now, dict):
-            yield from _changed(value, now, field.type, place)
+            yield from _changed_fields(value, now, field.type, place)
         elif field.merge_key is not None and isinstance(value, list) and isinstance(now, list):
             found = {each.get(field.merge_key): each for each in now}
             for each in value:
@@ -169,6 +169,6 @@ def _changed(before: Any, after: Any, type_name: str, path: str) -> Iterator[str
                 if name not in found:
                     yield f"{place}[{name}]"
                 elif isinstance(each, dict):
-                    yield from _changed(each, found[name], field.type, f"{place}[{name}]")
+                    yield from _changed_fields(each, found[name], field.type, f"{place}[{name}]")
         else:
             yield place

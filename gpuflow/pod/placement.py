@@ -13,7 +13,7 @@ from typing import Any
 from gpuflow.catalog.catalog import FormName, Model, models
 from gpuflow.catalog.kubernetes_names import PRODUCT_KEY, SHARING_KEY, SLICES_KEY, LabelTooLong, product_labels
 from gpuflow.catalog.lookup import model as find_model
-from gpuflow.catalog.profile_name import dotted
+from gpuflow.catalog.profile_name import dotted_name
 from gpuflow.core.caching import IdentityKey
 from gpuflow.core.errors import GpuflowError, did_you_mean, fail
 from gpuflow.quantity import Quantity
@@ -23,7 +23,7 @@ from gpuflow.spec.kubernetes_fields import TopologySpread
 from gpuflow.spec.names import is_label_value
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.resources import Gpu
-from gpuflow.spec.step import Step, leading
+from gpuflow.spec.step import Step, leader_step
 
 Term = dict[str, tuple[str, ...]]
 """Labels a node must have, each with the values that will do."""
@@ -46,7 +46,7 @@ def devices_of_step(step: Step, site: Site) -> dict[str, int]:
     if gang is None:
         return dict(found)
     total = {resource: count * gang.workers for resource, count in found.items()}
-    for resource, count in devices(leading(step), site).resources.items() if gang.leader is not None else ():
+    for resource, count in devices(leader_step(step), site).resources.items() if gang.leader is not None else ():
         total[resource] = total.get(resource, 0) + count
     return total
 
@@ -58,7 +58,7 @@ def devices(step: Step, site: Site) -> Devices:
     if step.mig is not None:
         return _mig(step, site)
     if step.shared_gpu is not None:
-        return _shared(step, site)
+        return _shared_devices(step, site)
     tolerations = site.gpu.tolerations if step.device_claim is not None else ()
     return Devices({}, tolerations=tolerations)
 
@@ -113,28 +113,28 @@ def _gpu_terms(gpu: Gpu, site: Site) -> list[Term]:
     if gpu.is_any:
         return []
     if gpu.model is not None:
-        return [_whole(find_model(gpu.model), site, gpu.form)]
+        return [_model_labels(find_model(gpu.model), site, gpu.form)]
     if gpu.any_of is not None:
-        known = [_whole(find_model(name), site, gpu.form, missing_ok=True) for name in gpu.any_of]
+        known = [_model_labels(find_model(name), site, gpu.form, missing_ok=True) for name in gpu.any_of]
         if not any(term is not None for term in known):
             raise _not_here(", ".join(gpu.any_of), site) if gpu.form is None else _form_not_here(gpu, site)
         return [term for term in known if term is not None]
     assert gpu.memory is not None
-    enough = [model for model in _offered(site) if _has(model, gpu.memory)]
+    enough = [model for model in _offered_models(site) if _has(model, gpu.memory)]
     if not enough:
-        largest = max((m.usable_gib or 0, m.id) for m in _offered(site))
+        largest = max((m.usable_gib or 0, m.id) for m in _offered_models(site))
         raise fail(
             "GF223",
             f"no GPU here has {gpu.memory} of usable memory; the largest is {largest[1]} with {largest[0]:g}Gi",
             hint="ask for less, or split the model over several GPUs",
         )
-    found = [_whole(model, site, gpu.form, missing_ok=gpu.form is not None) for model in enough]
+    found = [_model_labels(model, site, gpu.form, missing_ok=gpu.form is not None) for model in enough]
     if not any(term is not None for term in found):
         raise _form_not_here(gpu, site)
     return [term for term in found if term is not None]
 
 
-def _whole(model: Model, site: Site, form: FormName | None, *, missing_ok: bool = False) -> Any:
+def _model_labels(model: Model, site: Site, form: FormName | None, *, missing_ok: bool = False) -> Any:
     """Labels of the nodes with this model, in this form."""
     term = _nodes(model, site, missing_ok=missing_ok)
     if form is None or term is None:
@@ -161,7 +161,7 @@ def _has(model: Model, need: Quantity) -> bool:
     return model.usable_gib is not None and Quantity(f"{int(model.usable_gib * 1024)}Mi") >= need
 
 
-def _offered(site: Site) -> list[Model]:
+def _offered_models(site: Site) -> list[Model]:
     """The models this site may have: the listed ones, else every model whose nodes can be recognized."""
     if site.gpu.only_listed:
         return [find_model(name) for name in site.gpu.models]
@@ -224,13 +224,13 @@ def _mig(step: Step, site: Site) -> Devices:
             hint="use gpu: or shared_gpu:, or set mig.strategy in the site",
         )
     if site.mig.strategy == "mixed":
-        resource = site.mig.resource.replace("{profile}", dotted(profile))
+        resource = site.mig.resource.replace("{profile}", dotted_name(profile))
         return Devices({resource: step.mig.count}, (_nodes(wanted, site),), tolerations=site.gpu.tolerations)
     term = _nodes(wanted, site, profile)
     return Devices({site.gpu.resource: step.mig.count}, (term,), tolerations=site.gpu.tolerations)
 
 
-def _shared(step: Step, site: Site) -> Devices:
+def _shared_devices(step: Step, site: Site) -> Devices:
     share = step.shared_gpu
     assert share is not None
     if share.by not in site.sharing.offered:
@@ -302,14 +302,14 @@ def topology_annotations(step: Step, site: Site) -> dict[str, str]:
 
 
 Expression = dict[str, Any]
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED_AFFINITY = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def scheduling(step: Step, site: Site, devices: Devices, selector: dict[str, str]) -> dict[str, Any]:
+def scheduling_fields(step: Step, site: Site, devices: Devices, selector: dict[str, str]) -> dict[str, Any]:
     """Fields of the pod spec that decide where it runs. `selector` finds the sibling pods of the same step."""
     node_selector, terms = _split(devices.terms)
-    extra = [_without(key, values) for key, values in devices.barred.items()]
+    extra = [_label_not_in(key, values) for key, values in devices.barred.items()]
     preferred: list[dict[str, Any]] = []
     tolerations: list[Toleration] = list(devices.tolerations)
     hatch = step.kubernetes
@@ -336,17 +336,17 @@ def scheduling(step: Step, site: Site, devices: Devices, selector: dict[str, str
     if step.topology is not None and not asks_kueue(step, site):
         affinity, spread = _topology(step, site, affinity, selector)
     if hatch is not None:
-        spread = [*spread, *(_spread(each, selector) for each in hatch.topology_spread)]
+        spread = [*spread, *(_spread_constraint(each, selector) for each in hatch.topology_spread)]
     fields = {
         "nodeSelector": node_selector,
         "affinity": affinity,
-        "tolerations": _once([toleration.manifest() for toleration in tolerations]),
+        "tolerations": _without_duplicates([toleration.manifest() for toleration in tolerations]),
         "topologySpreadConstraints": spread,
     }
     return {key: value for key, value in fields.items() if value}
 
 
-def _spread(wish: TopologySpread, selector: dict[str, str]) -> dict[str, Any]:
+def _spread_constraint(wish: TopologySpread, selector: dict[str, str]) -> dict[str, Any]:
     """An entry of topologySpreadConstraints; unless it says otherwise it counts the pods of the same step."""
     fields = {
         "maxSkew": wish.max_skew,
@@ -361,7 +361,7 @@ def _spread(wish: TopologySpread, selector: dict[str, str]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value not in (None, [])}
 
 
-def _once(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _without_duplicates(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [item for index, item in enumerate(items) if item not in items[:index]]
 
 
@@ -372,7 +372,7 @@ def _split(terms: tuple[Term, ...]) -> tuple[dict[str, str], list[list[Expressio
     return {}, [[{"key": k, "operator": "In", "values": list(v)} for k, v in term.items()] for term in terms]
 
 
-def _without(key: str, values: tuple[str, ...]) -> Expression:
+def _label_not_in(key: str, values: tuple[str, ...]) -> Expression:
     """A node without the label, or with none of its values."""
     return (
         {"key": key, "operator": "NotIn", "values": list(values)}
@@ -387,7 +387,7 @@ def _affinity(
     """Our node terms and the user's affinity object, both of which must hold."""
     result: dict[str, Any] = {key: dict(value) for key, value in (own or {}).items()}
     node: dict[str, Any] = dict(result.get("nodeAffinity", {}))
-    theirs = node.get(REQUIRED, {}).get("nodeSelectorTerms", [])
+    theirs = node.get(REQUIRED_AFFINITY, {}).get("nodeSelectorTerms", [])
     ours = [[*term, *extra] for term in terms] or ([extra] if extra else [])
     if ours:
         # Terms are alternatives, so "both" is every pair.
@@ -396,9 +396,9 @@ def _affinity(
             for our in ours
             for their in theirs or [{}]
         ]
-        node[REQUIRED] = {"nodeSelectorTerms": pairs}
+        node[REQUIRED_AFFINITY] = {"nodeSelectorTerms": pairs}
     if preferred:
-        node[PREFERRED] = [*node.get(PREFERRED, []), *preferred]
+        node[PREFERRED_AFFINITY] = [*node.get(PREFERRED_AFFINITY, []), *preferred]
     if node:
         result["nodeAffinity"] = node
     return result
@@ -413,5 +413,5 @@ def _topology(
     if step.topology.spread is not None:
         return affinity, [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **siblings}]
     together = dict(affinity.get("podAffinity", {}))
-    together[REQUIRED] = [*together.get(REQUIRED, []), siblings]
+    together[REQUIRED_AFFINITY] = [*together.get(REQUIRED_AFFINITY, []), siblings]
     return {**affinity, "podAffinity": together}, []

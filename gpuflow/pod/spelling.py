@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.expansion import escape
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, Text, parts_of
 
 
@@ -16,7 +16,7 @@ class Spelling(Protocol):
     def reference(self, ref: Ref) -> str: ...
 
 
-class Readable:
+class ReadableSpelling:
     """References as a reader would write them; for `show`, `demand` and `check`, where no engine is involved."""
 
     def literal(self, text: str) -> str:
@@ -32,18 +32,18 @@ class Readable:
         return f"<run {' '.join(filter(None, (ref.field, ref.format, ref.timezone)))}>"
 
 
-def spelled(text: Text, spelling: Spelling) -> str:
-    """A text as it stands in a pod: literals safe from Kubernetes' expansion, references in the engine's words.
+def spell_text(text: Text, spelling: Spelling) -> str:
+    """A text as a pod holds it: literals protected from Kubernetes' expansion, references in the engine's syntax.
 
     A plain str, whatever kind of str the pipeline holds.
     """
     if isinstance(text, str):  # most words of most commands
-        return spelling.literal(escaped(text) if "$" in text else str(text))
+        return spelling.literal(escape(text) if "$" in text else str(text))
     parts = parts_of(text)
     result = ""
     for index, part in enumerate(parts):
         if isinstance(part, str):
-            result += spelling.literal(escaped(str(part), glued=index + 1 < len(parts)))
+            result += spelling.literal(escape(str(part), glued=index + 1 < len(parts)))
         else:
             result += spelling.reference(part)
     return result

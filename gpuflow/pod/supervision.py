@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from gpuflow.plan import PlannedStep
 from gpuflow.pod.gang import mpi_slots, star_port
-from gpuflow.pod.spelling import Spelling, spelled
+from gpuflow.pod.spelling import Spelling, spell_text
 from gpuflow.pod.volumes import Volumes, fetches, input_options, keeps_artifacts
 from gpuflow.quantity import Quantity
 from gpuflow.runtime import bundle
@@ -35,7 +35,7 @@ from gpuflow.spec.text import ItemRef, RunRef
 Restarts = Literal["by cause", "always", "unknown", "left alone"]
 """by cause: the engine asks what ended an attempt. always: it starts a pod again whatever that was. unknown: what it
 repeats depends on its installation. left alone: the same, and no supervisor can stand in front of the command."""
-MOST = 2**31 - 1
+MAX_INT32 = 2**31 - 1
 """The largest number of retries and of seconds that Kubernetes and Argo keep."""
 
 
@@ -100,9 +100,9 @@ def pods_again(step: Step, site: Site, restarts: Restarts) -> int:
     if retry is None:
         return 0
     if restarts != "unknown" or not (repeats_inside(step, site, restarts) or counts_budgets(step, site, restarts)):
-        return min(MOST, retry.attempts)
+        return min(MAX_INT32, retry.attempts)
     # Without a place each new pod would begin to count anew: all that the engine repeats would be multiplied.
-    return min(MOST, retry.after_interruptions) if has_place(step, site) else 0
+    return min(MAX_INT32, retry.after_interruptions) if has_place(step, site) else 0
 
 
 def names_exit_codes(retry: Retry) -> bool:
@@ -111,7 +111,7 @@ def names_exit_codes(retry: Retry) -> bool:
 
 
 def longest_wait(retry: Retry, times: int) -> int:
-    """The seconds of the last of so many waits, or `MOST` where it would be longer."""
+    """The seconds of the last of so many waits, or `MAX_INT32` where it would be longer."""
     if retry.backoff is None or times < 1:
         return 0
     most = retry.backoff.max
@@ -120,18 +120,18 @@ def longest_wait(retry: Retry, times: int) -> int:
 
 
 def unlimited_wait(backoff: Backoff, times: int) -> int:
-    """The seconds of the last of so many waits if the step named no longest one, or `MOST`."""
-    return _grown(backoff.start.seconds, backoff.factor, times) if times >= 1 else 0
+    """The seconds of the last of so many waits if the step named no longest one, or `MAX_INT32`."""
+    return _backoff_wait(backoff.start.seconds, backoff.factor, times) if times >= 1 else 0
 
 
 @lru_cache(maxsize=1024)
-def _grown(wait: int, factor: int, times: int) -> int:
+def _backoff_wait(wait: int, factor: int, times: int) -> int:
     if factor > 1 and wait:
-        for _ in range(min(times - 1, MOST.bit_length())):  # it at least doubles, so that this is enough
+        for _ in range(min(times - 1, MAX_INT32.bit_length())):  # it at least doubles, so that this is enough
             wait *= factor
-            if wait > MOST:
+            if wait > MAX_INT32:
                 break
-    return min(MOST, wait)
+    return min(MAX_INT32, wait)
 
 
 def time_in_pod(step: Step, room: int, grace: int) -> int:
@@ -139,7 +139,7 @@ def time_in_pod(step: Step, room: int, grace: int) -> int:
     assert step.timeout is not None and step.retry is not None
     again = step.retry.after_failures
     waits = again * longest_wait(step.retry, again)
-    return min(MOST, (again + 1) * (step.timeout.seconds + grace) + waits + room)
+    return min(MAX_INT32, (again + 1) * (step.timeout.seconds + grace) + waits + room)
 
 
 OUTPUTS = "/gpuflow/outputs"
@@ -246,7 +246,7 @@ def has_records(step: Step, site: Site, restarts: Restarts = "by cause") -> bool
 
 def saves_to_scratch(step: Step) -> bool:
     """Whether the program's checkpoints lie on the node's disk until they are kept elsewhere."""
-    return step.checkpoint is not None and not _mounted(step.checkpoint.path, step)
+    return step.checkpoint is not None and not _is_mounted(step.checkpoint.path, step)
 
 
 def scratch_size(step: Step) -> Quantity | None:
@@ -254,7 +254,7 @@ def scratch_size(step: Step) -> Quantity | None:
     return step.checkpoint.scratch if step.checkpoint is not None and saves_to_scratch(step) else None
 
 
-def supervised(
+def supervised_command(
     pipeline: Pipeline,
     name: str,
     step: Step,
@@ -280,7 +280,7 @@ def supervised(
     if step.checkpoint is not None:
         options |= _checkpoint(step.checkpoint, site, spelling)
         has_copies = bool(step.for_each or engine.within or engine.task)
-        options["own-folder"] = has_copies and _shared(step.checkpoint.path, step)
+        options["own-folder"] = has_copies and _is_shared_path(step.checkpoint.path, step)
         if saves_to_scratch(step):
             mounts.append(volumes.scratch(step.checkpoint.path, size=step.checkpoint.scratch))
     if step.gang is not None:
@@ -292,7 +292,7 @@ def supervised(
     options |= _budgets(step, site, engine.restarts)
     if counts_budgets(step, site, engine.restarts):
         state = site.runtime.state
-        options["state"] = spelled(state, spelling) if state is not None and step.checkpoint is None else None
+        options["state"] = spell_text(state, spelling) if state is not None and step.checkpoint is None else None
     signs = site.runtime.key if has_records(step, site, engine.restarts) else None
     if signs is not None:
         options["key-file"] = f"{KEY}/{signs.key}"
@@ -306,11 +306,11 @@ def supervised(
     if fetches(step):
         options |= input_options(step, spelling)
     if fetches(step) or needs_root(step):
-        options["artifacts"] = None if site.runtime.artifacts is None else spelled(site.runtime.artifacts, spelling)
+        options["artifacts"] = None if site.runtime.artifacts is None else spell_text(site.runtime.artifacts, spelling)
     if site.runtime.delivery == "config-map":
         mounts.append(volumes.config_map(site.runtime.mount, bundle.config_map_name(site.runtime.config_map)))
     runtime = site.runtime
-    mount, python = spelled(runtime.mount, spelling), spelled(runtime.python, spelling)
+    mount, python = spell_text(runtime.mount, spelling), spell_text(runtime.python, spelling)
     return wrap(command, options, delivery=runtime.delivery, mount=mount, python=python), mounts
 
 
@@ -322,8 +322,8 @@ def supervisor_environment(engine: Engine) -> list[dict[str, Any]]:
 
 def _checkpoint(policy: Checkpoint, site: Site, spelling: Spelling) -> dict[str, Any]:
     return {
-        "checkpoint-dir": spelled(policy.path, spelling),
-        "store": spelled(policy.store, spelling),
+        "checkpoint-dir": spell_text(policy.path, spelling),
+        "store": spell_text(policy.store, spelling),
         "every": policy.every,
         "keep": policy.keep,
         "resume-env": policy.resume_env,
@@ -362,11 +362,11 @@ def _repeats(retry: Retry) -> dict[str, Any]:
 
 def _outputs(step: Step, engine: Engine, spelling: Spelling) -> dict[str, Any]:
     declared = [
-        f"{name}:{output.type}" + (f"={spelled(output.path, spelling)}" if output.path else "")
+        f"{name}:{output.type}" + (f"={spell_text(output.path, spelling)}" if output.path else "")
         for name, output in step.outputs.items()
     ]
     kept = [
-        f"{name}={spelled(output.uri, spelling)}" for name, output in step.outputs.items() if output.uri is not None
+        f"{name}={spell_text(output.uri, spelling)}" for name, output in step.outputs.items() if output.uri is not None
     ]
     return {"engine": engine.name, "outputs-dir": engine.outputs_dir, "output": declared, "artifact": kept or None}
 
@@ -376,16 +376,16 @@ def needs_root(step: Step) -> bool:
     return any(output.is_artifact and output.uri is None for output in step.outputs.values())
 
 
-def _mounted(path: str, step: Step) -> bool:
-    return any(_below(path, mount) for mount in step.volumes)
+def _is_mounted(path: str, step: Step) -> bool:
+    return any(_is_below(path, mount) for mount in step.volumes)
 
 
-def _shared(path: str, step: Step) -> bool:
+def _is_shared_path(path: str, step: Step) -> bool:
     """Whether the copies of a step see the same files there: on a claim they do, in a pod's scratch space not."""
-    mounts = [mount for mount in step.volumes if _below(path, mount)]
+    mounts = [mount for mount in step.volumes if _is_below(path, mount)]
     volume = step.volumes[max(mounts, key=len)] if mounts else None
     return volume is not None and volume.lasts
 
 
-def _below(path: str, mount: str) -> bool:
+def _is_below(path: str, mount: str) -> bool:
     return path == mount or path.startswith(mount.rstrip("/") + "/")

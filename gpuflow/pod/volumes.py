@@ -11,13 +11,13 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from gpuflow.pod.spelling import Spelling, spelled
+from gpuflow.pod.spelling import Spelling, spell_text
 from gpuflow.quantity import Quantity
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.rules.file_rules import is_file
 from gpuflow.spec.rules.volume_room import sized_files
 from gpuflow.spec.step import Step
-from gpuflow.spec.storage_paths import below, volume_above
+from gpuflow.spec.storage_paths import is_below, volume_above
 from gpuflow.spec.volumes import Csi, Ephemeral, Input, Projection, Volume, mode_number
 
 
@@ -198,14 +198,14 @@ def scratch_folders(pipeline: Pipeline, step: Step) -> list[str]:
         if given.is_fetched and volume_above(step, mount) is None:
             path = mount.rstrip("/")
             folders.append(posixpath.dirname(path) if is_file(pipeline, given) else path)
-    outermost = [one for one in folders if not any(one != other and below(one, other) for other in folders)]
+    outermost = [one for one in folders if not any(one != other and is_below(one, other) for other in folders)]
     return list(dict.fromkeys(outermost))
 
 
 def input_options(step: Step, spelling: Spelling) -> dict[str, Any]:
     """What the supervisor is told about the inputs that it brings."""
     fetched = {mount.rstrip("/"): given for mount, given in step.inputs.items() if given.is_fetched}
-    paths = {mount: spelled(mount, spelling) for mount in fetched}
+    paths = {mount: spell_text(mount, spelling) for mount in fetched}
     options = {
         "input": [f"{paths[mount]}={_input_source(given, spelling)}" for mount, given in fetched.items()],
         "input-type": [f"{paths[mount]}={given.type}" for mount, given in fetched.items() if given.type],
@@ -215,7 +215,7 @@ def input_options(step: Step, spelling: Spelling) -> dict[str, Any]:
 
 
 def _input_source(given: Input, spelling: Spelling) -> str:
-    return spelled(given.uri, spelling) if given.output is None else spelling.reference(given.output)
+    return spell_text(given.uri, spelling) if given.output is None else spelling.reference(given.output)
 
 
 def room_on_node(pipeline: Pipeline, step: Step) -> Quantity | None:

@@ -5,14 +5,14 @@ for each in foreign_in(read_documents("workflow.yaml"))[0]:
 """
 
 from gpuflow.readers.documents import Document, documents_of, read_documents
-from gpuflow.readers.interface import Foreign, Library, Options, Passive, foreign_in, with_parts
+from gpuflow.readers.interface import ForeignObject, Library, Options, PassiveObject, foreign_in, with_parts
 
 __all__ = [
     "Document",
-    "Foreign",
+    "ForeignObject",
     "Library",
     "Options",
-    "Passive",
+    "PassiveObject",
     "documents_of",
     "foreign_in",
     "read_documents",

@@ -15,7 +15,7 @@ from gpuflow.core import files, yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError, Where, fail
 from gpuflow.core.files import STREAMS
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
-from gpuflow.readers.documents import OURS, READERS, STDIN, Document, documents_of, read_documents, silenced_in
+from gpuflow.readers.documents import OWN_GROUP, READERS, STDIN, Document, documents_of, read_documents, silenced_in
 
 NOT_RENDERED = "GF406"
 KUSTOMIZE = "kustomize.config.k8s.io"
@@ -25,26 +25,26 @@ _HELM = re.compile(r"\{\{-?\s*(?:\.(?:Values|Release|Chart|Capabilities|Files|Te
 _BRACES = re.compile(r"\{\{-?\s*[.$\w]")
 
 
-def rendered(documents: list[Document]) -> list[Document]:
+def require_rendered(documents: list[Document]) -> list[Document]:
     """The documents; GF406 when they are what Helm or kustomize makes documents from."""
     for each in documents:
         file = Path(each.file)
         nameless = not each.kind and file.name.lower() in KUSTOMIZATION
         if each.group.split("/")[0] == KUSTOMIZE or nameless:
-            raise _unrendered("a kustomization", each.where(), f"kubectl kustomize {file.parent}")
+            raise _not_rendered_error("a kustomization", each.where(), f"kubectl kustomize {file.parent}")
         if not each.kind and file.name == "Chart.yaml":
-            raise _unrendered("a Helm chart", each.where(), f"helm template {file.parent}")
+            raise _not_rendered_error("a Helm chart", each.where(), f"helm template {file.parent}")
         if (place := _template(each.tree)) is not None:
-            raise _unrendered("a Helm template", Where(each.file, *place), "helm template CHART")
+            raise _not_rendered_error("a Helm template", Where(each.file, *place), "helm template CHART")
     return documents
 
 
-def said_of_workload(refusal: GpuflowError) -> GpuflowError:
+def workload_message(refusal: GpuflowError) -> GpuflowError:
     """The refusal of a template, with the way out for workloads instead of that for a cluster."""
     first = refusal.findings[0]
     if first.code != NOT_RENDERED:
         return refusal
-    return _unrendered("a template", first.where, "helm template CHART")
+    return _not_rendered_error("a template", first.where, "helm template CHART")
 
 
 def is_template(text: str, file: str) -> GpuflowError | None:
@@ -54,21 +54,21 @@ def is_template(text: str, file: str) -> GpuflowError | None:
         return None
     start = found.start()
     where = Where(file, text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
-    return _unrendered("a template", where, "helm template CHART")
+    return _not_rendered_error("a template", where, "helm template CHART")
 
 
 def is_unrendered(findings: Iterable[Finding]) -> bool:
     return any(each.code == NOT_RENDERED for each in findings)
 
 
-def _unrendered(what: str, where: Where, command: str) -> GpuflowError:
+def _not_rendered_error(what: str, where: Where, command: str) -> GpuflowError:
     hint = f"render it and pipe the result into the command: {command} | gpuflow check - …"
     return fail(NOT_RENDERED, f"{where.file} is {what}, which must be rendered first", where=where, hint=hint)
 
 
 def _template(tree: Any) -> tuple[int, int] | None:
     """Where a value or a key is one of Helm's; scripts, which span lines, may hold anything."""
-    waiting: list[tuple[Any, yaml_tree.Spot]] = [(tree, getattr(tree, "spot", yaml_tree.Spot(1, 1)))]
+    waiting: list[tuple[Any, yaml_tree.Position]] = [(tree, getattr(tree, "spot", yaml_tree.Position(1, 1)))]
     while waiting:
         value, spot = waiting.pop()
         if isinstance(value, str):
@@ -110,7 +110,7 @@ def contents_of(file: str) -> Contents:
         documents = read_documents(file)
     except GpuflowError as refusal:
         if is_unrendered(refusal.findings):
-            raise said_of_workload(refusal) from None
+            raise workload_message(refusal) from None
         return Contents(file, [])
     return Contents(file, foreign_among(documents))
 
@@ -119,14 +119,14 @@ def foreign_among(documents: list[Document]) -> list[Document]:
     """The documents, unless one is a pipeline of ours or none says what it is."""
     if any(is_ours(each) for each in documents):
         return []
-    rendered(documents)
+    require_rendered(documents)
     return documents if any(each.kind for each in documents) else []
 
 
 def is_ours(document: Document) -> bool:
     """Whether it is a pipeline of gpuflow, or wants to be one."""
     kind = document.tree.get("kind")
-    if document.group.partition("/")[0] == OURS:
+    if document.group.partition("/")[0] == OWN_GROUP:
         return document.kind not in OUR_OTHER_KINDS
     return "apiVersion" not in document.tree and kind == "Pipeline" and "steps" in document.tree
 

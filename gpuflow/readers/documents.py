@@ -29,13 +29,13 @@ DAG = ("DAG", AIRFLOW)
 """Kind and group of what was read from a DAG file."""
 PLATFORM = "PlatformSpec"
 """The kind of the document in which a pipeline of Kubeflow says what only Kubernetes knows."""
-OURS = "gpuflow"
+OWN_GROUP = "gpuflow"
 CLUSTER_WIDE = ("ClusterWorkflowTemplate", "ClusterTrainingRuntime")
 """Kinds that are in no namespace: the API server takes out of them what they say of one."""
 _SILENCE = re.compile(r"(?m)(?:^|[ \t])#[ \t]*gpuflow:[ \t]*silence\b[ \t:]*([^#\r\n]*)")
 
 
-class Silenced(NamedTuple):
+class SilenceComment(NamedTuple):
     """A code that a comment of a file silences: `# gpuflow: silence GF761`."""
 
     code: str
@@ -52,7 +52,7 @@ class Document:
     group: str
     index: int
     """Which document of the file it is, from 0."""
-    silenced: tuple[Silenced, ...] = ()
+    silenced: tuple[SilenceComment, ...] = ()
     """What the comments of its file silence."""
 
     @property
@@ -103,14 +103,14 @@ def read_documents(file: str) -> list[Document]:
     return documents_of(documents_in(raw, Path(file), parse_manifests), shown, silenced)
 
 
-def silenced_in(text: str) -> tuple[Silenced, ...]:
+def silenced_in(text: str) -> tuple[SilenceComment, ...]:
     """The codes that comments silence, each with its line. They count for the whole file."""
     found = list(_SILENCE.finditer(text))
     if not found:
         return ()
     texts = list(_texts_in(text))
     return tuple(
-        Silenced(word, text.count("\n", 0, each.start(1)) + 1)
+        SilenceComment(word, text.count("\n", 0, each.start(1)) + 1)
         for each in found
         if not any(first <= each.start(1) < last for first, last in texts)
         for word in re.split(r"[\s,]+", each[1].strip())
@@ -138,7 +138,7 @@ def read_text(file: str) -> tuple[str, str]:
     return yaml_tree.decode(read_bytes(Path(file), piped=True), file), file
 
 
-def documents_of(trees: Iterable[Any], file: str, silenced: tuple[Silenced, ...] = ()) -> list[Document]:
+def documents_of(trees: Iterable[Any], file: str, silenced: tuple[SilenceComment, ...] = ()) -> list[Document]:
     """The same, of documents that somebody has parsed."""
     found: list[Document] = []
     for tree in trees:

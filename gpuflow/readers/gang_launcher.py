@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpuflow.demands.model import PodSet
-from gpuflow.kubernetes.expansion import expanded
+from gpuflow.kubernetes.expansion import expand
 from gpuflow.runtime.base.options import BadOption, Options
 from gpuflow.runtime.gangs import gang_command, later_attempts
-from gpuflow.runtime.gangs.later_attempts import Before, Changes
+from gpuflow.runtime.gangs.later_attempts import Changes, EarlierAttempts
 
 _MANIFEST: Final = "--manifest={"
 MOST_STEPS: Final = 1000
@@ -28,7 +28,7 @@ def manifest_in(words: Sequence[str]) -> dict[str, Any] | None:
     for word in words:
         if word.startswith(_MANIFEST):
             try:
-                found = json.loads(expanded(word.partition("=")[2], {}))
+                found = json.loads(expand(word.partition("=")[2], {}))
             except ValueError:
                 return None
             return found if isinstance(found, dict) else None
@@ -46,19 +46,21 @@ def later_in(words: Sequence[str], ranks: Sequence[PodSet]) -> Iterator[tuple[st
         (options.retries, options.retries) if options.retries is not None else (options.failures, options.interruptions)
     )
     happened = {
-        "after running out of memory": Before(out_of_memory=min(failures, MOST_STEPS)),
-        "after losing spot nodes": Before(interruptions=interruptions),
+        "after running out of memory": EarlierAttempts(out_of_memory=min(failures, MOST_STEPS)),
+        "after losing spot nodes": EarlierAttempts(interruptions=interruptions),
     }
     for when, before in happened.items():
         try:
-            later = tuple(_later(each, of_first if index == 0 else changes, before) for index, each in enumerate(ranks))
+            later = tuple(
+                _later_ranks(each, of_first if index == 0 else changes, before) for index, each in enumerate(ranks)
+            )
         except ValueError:
             continue  # an amount that is none: whoever reads the first attempt says so
         if later != tuple(ranks):
             yield when, later
 
 
-def _later(ranks: PodSet, changes: Changes, before: Before) -> PodSet:
+def _later_ranks(ranks: PodSet, changes: Changes, before: EarlierAttempts) -> PodSet:
     return replace(ranks, pod={**ranks.pod, "spec": changes.spec(ranks.pod["spec"], before)})
 
 
@@ -84,6 +86,6 @@ def _options(words: Sequence[str]) -> Options | None:
     if start is None:
         return None
     try:
-        return gang_command.parse([expanded(word, {}) for word in words[start:]], {})
+        return gang_command.parse([expand(word, {}) for word in words[start:]], {})
     except BadOption:
         return None

@@ -1,7 +1,7 @@
 """What all readers share: what they are given, and what they answer.
 
 A reader is a module with one function, `demand_of(document, library, options)`. It answers with the demand of one
-object, or says why nothing runs by itself (`Passive`). A reader never guesses: a number that it cannot know is
+object, or says why nothing runs by itself (`PassiveObject`). A reader never guesses: a number that it cannot know is
 `Unknown` in the graph, a pod that it cannot see is `Unseen`, both with the reason and the place. `parameters_of` gives
 the names of the parameters that a document takes: `--param` must name one of them.
 """
@@ -81,7 +81,7 @@ class Library:
 
 
 @dataclass(frozen=True)
-class Passive:
+class PassiveObject:
     """An object that starts nothing by itself, or of which gpuflow does not know what it starts."""
 
     document: Document
@@ -101,8 +101,8 @@ class Passive:
 
 
 @dataclass(frozen=True)
-class Foreign:
-    """An object of somebody else's that starts pods."""
+class ForeignObject:
+    """An object of another tool that starts pods."""
 
     document: Document
     library: Library
@@ -137,8 +137,8 @@ class Foreign:
 
     def demand_on_site(
         self, site: Site, engine: str | None, params: Mapping[str, str], namespace: str | None = None
-    ) -> Demand | Passive:
-        """What it asks of a cluster, in the namespace and on the engine that it says, with those parameters it has.
+    ) -> Demand | PassiveObject:
+        """Its demand on a cluster, in the namespace and on the engine that it names, with its parameters.
 
         `engine`: another than its own; `none` counts the steps' own pods only, which is said. `namespace`: what the
         caller's option says.
@@ -147,7 +147,7 @@ class Foreign:
         takes = parameters_of(self.document, self.library)
         values = {name: text for name, text in params.items() if name in takes}
         found = self.demand(Options(site, self.engine if engine is None else engine, values))
-        if isinstance(found, Passive):
+        if isinstance(found, PassiveObject):
             return found
         notes = [*self._leaves_out(engine), *self._leaves_site(site, named)]
         refusals = (*found.refusals, *notes)
@@ -166,35 +166,37 @@ class Foreign:
             text = f'{own}; the site says "{site.namespace}"'
             yield Finding("GF746", text, self.document.namespace_where, None, "note")
 
-    def demand(self, options: Options) -> Demand | Passive:
+    def demand(self, options: Options) -> Demand | PassiveObject:
         """What it asks of a cluster."""
         reader = READERS[(self.document.kind, self.document.group)]
         if options.engine not in (NO_ENGINE, reader.engine) and reader.engine != NO_ENGINE:
             text = f"{self.document.kind} {self.name} runs on {reader.engine}, not on {options.engine}"
             hint = f"use --engine {reader.engine}, or leave it out"
             raise fail("GF704", text, where=self.document.where(), hint=hint)
-        read: Callable[[Document, Library, Options], Demand | Passive]
+        read: Callable[[Document, Library, Options], Demand | PassiveObject]
         read = importlib.import_module(reader.module).demand_of
         if reader.engine == NO_ENGINE:
             options = replace(options, engine=NO_ENGINE)  # its pods are all there are
         found = read(self.document, self.library.seen_from(self.document), options)
-        if isinstance(found, Passive) or found.source is not None:
+        if isinstance(found, PassiveObject) or found.source is not None:
             return found
         from gpuflow.readers.findings import foreign_source  # its rules use readers, and readers use this module
 
         return replace(found, source=foreign_source(self.document, found, options.site, self.library.documents))
 
 
-def foreign_in(documents: Iterable[Document], namespace: str | None = None) -> tuple[list[Foreign], list[Passive]]:
+def foreign_in(
+    documents: Iterable[Document], namespace: str | None = None
+) -> tuple[list[ForeignObject], list[PassiveObject]]:
     """The objects that may start pods, and those of kinds that never do. `namespace`: of those that name none."""
     library = Library(tuple(documents), namespace)
-    active: list[Foreign] = []
-    passive: list[Passive] = []
+    active: list[ForeignObject] = []
+    passive: list[PassiveObject] = []
     for each in library.documents:
         if (each.kind, each.group) in READERS:
-            active.append(Foreign(each, library.seen_from(each)))
+            active.append(ForeignObject(each, library.seen_from(each)))
         elif not _is_second_half(each, library):
-            passive.append(_passive(each))
+            passive.append(_passive_object(each))
     return active, passive
 
 
@@ -202,12 +204,12 @@ def _namespace_faults(named: object) -> Sequence[str]:
     return dns_label_faults(named) if isinstance(named, str) else ("must be text",)
 
 
-def _passive(document: Document) -> Passive:
+def _passive_object(document: Document) -> PassiveObject:
     if not document.kind:
-        return Passive(document, "it names no kind", is_known=False)
+        return PassiveObject(document, "it names no kind", is_known=False)
     if starts_nothing(document.kind, document.group):
-        return Passive(document, "this kind starts no pods")
-    return Passive(document, "gpuflow does not know which pods this kind starts", is_known=False)
+        return PassiveObject(document, "this kind starts no pods")
+    return PassiveObject(document, "gpuflow does not know which pods this kind starts", is_known=False)
 
 
 def _is_second_half(document: Document, library: Library) -> bool:
@@ -245,16 +247,16 @@ def _of_workflow(document: Document, library: Library) -> Iterator[str]:
     spec = mapping(document.tree.get("spec"))
     if document.kind == "CronWorkflow":
         spec = mapping(spec.get("workflowSpec"))
-    yield from _declared(spec)
+    yield from _declared_parameters(spec)
     referred = mapping(spec.get("workflowTemplateRef"))
     kind = "ClusterWorkflowTemplate" if referred.get("clusterScope") is True else "WorkflowTemplate"
     name = referred.get("name")
     found = library.find(kind, name) if isinstance(name, str) else None
     if found is not None:
-        yield from _declared(mapping(found.tree.get("spec")))
+        yield from _declared_parameters(mapping(found.tree.get("spec")))
 
 
-def _declared(spec: Mapping[str, Any]) -> Iterator[str]:
+def _declared_parameters(spec: Mapping[str, Any]) -> Iterator[str]:
     given = mapping(spec.get("arguments")).get("parameters")
     for each in given if isinstance(given, list) else ():
         if isinstance(each, Mapping) and isinstance(each.get("name"), str):

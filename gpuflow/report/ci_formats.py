@@ -39,7 +39,7 @@ def _rule(code: str) -> dict[str, Any]:
         "id": code,
         "shortDescription": {"text": entry.title},
         "fullDescription": {"text": entry.meaning},
-        "help": {"text": entry.way_out},
+        "help": {"text": entry.hint},
     }
 
 
@@ -48,7 +48,7 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
         "ruleId": finding.code,
         "ruleIndex": codes.index(finding.code),
         "level": _LEVELS[finding.severity],
-        "message": {"text": _words(finding)},
+        "message": {"text": _finding_lines(finding)},
     }
     where = finding.where
     if where.file is not None:
@@ -59,8 +59,8 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
     return result
 
 
-def _words(finding: Finding) -> str:
-    """The message, what Kubernetes says, and the way out: one line each, the last as many as it has."""
+def _finding_lines(finding: Finding) -> str:
+    """The message, Kubernetes' message and the hint; only the hint may have several lines."""
     said = [f"Kubernetes: {line(finding.kubernetes)}"] if finding.kubernetes else []
     return "\n".join([line(finding.message), *said, *shown_lines(finding.hint)])
 
@@ -69,12 +69,12 @@ def junit(reports: Sequence[Report], failing: set[str]) -> str:
     """JUnit XML: a suite per pipeline, a case per scope and one for the verdict."""
     suites = []
     for report in reports:
-        words = "\n".join(f"{finding.code} {_words(finding)}" for finding in report.findings)
-        cases = [_case("verdict", report.verdict, failing, words)]
+        words = "\n".join(f"{finding.code} {_finding_lines(finding)}" for finding in report.findings)
+        cases = [_test_case("verdict", report.verdict, failing, words)]
         for scope in report.scopes:
             title = f"{scope.kind} {scope.name} {scope.resource}"
             text = f"used {scope.used}, peak {scope.peak}, hard {scope.hard}"
-            cases.append(_case(title, scope.verdict, failing, text))
+            cases.append(_test_case(title, scope.verdict, failing, text))
         failures = sum("<failure" in case for case in cases)
         name = xml_attribute(f"{report.pipeline} in {report.namespace}")
         suites.append(
@@ -83,7 +83,7 @@ def junit(reports: Sequence[Report], failing: set[str]) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n{"".join(suites)}</testsuites>\n'
 
 
-def _case(name: str, verdict: str, failing: set[str], text: str) -> str:
+def _test_case(name: str, verdict: str, failing: set[str], text: str) -> str:
     head = f'    <testcase classname="gpuflow.checker" name={xml_attribute(name)}'
     if verdict not in failing:
         return f"{head}/>\n"
@@ -100,7 +100,7 @@ def github(reports: Sequence[Report], failing: set[str]) -> str:
             fields = {"file": place.file, "line": place.line, "col": place.column, "title": f"gpuflow {finding.code}"}
             known = {key: str(value) for key, value in fields.items() if value is not None}
             shown = ",".join(f"{key}={github_property(value)}" for key, value in known.items())
-            commands.append(f"::{_COMMANDS[finding.severity]} {shown}::{github_data(_words(finding))}\n")
+            commands.append(f"::{_COMMANDS[finding.severity]} {shown}::{github_data(_finding_lines(finding))}\n")
         level = "error" if report.verdict in failing else "notice" if report.verdict == "always" else "warning"
         summary = github_data(f"{report.pipeline} in {report.namespace}: {report.verdict}")
         commands.append(f"::{level} title=gpuflow::{summary}\n")

@@ -117,9 +117,9 @@ def columns(after: dict[str, list[str]]) -> list[tuple[str, str | None]]:
     open_to: list[str | None] = []
     for name in order(after):
         own = [column for column, target in enumerate(open_to) if target == name]
-        column = own[0] if own else _free(open_to)
+        column = own[0] if own else _free_lane(open_to)
         if len(own) > 1:
-            rows.append((_joint(open_to, column, dict.fromkeys(own[1:], "╯")), None))
+            rows.append((_joint_row(open_to, column, dict.fromkeys(own[1:], "╯")), None))
             for other in own:
                 open_to[other] = None
         if column == len(open_to):
@@ -130,14 +130,14 @@ def columns(after: dict[str, list[str]]) -> list[tuple[str, str | None]]:
         shared = {index: "┤" for index, target in enumerate(open_to) if target in after[name]}
         fresh = [target for target in after[name] if target not in open_to]
         for position, target in enumerate(fresh):
-            place = column if position == 0 else _free(open_to)
+            place = column if position == 0 else _free_lane(open_to)
             if place == len(open_to):
                 open_to.append(None)
             open_to[place] = target
             if position:
                 shared[place] = "╮"
         if shared:
-            rows.append((_joint(open_to, column, shared), None))
+            rows.append((_joint_row(open_to, column, shared), None))
         while open_to and open_to[-1] is None:
             open_to.pop()
         if len(open_to) > MOST_LANES:
@@ -145,16 +145,16 @@ def columns(after: dict[str, list[str]]) -> list[tuple[str, str | None]]:
     return rows
 
 
-def _free(open_to: list[str | None]) -> int:
+def _free_lane(open_to: list[str | None]) -> int:
     return next((index for index, target in enumerate(open_to) if target is None), len(open_to))
 
 
-_LEFT = {"┤": "├", "╮": "╭", "╯": "╰"}
-_INSIDE = {"┤": "┼", "╮": "┬", "╯": "┴"}
+_LEFT_ENDS = {"┤": "├", "╮": "╭", "╯": "╰"}
+_CROSSINGS = {"┤": "┼", "╮": "┬", "╯": "┴"}
 """An end of a horizontal line, drawn from the right; as it looks at the left end, and where the line goes on."""
 
 
-def _joint(open_to: list[str | None], column: int, ends: dict[int, str]) -> str:
+def _joint_row(open_to: list[str | None], column: int, ends: dict[int, str]) -> str:
     """The row in which one column is connected with others."""
     low, high = min(column, *ends), max(column, *ends)
     cells = []
@@ -166,7 +166,7 @@ def _joint(open_to: list[str | None], column: int, ends: dict[int, str]) -> str:
                 corner if open_to[column] or any(end == "╯" for end in ends.values()) else "╰" if high > column else "╯"
             )
         elif index in ends:
-            mark = (_INSIDE if inside else _LEFT if index < column else {}).get(ends[index], ends[index])
+            mark = (_CROSSINGS if inside else _LEFT_ENDS if index < column else {}).get(ends[index], ends[index])
         elif inside:
             mark = "┼" if target else "─"
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpuflow.checker.report import BESIDE, LimitLine, Report
+from gpuflow.checker.report import SEPARATOR, LimitLine, Report
 from gpuflow.checker.wording import amount
 from gpuflow.core.errors import Finding
 from gpuflow.core.printable import line, md_cell, md_code, md_code_cell, md_text, shown_lines
@@ -17,18 +17,18 @@ from gpuflow.quantity import Quantity
 Paint = Callable[..., str]
 COLOR = {"always": "green", "may-queue": "yellow", "unknown": "yellow", "never": "red"}
 BAR = 10
-WORDS = {"ResourceQuota": "quota", "ClusterQueue": "queue", "Nodes": "nodes"}
+SCOPE_WORDS = {"ResourceQuota": "quota", "ClusterQueue": "queue", "Nodes": "nodes"}
 """What the kinds of scopes are called in a line."""
 
 
-def plain(text: str, *styles: str) -> str:
+def plain_text(text: str, *styles: str) -> str:
     """No color."""
     return text
 
 
-def render(report: Report, paint: Paint = plain) -> str:
+def render(report: Report, paint: Paint = plain_text) -> str:
     verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOR[report.verdict])
-    noun = "namespaces" if BESIDE in report.namespace else "namespace"
+    noun = "namespaces" if SEPARATOR in report.namespace else "namespace"
     lines = [f"{line(report.pipeline)} in {noun} {report.namespace}: {verdict}", ""]
     lines += _scopes(report.scopes, paint)
     if report.scopes:
@@ -45,7 +45,7 @@ def render(report: Report, paint: Paint = plain) -> str:
 def _scopes(scopes: tuple[LimitLine, ...], paint: Paint) -> list[str]:
     rows = [
         (
-            line(f"{WORDS.get(scope.kind, scope.kind)} {scope.name}"),
+            line(f"{SCOPE_WORDS.get(scope.kind, scope.kind)} {scope.name}"),
             line(scope.resource),
             f"used {amount(scope.used if scope.used is not None else '?')}",
             f"peak {amount(scope.peak if scope.peak is not None else '?')}",
@@ -96,7 +96,7 @@ def markdown(reports: Sequence[Report]) -> str:
 
 
 def _report(report: Report) -> str:
-    lines = [f"### {MARKS[report.verdict]} {_subject(report)}: {_word(report.verdict)}", ""]
+    lines = [f"### {MARKS[report.verdict]} {_report_title(report)}: {_verdict_text(report.verdict)}", ""]
     if report.scopes:
         lines += ["| scope | resource | used | peak | hard | verdict |", "|---|---|--:|--:|--:|---|"]
         lines += [_row(scope) for scope in report.scopes]
@@ -107,11 +107,11 @@ def _report(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _subject(report: Report) -> str:
+def _report_title(report: Report) -> str:
     return f"{md_code(report.pipeline)} in {md_code(report.namespace)}"
 
 
-def _word(verdict: str) -> str:
+def _verdict_text(verdict: str) -> str:
     return verdict.replace("-", " ")
 
 
@@ -120,7 +120,7 @@ def _row(scope: LimitLine) -> str:
         md_cell(f"{scope.kind} {scope.name}"),
         md_code_cell(scope.resource),
         *(None if each is None else amount(each) for each in (scope.used, scope.peak, scope.hard)),
-        _word(scope.verdict),
+        _verdict_text(scope.verdict),
     )
     return "| " + " | ".join("?" if cell is None else str(cell) for cell in cells) + " |"
 
@@ -138,8 +138,8 @@ def comparison(before: Report, after: Report) -> str:
     """How a change moves peak, quota and verdict."""
     moved = "" if before.namespace == after.namespace else f" (before: in {md_code(before.namespace)})"
     lines = [
-        f"### {_subject(after)}{moved}: {MARKS[before.verdict]} {_word(before.verdict)} → "
-        f"{MARKS[after.verdict]} {_word(after.verdict)}",
+        f"### {_report_title(after)}{moved}: {MARKS[before.verdict]} {_verdict_text(before.verdict)} → "
+        f"{MARKS[after.verdict]} {_verdict_text(after.verdict)}",
         "",
         "| scope | resource | peak before | peak after | change | left | verdict |",
         "|---|---|--:|--:|--:|--:|---|",
@@ -147,7 +147,7 @@ def comparison(before: Report, after: Report) -> str:
     old = {(scope.kind, scope.name, scope.resource): scope for scope in before.scopes}
     new = {(scope.kind, scope.name, scope.resource): scope for scope in after.scopes}
     for key in sorted({*old, *new}):
-        lines.append(_moved(key, old.get(key), new.get(key)))
+        lines.append(_change_row(key, old.get(key), new.get(key)))
     lines.append("")
     known = {(finding.code, finding.message) for finding in before.findings}
     fresh = [finding for finding in after.findings if (finding.code, finding.message) not in known]
@@ -162,17 +162,17 @@ def comparison(before: Report, after: Report) -> str:
     return "\n".join(lines)
 
 
-def _moved(key: tuple[str, str, str], old: LimitLine | None, new: LimitLine | None) -> str:
+def _change_row(key: tuple[str, str, str], old: LimitLine | None, new: LimitLine | None) -> str:
     scope = new or old
     assert scope is not None
     first = old.peak if old else Quantity.zero
     second = new.peak if new else Quantity.zero
-    change = "?" if first is None or second is None else _signed(second - first)
+    change = "?" if first is None or second is None else _signed_amount(second - first)
     left = "?" if scope.used is None or second is None else str(scope.hard - scope.used - second)
-    verdict = _word(new.verdict) if new else "not touched"
+    verdict = _verdict_text(new.verdict) if new else "not touched"
     cells = (md_cell(f"{key[0]} {key[1]}"), md_code_cell(key[2]), first, second, change, left, verdict)
     return "| " + " | ".join("?" if cell is None else str(cell) for cell in cells) + " |"
 
 
-def _signed(amount: Quantity) -> str:
+def _signed_amount(amount: Quantity) -> str:
     return f"+{amount}" if amount > Quantity.zero else str(amount)

@@ -42,7 +42,7 @@ from torch.distributed.checkpoint.state_dict import (  # type: ignore[import-not
 from gpuflow.runtime import elastic, pytorch
 from gpuflow.runtime.checkpoints import completeness, torch_state, training
 from gpuflow.runtime.checkpoints.training import Checkpointing, say
-from gpuflow.runtime.elastic import Together
+from gpuflow.runtime.elastic import CollectiveWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Saver(pytorch.Saver):
         del ckpt.of_each_rank["saver"]
         self.model, self.optimizer = model, optimizer
         self.group = _own_group()
-        self.together = Together(ckpt, self.group)
+        self.together = CollectiveWriter(ckpt, self.group)
 
     def save(self, name: str | None = None, **facts: Any) -> None:
         """One checkpoint of all ranks. With `background`, returns when this rank's shards are safe in host memory."""
@@ -100,7 +100,7 @@ class Saver(pytorch.Saver):
         state = self._state()
         shards = Shards(state)
         # Frozen together: what both hold is copied once.
-        frozen = torch_state.Frozen({"own": own, "shards": shards.plain})
+        frozen = torch_state.FrozenState({"own": own, "shards": shards.plain})
         if not (self.background and shards.can_wait and self._fits(frozen)):
             if not shards.can_wait:
                 self._say_once("FSDP without a device mesh is written while the training waits; fully_shard is not")
@@ -132,7 +132,7 @@ class Saver(pytorch.Saver):
         state = self._state()
         reader = _PlainReader(path) if plain else FileSystemReader(path)
         planner = _PlainPlanner() if plain else DefaultLoadPlanner()
-        with _said_plainly():
+        with _plain_errors():
             torch_dcp.load(
                 state,
                 storage_reader=reader,
@@ -189,7 +189,7 @@ class Saver(pytorch.Saver):
         """This rank's files; in the background, so the group is one that nothing else uses meanwhile."""
         rank = elastic.rank() if self.group is not None else 0
         writer = FileSystemWriter(path, sync_files=self.ckpt._sync)
-        with _said_plainly():
+        with _plain_errors():
             torch_dcp.save(
                 state,
                 storage_writer=writer,
@@ -210,7 +210,7 @@ class Shards:
 
     def with_copies(self, copies: Any) -> Any:
         """The same state around these copies of its shards."""
-        return _paired(self._state, copies)
+        return _pair(self._state, copies)
 
     def _plain(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -226,11 +226,11 @@ class Shards:
         return value.detach() if isinstance(value, torch.Tensor) else value
 
 
-def _paired(value: Any, copy: Any) -> Any:
+def _pair(value: Any, copy: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _paired(item, copy[key]) for key, item in value.items()}
+        return {key: _pair(item, copy[key]) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        made = [_paired(item, other) for item, other in zip(value, copy)]  # noqa: B905  # Python 3.8
+        made = [_pair(item, other) for item, other in zip(value, copy)]  # noqa: B905  # Python 3.8
         return made if isinstance(value, list) else tuple(made)
     if _is_dtensor(value):
         # On the host, whatever the mesh is on: from_local would move it back.
@@ -239,14 +239,14 @@ def _paired(value: Any, copy: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _said_plainly() -> Iterator[None]:
-    """PyTorch gathers the errors of all ranks in one that is no Exception. The disk's refusal is told as such."""
+def _plain_errors() -> Iterator[None]:
+    """Unwrap PyTorch's error over all ranks, which is no Exception, so that a disk error is raised as such."""
     try:
         yield
     except torch_dcp.CheckpointException as error:
         found = {rank: wrapped[0] for rank, wrapped in error.failures.items()}
         for failure in found.values():
-            if isinstance(failure, OSError) and training.disk_refused(failure):
+            if isinstance(failure, OSError) and training.is_disk_refusal(failure):
                 raise OSError(failure.errno, f"{failure.strerror}, on one rank") from error
         rank = min(found)
         raise RuntimeError(f"rank {rank}: {found[rank]}") from error
@@ -262,7 +262,7 @@ def _rank_file(rank: int) -> str:
 
 def _own_group() -> Any:
     """A group with gloo for saves alone: what happens in the background must not meet the training's own messages."""
-    distributed = elastic._distributed()
+    distributed = elastic._torch_distributed()
     if distributed is None or distributed.get_world_size() == 1:
         return None
     return distributed.new_group(backend="gloo")

@@ -8,10 +8,10 @@
 
 Lightning's and the Hugging Face callback ask here too. Every rank must ask at the same step: it is a collective.
 
-`Together` writes one checkpoint from many processes. Each process writes its own files. All processes of a pod share a
-directory; pods may each have their own, or share one. In each directory the process with the lowest rank makes the
-folder and renames it when every process has written: until then its name has a dot. Every stage is agreed on, so that
-all of them finish a checkpoint or none does.
+`CollectiveWriter` writes one checkpoint from many processes. Each process writes its own files. All processes of a pod
+share a directory; pods may each have their own, or share one. In each directory the process with the lowest rank makes
+the folder and renames it when every process has written: until then its name has a dot. Every stage is agreed on, so
+that all of them finish a checkpoint or none does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.checkpoints import training
 from gpuflow.runtime.checkpoints.training import Checkpointing
 from gpuflow.runtime.state.checkpoint_dir import discard
@@ -33,18 +33,18 @@ _NOT_TOLD = -1e18
 
 
 class SaveFailed(RuntimeError):
-    """A save failed on another rank; this one ends with it, so that nobody waits for the other."""
+    """A save failed on another rank; this rank fails too, so that no rank waits for it."""
 
 
 def rank() -> int:
     """This process's number among all, 0 outside torchrun."""
-    distributed = _distributed()
+    distributed = _torch_distributed()
     return int(os.environ.get("RANK", "0")) if distributed is None else int(distributed.get_rank())
 
 
 def world_size() -> int:
     """How many processes there are that talk to each other."""
-    distributed = _distributed()
+    distributed = _torch_distributed()
     return 1 if distributed is None else int(distributed.get_world_size())
 
 
@@ -60,7 +60,7 @@ def agree(ckpt: Checkpointing, group: Any = None) -> tuple[bool, bool]:
     it alone knows when it saved last. `group` is a process group to ask over, such as one with gloo, so that the
     question does not wait for the GPU.
     """
-    distributed = _distributed()
+    distributed = _torch_distributed()
     if distributed is None or distributed.get_world_size(group) == 1:
         return ckpt.due(), ckpt.interrupted
     first = distributed.get_rank() == 0
@@ -68,14 +68,14 @@ def agree(ckpt: Checkpointing, group: Any = None) -> tuple[bool, bool]:
     left = ckpt.time_left()
     due, failure = _ask(ckpt) if first else (False, None)
     mine = [failure is not None, due, first and left is not None, _NOT_TOLD if left is None else -left]
-    failed, due_now, first_told, soonest = _largest(distributed, mine, group)
+    failed, due_now, first_told, soonest = _all_reduce_max(distributed, mine, group)
     stop = soonest > _NOT_TOLD / 2
     if stop:
         ckpt.tell(-soonest)
         if not (failed or first_told):
             # Rank 0 hears of it only now, and with it whether a last save is due.
             due, failure = _ask(ckpt) if first else (False, None)
-            failed, due_now = _largest(distributed, [failure is not None, due], group)
+            failed, due_now = _all_reduce_max(distributed, [failure is not None, due], group)
     if failed:
         raise failure or SaveFailed("a checkpoint failed on rank 0; its own message says why")
     if not first:
@@ -87,7 +87,7 @@ def agree(ckpt: Checkpointing, group: Any = None) -> tuple[bool, bool]:
 
 def gather(ckpt: Checkpointing, group: Any = None) -> None:
     """Bring what each rank has of its own (`ckpt.of_each_rank`) to rank 0, into `ckpt.gathered`; a collective."""
-    distributed = _distributed()
+    distributed = _torch_distributed()
     assert distributed is not None
     mine: dict[str, Any] = {}
     try:
@@ -103,7 +103,7 @@ def gather(ckpt: Checkpointing, group: Any = None) -> None:
 
 
 def _ask(ckpt: Checkpointing) -> tuple[bool, Exception | None]:
-    """Whether a save is due, or what went wrong with the one before: the others must hear of that too."""
+    """Whether a save is due, or the error of the save before, which the other ranks must get too."""
     try:
         return ckpt.due(), None
     except Exception as error:
@@ -112,12 +112,12 @@ def _ask(ckpt: Checkpointing) -> tuple[bool, Exception | None]:
 
 def barrier() -> None:
     """Until every rank is here; nothing where there is one."""
-    distributed = _distributed()
+    distributed = _torch_distributed()
     if distributed is not None and distributed.get_world_size() > 1:
-        _largest(distributed, [0.0], None)
+        _all_reduce_max(distributed, [0.0], None)
 
 
-def _distributed() -> Any:
+def _torch_distributed() -> Any:
     """torch.distributed where the program has it in use, else None."""
     try:
         import torch.distributed as distributed  # type: ignore[import-not-found,unused-ignore]  # an extra
@@ -126,7 +126,7 @@ def _distributed() -> Any:
     return distributed if distributed.is_available() and distributed.is_initialized() else None
 
 
-def _largest(distributed: Any, values: list[Any], group: Any) -> list[float]:
+def _all_reduce_max(distributed: Any, values: list[Any], group: Any) -> list[float]:
     """Each value as the largest over all ranks."""
     import torch  # type: ignore[import-not-found,unused-ignore]  # an extra
 
@@ -150,7 +150,7 @@ def _device(distributed: Any, group: Any) -> str:
 _UNFINISHED = ".part"
 
 
-class Together:
+class CollectiveWriter:
     """The processes of one training that write checkpoints together. Making one is a collective, and so is `write`."""
 
     def __init__(self, ckpt: Checkpointing, group: Any) -> None:
@@ -165,7 +165,7 @@ class Together:
     def agree_on(self, name: str) -> str:
         """Rank 0's name for the next checkpoint, on every rank, and a token that no other save has."""
         given: list[Any] = [name, os.urandom(8).hex()]
-        distributed = _distributed()
+        distributed = _torch_distributed()
         if distributed is not None and self._group is not None:
             distributed.broadcast_object_list(given, src=0, group=self._group)
         self.token = f"{given[0]} {given[1]}"
@@ -189,7 +189,7 @@ class Together:
 
     def _finish(self, temporary: str, path: str, sync: bool) -> None:
         folder, name = os.path.split(temporary)
-        Shared(folder).write(f"{name}/{self._marker}", f"{self.token}\n".encode("ascii"))
+        SharedFolder(folder).write(f"{name}/{self._marker}", f"{self.token}\n".encode("ascii"))
         if sync:
             training.sync(temporary)
         discard(path)
@@ -204,8 +204,8 @@ class Together:
             action()
         except Exception as error:
             failure = error
-        refused = failure.errno if isinstance(failure, OSError) and training.disk_refused(failure) else 0
-        failed, code = self._largest([failure is not None and not refused, refused or 0])
+        refused = failure.errno if isinstance(failure, OSError) and training.is_disk_refusal(failure) else 0
+        failed, code = self._all_reduce_max([failure is not None and not refused, refused or 0])
         if failure is not None and not (refused and failed):
             raise failure
         if failed:
@@ -213,15 +213,15 @@ class Together:
         if code:
             raise OSError(int(code), f"{os.strerror(int(code))}, on another rank")
 
-    def _largest(self, values: list[Any]) -> list[float]:
-        distributed = _distributed()
+    def _all_reduce_max(self, values: list[Any]) -> list[float]:
+        distributed = _torch_distributed()
         if distributed is None or self._group is None:
             return [float(value) for value in values]
-        return _largest(distributed, values, self._group)
+        return _all_reduce_max(distributed, values, self._group)
 
     def _is_first_here(self) -> bool:
         """Whether no process of a lower rank sees this directory: each leaves a file, and looks for those of others."""
-        distributed = _distributed()
+        distributed = _torch_distributed()
         if distributed is None or self._group is None:
             return True
         rank = distributed.get_rank()

@@ -37,7 +37,7 @@ class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # i
             )
         for option in ("fsdp", "deepspeed"):
             if getattr(args, option, None):
-                raise training.Sharded(training.sharded_sentence("model", option))
+                raise training.ShardedState(training.sharded_sentence("model", option))
         training.refuse_sharded("model", others.get("model"))
         self.ckpt.listen()
 

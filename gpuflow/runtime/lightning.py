@@ -30,7 +30,7 @@ class GpuflowCheckpoint(Callback):  # type: ignore[misc,unused-ignore]  # its ba
         """Lightning ends a training on SIGTERM at once, without a save: hear it first."""
         found = training.sharded_kind(trainer.strategy)
         if found is not None:
-            raise training.Sharded(training.sharded_sentence("model", found))
+            raise training.ShardedState(training.sharded_sentence("model", found))
         training.refuse_sharded("model", module)
         self.ckpt.listen()
         self._step = trainer.global_step
@@ -59,6 +59,6 @@ def _save(trainer: Any, path: str) -> None:
     try:
         trainer.save_checkpoint(path)
     except OSError as error:
-        if training.disk_refused(error):
+        if training.is_disk_refusal(error):
             trainer.strategy.barrier("Trainer.save_checkpoint")
         raise

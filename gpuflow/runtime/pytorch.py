@@ -76,7 +76,7 @@ class Saver:
         began = time.monotonic()
         self.ckpt.wait()
         state = self._capture(facts)
-        frozen = torch_state.Frozen(state)
+        frozen = torch_state.FrozenState(state)
         if not (self.background and self._fits(frozen)):
             self._must_be_plain(frozen)
             self.ckpt.save(lambda path: write(state, path), name)
@@ -136,7 +136,7 @@ class Saver:
         parts = {name: part.state_dict() for name, part in self.parts.items()}
         return {"format": FORMAT, "parts": parts, "facts": facts, "ranks": ranks}
 
-    def _fits(self, frozen: torch_state.Frozen) -> bool:
+    def _fits(self, frozen: torch_state.FrozenState) -> bool:
         """Whether there is host memory for a copy; a container that takes too much is killed with all its work."""
         needed = frozen.host_bytes(self.staging.pinned_buffers())
         room, left = self.host_memory, container.available_memory()
@@ -152,7 +152,7 @@ class Saver:
         )
         return False
 
-    def _must_be_plain(self, frozen: torch_state.Frozen) -> None:
+    def _must_be_plain(self, frozen: torch_state.FrozenState) -> None:
         """Find out at the first save, not at the first resume, that a state cannot be read back as plain data."""
         if not self.weights_only or (self._checked and frozen.globals <= self._plain):
             return
@@ -163,7 +163,7 @@ class Saver:
             _load_plain(trial)
         except pickle.UnpicklingError as error:
             raise TypeError(
-                f"the state holds {_culprit(error)}, which is not read back as plain data: let state_dict() give "
+                f"the state holds {_refused_class(error)}, which is not read back as plain data: let state_dict() give "
                 "numbers, texts, lists, dicts, tensors and arrays, or make the Saver with weights_only=False if you "
                 "trust everyone who can write to the store"
             ) from error
@@ -177,7 +177,7 @@ class Saver:
 
 
 def write(state: Any, path: str) -> None:
-    """`torch.save`, with the disk's refusals told as such: PyTorch says RuntimeError and not why."""
+    """`torch.save` that raises the disk's OSError, where PyTorch raises a RuntimeError without the cause."""
     try:
         torch.save(state, path)
     except RuntimeError as error:
@@ -202,7 +202,7 @@ def read(path: str, map_location: Any = "cpu", *, weights_only: bool = True) -> 
         state = _load_plain(path, **options) if weights_only else torch.load(path, weights_only=False, **options)
     except pickle.UnpicklingError as error:
         raise TypeError(
-            f"{os.path.basename(path)} holds {_culprit(error)}, which is not plain data; "
+            f"{os.path.basename(path)} holds {_refused_class(error)}, which is not plain data; "
             "restore(weights_only=False) reads it if you trust everyone who can write to the store, "
             "and what the Saver writes after that is plain again"
         ) from error
@@ -212,7 +212,7 @@ def read(path: str, map_location: Any = "cpu", *, weights_only: bool = True) -> 
         raise ValueError(f"{os.path.basename(path)} was saved by a newer gpuflow (format {state['format']})")
     if "ranks" not in state:
         state["ranks"] = [{"generators": state["generators"], "parts": {}}]
-    return _unmapped(state) if mapped else state
+    return _unmap_small(state) if mapped else state
 
 
 def _refuses_code(version: str) -> bool:
@@ -246,15 +246,15 @@ def _load_plain(source: Any, **options: Any) -> Any:
         return torch.load(source, weights_only=True, **options)
 
 
-def _culprit(error: Exception) -> str:
+def _refused_class(error: Exception) -> str:
     """The class that plain loading stumbled over."""
     found = re.search(r"GLOBAL (\S+)|[Cc]lass `?([\w.]+)`?", str(error))
     return next(filter(None, found.groups())) if found else "something"
 
 
-def _unmapped(state: Any) -> Any:
+def _unmap_small(state: Any) -> Any:
     """Small tensors (a step count that an optimizer keeps on the host) out of the file, so that it can be removed."""
-    frozen = torch_state.Frozen(state)
+    frozen = torch_state.FrozenState(state)
     small = {key: storage.clone() for key, storage in frozen.storages.items() if storage.nbytes() < _SMALL}
     return frozen.thaw({**frozen.storages, **small})
 

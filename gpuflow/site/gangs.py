@@ -10,7 +10,7 @@ from gpuflow.runtime.gangs.kinds import WORDS, word_of
 from gpuflow.spec.container import EnvField
 from gpuflow.spec.model import Model, QuantityField, Str, problem
 from gpuflow.spec.names import EnvName, LabelKey, ObjectName
-from gpuflow.spec.policies import judged_resources
+from gpuflow.spec.policies import check_resources
 
 GangWord = Literal["jobset", "trainjob", "pytorchjob", "mpijob", "volcano"]
 SchedulerWord = Literal["volcano"]
@@ -59,8 +59,8 @@ class GangNetwork(Model):
     """Size of /dev/shm where the step says none."""
 
     @model_validator(mode="after")
-    def _extended(self) -> GangNetwork:
-        judged_resources(self.resources)
+    def _check_resources(self) -> GangNetwork:
+        check_resources(self.resources)
         return self
 
 
@@ -86,7 +86,7 @@ class Gangs(Model):
         return word_of(self.kind, self.scheduler)
 
     @model_validator(mode="after")
-    def _scheduled(self) -> Gangs:
+    def _check_scheduler(self) -> Gangs:
         if self.scheduler is not None and self.made_as not in WORDS:
             raise problem("GF416", *scheduler_problem(self.kind, self.scheduler), at=("scheduler",))
         return self

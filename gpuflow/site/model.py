@@ -30,7 +30,7 @@ from gpuflow.spec.policies import Toleration
 from gpuflow.spec.problems import SilencedCode, Source, problems
 from gpuflow.spec.rules.step_rules import form_problem
 from gpuflow.spec.schema import schema_of
-from gpuflow.spec.storage_paths import WAY_OUT, text_fault
+from gpuflow.spec.storage_paths import STORE_HINT, text_fault
 
 Labels = dict[LabelKey, Annotated[tuple[LabelValue, ...], OneOrMore()]]
 
@@ -188,7 +188,7 @@ def _bucket(text: str) -> str:
 def _root(text: str) -> str:
     wrong = text_fault(text)
     if wrong is not None:
-        raise problem("GF350", f"{text[:60]!r}, {wrong}, cannot be a root for artifacts", WAY_OUT)
+        raise problem("GF350", f"{text[:60]!r}, {wrong}, cannot be a root for artifacts", STORE_HINT)
     return text
 
 
@@ -472,7 +472,7 @@ def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
     yaml_tree.require_plain_name(base, where)
     path = _PRESETS / f"{base}.yaml" if base in presets() else file.parent / base
     if base not in presets():
-        _stay(path, file, where)
+        _refuse_outside(path, file, where)
     if base not in presets() and not path.exists():
         raise fail(
             "GF212",
@@ -483,18 +483,18 @@ def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
     opened = (*opened, str(file))
     if path.resolve() in [Path(name).resolve() for name in opened]:
         raise fail("GF212", f"sites extend each other: {' -> '.join((*opened, str(path)))}", where=where)
-    return merged(_tree(path, opened), tree)
+    return merge_maps(_tree(path, opened), tree)
 
 
-def _stay(path: Path, file: Path, where: Where) -> None:
+def _refuse_outside(path: Path, file: Path, where: Where) -> None:
     """Refuse a base outside the bounds of the site that names it, be it by an absolute path, `..` or a link."""
     try:
-        files.within(path, files.bounds_of_references(file))
+        files.resolve_within(path, files.bounds_of_references(file))
     except OSError as refusal:
         files.refuse_outside(refusal, path, where)
 
 
-def merged(base: yaml_tree.Map, top: yaml_tree.Map, base_file: str = "", top_file: str = "") -> yaml_tree.Map:
+def merge_maps(base: yaml_tree.Map, top: yaml_tree.Map, base_file: str = "", top_file: str = "") -> yaml_tree.Map:
     """`top` over `base`, mapping by mapping, each key keeping its file and place; null removes what was inherited."""
     result = yaml_tree.Map(top.spot)
     result.file = top.file
@@ -506,7 +506,7 @@ def merged(base: yaml_tree.Map, top: yaml_tree.Map, base_file: str = "", top_fil
         files = [part.file_at.get(key) or part.file or file for part, file in ((base, base_file), (top, top_file))]
         value: Any = source[key]
         if own and isinstance(value, yaml_tree.Map) and isinstance(base.get(key), yaml_tree.Map):
-            value = merged(base[key], value, *files)
+            value = merge_maps(base[key], value, *files)
         result[key] = value
         result.key_at[key], result.value_at[key] = source.key_at[key], source.value_at[key]
         result.file_at[key] = files[own]

@@ -9,7 +9,7 @@ from gpuflow.site.model import Site
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.rules.exposed_secrets import secrets_in_text
-from gpuflow.spec.rules.remarks import without
+from gpuflow.spec.rules.remarks import without_codes
 
 
 def alerts_of(pipeline: Pipeline, site: Site) -> tuple[Alert, ...]:
@@ -32,6 +32,6 @@ def exposed_in_site(site: Site) -> list[Finding]:
     ]
 
 
-def heard_at(site: Site, findings: Iterable[Finding]) -> list[Finding]:
+def without_site_silenced(site: Site, findings: Iterable[Finding]) -> list[Finding]:
     """The findings without those that the site silences, and one line that counts them."""
-    return without(site.silence, findings, site.source.locate(("silence",), False))
+    return without_codes(site.silence, findings, site.source.locate(("silence",), False))

@@ -1,7 +1,7 @@
 """Pipelines written in Python: an open pipeline collects steps in a draft and is checked when its `with` block ends.
 
-Values from Python code may be members of an Enum, numpy's numbers and other kinds of str, int and float: `plain` makes
-Python's own types of them. `gpu` and `mig` are short forms for Python users.
+Values from Python code may be members of an Enum, numpy's numbers and other kinds of str, int and float: `plain_value`
+makes Python's own types of them. `gpu` and `mig` are short forms for Python users.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpuflow.spec.resources import Gpu, Mig
 from gpuflow.spec.text import Literally, OutputRef, ParamRef
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """`value` with every text and number in it of Python's own type; what is neither, and no map or list, stays."""
     kind = type(value)
     if kind is str or kind is bool or kind is int or kind is float or kind is Literally:
@@ -35,9 +35,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, dict):
-        return {plain(key): plain(item) for key, item in value.items()}
+        return {plain_value(key): plain_value(item) for key, item in value.items()}
     if kind is list or kind is tuple:
-        return kind(map(plain, value))
+        return kind(map(plain_value, value))
     return value
 
 
@@ -147,20 +147,20 @@ def gpu(
     `gpu(any_of=["a100-80gb", "h100-80gb"])`, `gpu(memory="24Gi")`.
     """
     if isinstance(model, int) and count is None and any_of is None and memory is None and form is None:
-        return _checked(Gpu, model)
+        return _validate(Gpu, model)
     fields = {"model": model, "any_of": any_of, "memory": memory, "form": form}
     given = {key: value for key, value in fields.items() if value is not None}
-    return _checked(Gpu, {**given, "count": 1 if count is None else count})
+    return _validate(Gpu, {**given, "count": 1 if count is None else count})
 
 
 def mig(profile: str, model: str, count: int = 1) -> Mig:
     """MIG slices: `mig("1g.10gb", "a100-80gb")`."""
-    return _checked(Mig, {"profile": profile, "model": model, "count": count})
+    return _validate(Mig, {"profile": profile, "model": model, "count": count})
 
 
-def _checked(kind: type[M], fields: Any) -> M:
+def _validate(kind: type[M], fields: Any) -> M:
     try:
-        return kind.model_validate(plain(fields))
+        return kind.model_validate(plain_value(fields))
     except ValidationError as error:
         where = caller()
         raise GpuflowError(

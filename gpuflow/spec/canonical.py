@@ -36,11 +36,11 @@ from gpuflow.spec.text import Join, Literally, join, literal
 from gpuflow.spec.volumes import Input
 
 _HEAD = ("apiVersion", "kind")
-_TAKE_AWAY = (Step, Leader)
+_NULLABLE_MODELS = (Step, Leader)
 """Models in which null says something."""
 _ALWAYS: dict[type[Model], tuple[str, ...]] = {Param: ("type",), Output: ("type",)}
 """Fields that are written even when they have their default."""
-_SINGLE: dict[type[Model], str] = {
+_SHORT_FIELDS: dict[type[Model], str] = {
     Spot: "mode",
     Retry: "any",
     Backoff: "start",
@@ -66,7 +66,7 @@ def to_document(model: Model) -> Any:
 def _fields(model: Model) -> Any:
     result: dict[str, Any] = {}
     base = _BASES[type(model)]
-    unsaid = model.unsaid if base in _TAKE_AWAY else frozenset()  # type: ignore[attr-defined]  # they have it
+    unsaid = model.nulls if base in _NULLABLE_MODELS else frozenset()  # type: ignore[attr-defined]  # they have it
     # An optional JSON parameter whose default is null must keep saying so, or it would become required.
     keeps_null = base is Param and not model.required and model.default is None  # type: ignore[attr-defined]  # as above
     values = model.__dict__
@@ -75,12 +75,12 @@ def _fields(model: Model) -> Any:
         if unsaid and any(path[0] == name for path in unsaid):
             result[name] = _with_nulls(value, name, unsaid)
         elif always or (value is not default and value != default) or (keeps_null and name == "default"):
-            result[name] = _plain(value)
+            result[name] = _plain_value(value)
     if base is Leader and not result:
         return True
-    short = _SINGLE.get(type(model))
+    short = _SHORT_FIELDS.get(type(model))
     if short is not None and set(result) <= {short} and getattr(model, short) is not None:
-        return _plain(getattr(model, short))
+        return _plain_value(getattr(model, short))
     return result
 
 
@@ -94,7 +94,7 @@ def _with_nulls(value: Any, name: str, unsaid: frozenset[tuple[str, ...]]) -> An
     if (name,) in unsaid:
         return None
     nulls = sorted(path[1] for path in unsaid if path[0] == name)
-    return {**_plain(value), **dict.fromkeys(nulls)}
+    return {**_plain_value(value), **dict.fromkeys(nulls)}
 
 
 @cache
@@ -102,11 +102,11 @@ def _defaults(kind: type[Model]) -> list[tuple[str, Any, bool]]:
     """The fields of a document in their order, each with its default, and whether it is written all the same."""
     fields = kind.model_fields
     always = _HEAD if "apiVersion" in fields else _ALWAYS.get(kind, ())
-    return [(name, fields[name].get_default(), name in always) for name in _ordered(kind)]
+    return [(name, fields[name].get_default(), name in always) for name in _field_order(kind)]
 
 
-def _ordered(kind: type[Model]) -> list[str]:
-    """Field order of the document: a step says first how it hangs together, then what it runs, then its settings."""
+def _field_order(kind: type[Model]) -> list[str]:
+    """Field order of the document: in a step first its dependencies, then what it runs, then its settings."""
     names = list(kind.model_fields)
     if kind is Step:
         own = [name for name in names if name not in Settings.model_fields]
@@ -115,7 +115,7 @@ def _ordered(kind: type[Model]) -> list[str]:
     return names
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     return _FORMS[type(value)](value)
 
 
@@ -136,8 +136,8 @@ def _form(kind: type) -> Callable[[Any], Any]:
         ((Amount, Gpu, Input, Mig), _canonical),
         (Model, _fields),
         (str, literal),
-        (dict, lambda value: {key: _plain(item) for key, item in value.items()}),
-        ((tuple, list), lambda value: [_plain(item) for item in value]),
+        (dict, lambda value: {key: _plain_value(item) for key, item in value.items()}),
+        ((tuple, list), lambda value: [_plain_value(item) for item in value]),
         ((Quantity, Duration), str),
         (expression.Expression, expression.render),
         ((int, float, type(None)), _as_it_is),
@@ -177,7 +177,7 @@ def _model(model: Model) -> Model:
     for name, value in model.__dict__.items():
         if not value:
             continue
-        put = _WAYS[type(value)]
+        put = _ORDERINGS[type(value)]
         if put is None:
             continue
         ordered = put(value)
@@ -196,7 +196,7 @@ def _pipeline(written: Pipeline) -> Pipeline:
 
 def _value(value: Any) -> Any:
     """The value itself where it is in order already: most of a document is."""
-    put = _WAYS[type(value)]
+    put = _ORDERINGS[type(value)]
     return value if put is None else put(value)
 
 
@@ -224,12 +224,12 @@ def _items(value: Any) -> Any:
 def _is_plain(values: Iterable[Any]) -> bool:
     """Whether none of them has an order, as texts and numbers."""
     for value in values:  # noqa: SIM110  # most lists and maps are, so without a call for each
-        if _WAYS[type(value)] is not None:
+        if _ORDERINGS[type(value)] is not None:
             return False
     return True
 
 
-def _way(kind: type) -> Callable[[Any], Any] | None:
+def _ordering_for(kind: type) -> Callable[[Any], Any] | None:
     """How a value of exactly this type is put in order; None: it has no order, as most of a document."""
     ways: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
         (Pipeline, _pipeline),
@@ -242,4 +242,4 @@ def _way(kind: type) -> Callable[[Any], Any] | None:
     return next((way for base, way in ways if issubclass(kind, base)), None)
 
 
-_WAYS = ByType(_way)
+_ORDERINGS = ByType(_ordering_for)

@@ -18,7 +18,7 @@ from gpuflow.spec.model import (
     problem,
 )
 from gpuflow.spec.names import ContainerName, EnvName, MountPath, ObjectName
-from gpuflow.spec.problems import nested
+from gpuflow.spec.problems import validate_nested
 from gpuflow.spec.resources import Amount
 from gpuflow.spec.text import TEXT_SCHEMA, Text, TextField, parse_text
 from gpuflow.spec.volumes import Volume
@@ -54,9 +54,9 @@ def _env_value(value: Any) -> Any:
         return value
     if isinstance(value, dict):
         if "secret" in value:
-            return nested(SecretKey, value)
+            return validate_nested(SecretKey, value)
         if "config_map" in value:
-            return nested(ConfigMapKey, value)
+            return validate_nested(ConfigMapKey, value)
     return parse_text(value)
 
 
@@ -212,7 +212,7 @@ class Security(Model):
     """All privileges of the node. Rarely needed."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Security:
+    def _check_consistency(self) -> Security:
         if self.run_as_root and self.user not in (None, 0):
             raise problem(
                 "GF154",

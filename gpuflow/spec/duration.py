@@ -28,7 +28,7 @@ class Duration:
         return Duration, (self.seconds,)
 
     def __str__(self) -> str:
-        return _shortest(self.seconds)
+        return _shortest_text(self.seconds)
 
     def __repr__(self) -> str:
         return f"Duration({str(self)!r})"
@@ -44,7 +44,7 @@ class Duration:
 
 
 @lru_cache(maxsize=1024)
-def _shortest(seconds: int) -> str:
+def _shortest_text(seconds: int) -> str:
     rest, text = seconds, ""
     for unit, size in _UNITS.items():
         count, rest = divmod(rest, size)
@@ -66,11 +66,11 @@ def _count(value: object) -> int | None:
         return value.seconds
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return int(value)
-    return _spelled(str(value)) if isinstance(value, str) else None
+    return _parse_seconds(str(value)) if isinstance(value, str) else None
 
 
 @lru_cache(maxsize=1024)
-def _spelled(text: str) -> int | None:
+def _parse_seconds(text: str) -> int | None:
     match = _PATTERN.fullmatch(text.strip()) if text.strip() else None
     if match is None:
         return None

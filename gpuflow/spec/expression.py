@@ -300,10 +300,10 @@ def infer(tree: Expression, type_of: Callable[[Reference], str]) -> str:
     elif isinstance(tree, Member):
         kind = infer(tree.value, type_of)
         for option in tree.options:
-            _comparable(kind, _literal_type(option.value), "in", option.offset)
+            _require_comparable(kind, _literal_type(option.value), "in", option.offset)
     else:
         left, right = infer(tree.left, type_of), infer(tree.right, type_of)
-        _comparable(left, right, tree.operator, tree.offset)
+        _require_comparable(left, right, tree.operator, tree.offset)
     return "bool"
 
 
@@ -321,7 +321,7 @@ def _want_bool(term: Expression, type_of: Callable[[Reference], str], operator: 
 _NUMBERS = ("int", "float")
 
 
-def _comparable(left: str, right: str, operator: str, offset: int) -> None:
+def _require_comparable(left: str, right: str, operator: str, offset: int) -> None:
     if "json" in (left, right):
         raise ExpressionError(
             f'json cannot be used with "{operator}"', offset, "declare the value as string, int, float or bool", "GF162"
@@ -384,20 +384,19 @@ def render(tree: Expression) -> str:
             return f"steps.{ref.step}.{ref.name}"
         return f"params.{ref.name}" if isinstance(ref, ParamRef) else f"item.{ref.name}"
     if isinstance(tree, Not):
-        return f"not {_inner(tree.term, (Literal, Reference, Not))}"
+        return f"not {_render_operand(tree.term, (Literal, Reference, Not))}"
     if isinstance(tree, Member):
         word = "not in" if tree.negated else "in"
-        return (
-            f"{_inner(tree.value, (Literal, Reference))} {word} [{', '.join(_literal(o.value) for o in tree.options)}]"
-        )
+        options = ", ".join(_literal(each.value) for each in tree.options)
+        return f"{_render_operand(tree.value, (Literal, Reference))} {word} [{options}]"
     if isinstance(tree, Compare):
         simple = (Literal, Reference)
-        return f"{_inner(tree.left, simple)} {tree.operator} {_inner(tree.right, simple)}"
+        return f"{_render_operand(tree.left, simple)} {tree.operator} {_render_operand(tree.right, simple)}"
     bare: tuple[type, ...] = (Literal, Reference, Compare, Member, Not)
-    return f" {tree.operator} ".join(_inner(term, bare) for term in tree.terms)
+    return f" {tree.operator} ".join(_render_operand(term, bare) for term in tree.terms)
 
 
-def _inner(tree: Expression, bare: tuple[type, ...]) -> str:
+def _render_operand(tree: Expression, bare: tuple[type, ...]) -> str:
     return render(tree) if isinstance(tree, bare) else f"({render(tree)})"
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import PlainValidator, WithJsonSchema, model_validator
 
-from gpuflow.spec.model import Count, Model, Whole, problem
+from gpuflow.spec.model import Count, Model, WholeNumber, problem
 from gpuflow.spec.params import plain_json
-from gpuflow.spec.problems import nested
+from gpuflow.spec.problems import validate_nested
 from gpuflow.spec.text import OutputRef, ParamRef, parse_text, ref_schema
 
 MOST_COPIES = 1_000_000
@@ -38,7 +38,7 @@ def _source(value: Any) -> Any:
         if "range" in value:
             if set(value) != {"range"}:
                 raise problem("GF163", "range stands alone", None)
-            return nested(Range, value["range"])
+            return validate_nested(Range, value["range"])
         ref = parse_text(value)
         if not isinstance(ref, ParamRef | OutputRef):
             raise problem("GF163", "a fan-out runs over a list, {range: …}, {param: …} or {output: …}", None)
@@ -55,9 +55,9 @@ class Range(Model):
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 1}
 
-    start: Whole = 0
+    start: WholeNumber = 0
     """The first number."""
-    stop: Whole
+    stop: WholeNumber
     """The number after the last."""
     step: Count = 1
     """The distance."""

@@ -7,7 +7,18 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from gpuflow.spec.container import EnvField, Script
-from gpuflow.spec.model import NOTHING, Count, Model, Nulls, Once, Port, QuantityField, nulls_in, problem, without_nulls
+from gpuflow.spec.model import (
+    EMPTY_MAP,
+    Count,
+    Intern,
+    Model,
+    Nulls,
+    Port,
+    QuantityField,
+    nulls_in,
+    problem,
+    without_nulls,
+)
 from gpuflow.spec.names import EnvName
 from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.resources import Amount, Gpu
@@ -40,15 +51,15 @@ class Leader(Model):
     """Arguments after the leader's command; after the step's, where the leader has no program of its own."""
     script: Script | None = None
     """A program written here, instead of a command."""
-    env: dict[EnvName, EnvField] = NOTHING
+    env: dict[EnvName, EnvField] = EMPTY_MAP
     """Environment variables beside or instead of the step's; null takes one away."""
-    cpu: Annotated[Amount | None, Once()] = None
+    cpu: Annotated[Amount | None, Intern()] = None
     """CPU: a number for request and limit, or {request, limit}."""
-    memory: Annotated[Amount | None, Once()] = None
+    memory: Annotated[Amount | None, Intern()] = None
     """Memory: a quantity for request and limit, or {request, limit}."""
-    ephemeral_storage: Annotated[Amount | None, Once()] = None
+    ephemeral_storage: Annotated[Amount | None, Intern()] = None
     """Local disk: a quantity for request and limit, or {request, limit}."""
-    gpu: Annotated[Gpu | None, Once()] = None
+    gpu: Annotated[Gpu | None, Intern()] = None
     """Other GPUs than the workers'; null: none, also where the step has a MIG slice, a share or a claim."""
     shm: QuantityField | None = None
     """Size of /dev/shm."""
@@ -70,7 +81,7 @@ class Leader(Model):
         )
 
     @property
-    def unsaid(self) -> Nulls:
+    def nulls(self) -> Nulls:
         """What the leader does not have of the step: a field, or a field and a key of it."""
         return self._unsaid
 

@@ -2,8 +2,8 @@
 
 A misspelled key is refused where it is written. `merge` is a patch of the pod: every word is one of Kubernetes', or a
 directive of its patches. What a step says in the spec's own words, and what retries and the supervisor rely on, is not
-changed by a patch: each such field is refused with the word to use instead. `instead_of` gives the same hint for a word
-of Kubernetes outside of a patch.
+changed by a patch: each such field is refused with the word to use instead. `spec_field_hint` gives the same hint for a
+word of Kubernetes outside of a patch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuflow.kubernetes.pod_fields import Field, fields_of, places_of
 from gpuflow.kubernetes.strategic_merge import DELETE_FROM, DIRECTIVE, ELEMENT_ORDER, RETAIN_KEYS
 from gpuflow.quantity import Quantity
 from gpuflow.spec.model import Count, Model, Str, problem
-from gpuflow.spec.names import OURS, LabelKey, LabelValue
+from gpuflow.spec.names import LABEL_PREFIX, LabelKey, LabelValue
 from gpuflow.spec.params import plain_json
 
 Place = tuple[str | int, ...]
@@ -40,13 +40,13 @@ _POD_TERM = {
     "matchLabelKeys": [TEXT],
     "mismatchLabelKeys": [TEXT],
 }
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_PODS = {_REQUIRED: [_POD_TERM], _PREFERRED: [{"weight!": NUMBER, "podAffinityTerm!": _POD_TERM}]}
+_REQUIRED_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED_TERMS = "preferredDuringSchedulingIgnoredDuringExecution"
+_PODS = {_REQUIRED_TERMS: [_POD_TERM], _PREFERRED_TERMS: [{"weight!": NUMBER, "podAffinityTerm!": _POD_TERM}]}
 SHAPE: Mapping[str, Any] = {
     "nodeAffinity": {
-        _REQUIRED: {"nodeSelectorTerms!": [_NODE_TERM]},
-        _PREFERRED: [{"weight!": NUMBER, "preference!": _NODE_TERM}],
+        _REQUIRED_TERMS: {"nodeSelectorTerms!": [_NODE_TERM]},
+        _PREFERRED_TERMS: [{"weight!": NUMBER, "preference!": _NODE_TERM}],
     },
     "podAffinity": _PODS,
     "podAntiAffinity": _PODS,
@@ -177,39 +177,39 @@ OF_MAIN = {
 """Fields of the step's own container that the spec alone decides."""
 OF_LABELS = {QUEUE_LABEL: "queue", QUEUE_PRIORITY_LABEL: "priority: {queue: …}"}
 OUR_VARIABLES = "GPUFLOW_"
-TAKEN_NAMES = ("wait", "init", "base")
+RESERVED_NAMES = ("wait", "init", "base")
 """Containers of the engines."""
 
 
-def judged_merge(value: dict[str, Any]) -> dict[str, Any]:
+def check_merge(value: dict[str, Any]) -> dict[str, Any]:
     """The patch as plain data. Raises for words that are not Kubernetes', and for those that the spec decides."""
     at: Path = ("merge",)
     data: dict[str, Any] = plain_json(value, at)
     _map(data, "PodTemplateSpec", at, "merge")
-    for path, word, instead in _taken(data):
-        raise taken(word, instead, (*at, *path))
+    for path, word, instead in _reserved_fields(data):
+        raise reserved_field_error(word, instead, (*at, *path))
     return data
 
 
-def taken(word: str, instead: str | None, at: Path = ()) -> Exception:
+def reserved_field_error(word: str, instead: str | None, at: Path = ()) -> Exception:
     """The refusal of a field that is not a patch's to change."""
-    return problem("GF372", *taken_words(word, instead), at=at)
+    return problem("GF372", *reserved_words(word, instead), at=at)
 
 
-def taken_words(word: str, instead: str | None) -> tuple[str, str]:
+def reserved_words(word: str, instead: str | None) -> tuple[str, str]:
     """The message and the way out of such a refusal."""
     if instead is None:
         return f"merge cannot change {word}, which gpuflow relies on", "take it out of the patch"
     return f"merge cannot change {word}: the spec has its own word for it", f"write {instead} in the step"
 
 
-def _taken(data: dict[str, Any]) -> Iterator[tuple[Path, str, str | None]]:
+def _reserved_fields(data: dict[str, Any]) -> Iterator[tuple[Path, str, str | None]]:
     metadata, spec = data.get("metadata") or {}, data.get("spec") or {}
     for key in metadata:
         if key not in ("labels", "annotations") and not key.startswith("$"):
             yield ("metadata", key), f"metadata.{key}", None
     for key in metadata.get("labels") or {}:
-        if key in OF_LABELS or key.startswith(OURS):
+        if key in OF_LABELS or key.startswith(LABEL_PREFIX):
             yield ("metadata", "labels", key), f"the label {key}", OF_LABELS.get(key)
     for key in OF_POD.keys() & spec.keys():
         yield ("spec", key), f"spec.{key}", OF_POD[key]
@@ -223,7 +223,7 @@ def _taken(data: dict[str, Any]) -> Iterator[tuple[Path, str, str | None]]:
             if str(entry.get("name")).startswith(OUR_VARIABLES):
                 yield (*path, "env", number, "name"), f"the variable {entry['name']}", None
     for index, container in enumerate(_elements(spec, "initContainers")):
-        if container.get("name") in (MAIN, *TAKEN_NAMES):
+        if container.get("name") in (MAIN, *RESERVED_NAMES):
             yield ("spec", "initContainers", index, "name"), f"the name {container['name']}, an engine's own", None
 
 
@@ -282,25 +282,25 @@ def _directive(key: str, item: Any, known: dict[str, Field], at: Path) -> None:
 
 def _field(value: Any, field: Field, at: Path, name: str) -> None:
     if field.holds == "one":
-        _one(value, field.type, at, name)
+        _check_value(value, field.type, at, name)
     elif field.holds == "map":
         if not isinstance(value, dict):
             raise _merge_problem(f"{name} is a mapping, as in a Kubernetes manifest", at)
         for key, item in value.items():
             if key != DIRECTIVE and item is not None:
-                _one(item, field.type, (*at, key), f"{name}.{key:.60}")
+                _check_value(item, field.type, (*at, key), f"{name}.{key:.60}")
     else:
         if not isinstance(value, list):
             raise _merge_problem(f"{name} is a list, as in a Kubernetes manifest", at)
         for index, item in enumerate(value):
-            _one(item, field.type, (*at, index), f"an entry of {name}")
+            _check_value(item, field.type, (*at, index), f"an entry of {name}")
             key = field.merge_key
             if key is not None and isinstance(item, dict) and key not in item and item.get(DIRECTIVE) != "replace":
                 hint = f"add {key}: …; by it Kubernetes finds the entry to change"
                 raise problem("GF376", f"an entry of {name} has no {key}", hint, at=(*at, index))
 
 
-def _one(value: Any, type_name: str, at: Path, name: str) -> None:
+def _check_value(value: Any, type_name: str, at: Path, name: str) -> None:
     number = isinstance(value, int) and not isinstance(value, bool)
     if type_name == "any":
         return
@@ -425,15 +425,15 @@ _KUBERNETES = {
     "podSpecPatch": "merge: {spec: {…}}",
 }
 _OF_STEP = ("Step", "Settings")
-_PLAIN = ("name", "volumes", "env", "command", "args", "image", "spec", "metadata", "lifecycle")
+_AMBIGUOUS_WORDS = ("name", "volumes", "env", "command", "args", "image", "spec", "metadata", "lifecycle")
 """Words that Kubernetes shares with the spec, or that say too little by themselves."""
 
 
-def instead_of(word: str, model: str, known: set[str]) -> str | None:
+def spec_field_hint(word: str, model: str, known: set[str]) -> str | None:
     """What to write in a model of the spec instead of a word of Kubernetes; None when it is none of these."""
     camel = camel_case(word)
     if model == "Pipeline" and (camel in _STEP or camel in fields_of("PodSpec")):
-        inner = instead_of(word, "Settings", known)
+        inner = spec_field_hint(word, "Settings", known)
         return None if inner is None else f"in a step or in defaults, {inner}"
     if model in _OF_STEP or model == "Helper":
         found = _STEP.get(camel)
@@ -441,9 +441,9 @@ def instead_of(word: str, model: str, known: set[str]) -> str | None:
             return None
         if found is not None:
             return f"write {found}"
-        if camel in fields_of("PodSpec") and camel not in _PLAIN:
+        if camel in fields_of("PodSpec") and camel not in _AMBIGUOUS_WORDS:
             return f"write kubernetes: {{merge: {{spec: {{{camel}: …}}}}}}"
-        if camel in fields_of("Container") and camel not in _PLAIN:
+        if camel in fields_of("Container") and camel not in _AMBIGUOUS_WORDS:
             return f"write kubernetes: {{merge: {{spec: {{containers: [{{name: main, {camel}: …}}]}}}}}}"
     if model == "Volume":
         found = _VOLUME.get(camel)

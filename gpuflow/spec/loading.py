@@ -109,12 +109,14 @@ def _include(tree: yaml_tree.Map, folder: Path, opened: tuple[Path, ...], includ
             inner = step.get("pipeline") if isinstance(step, yaml_tree.Map) else None
             if isinstance(inner, str):
                 where = yaml_tree.where_of(tree, (section, name, "pipeline"))
-                step["pipeline"] = _included(inner, folder, opened, included, where)
+                step["pipeline"] = _read_include(inner, folder, opened, included, where)
             elif isinstance(inner, yaml_tree.Map):
                 _include(inner, folder, opened, included)
 
 
-def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[Path], where: Where) -> yaml_tree.Map:
+def _read_include(
+    name: str, folder: Path, opened: tuple[Path, ...], included: list[Path], where: Where
+) -> yaml_tree.Map:
     file = folder / name
     if Path(name).is_absolute():
         raise fail("GF100", f'"{name}" is an absolute path', where=where, hint="name a file next to this one")

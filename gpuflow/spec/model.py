@@ -94,7 +94,7 @@ class Model(BaseModel):
     __hash__ = None  # type: ignore[assignment]  # fields hold mappings; nothing keys on a whole model
 
 
-class Nothing(dict[Any, Any]):
+class EmptyMap(dict[Any, Any]):
     """An empty map that stays empty. pydantic copies a default that could change for every model that it makes, and
     finds that out by asking for a hash."""
 
@@ -108,7 +108,7 @@ class Nothing(dict[Any, Any]):
 
     __setitem__ = __ior__ = setdefault = update = _refuse
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Nothing:
+    def __deepcopy__(self, memo: dict[int, Any]) -> EmptyMap:
         return self
 
     @classmethod
@@ -116,11 +116,11 @@ class Nothing(dict[Any, Any]):
         return core_schema.dict_schema()  # to JSON Schema, which shows defaults, it is a map like any other
 
 
-NOTHING: dict[Any, Any] = Nothing()
+EMPTY_MAP: dict[Any, Any] = EmptyMap()
 """The default of maps that every step has."""
 
 
-class Once:
+class Intern:
     """Marks a part that many steps have alike: where they say the same in the same words, they hold one object."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ def _words_of(value: Any) -> Hashable:
     if kind is str or kind is bool or value is None:
         return value  # type: ignore[no-any-return]
     if isinstance(value, int | float):
-        return kind, spelled(value)
+        return kind, as_spelled(value)
     if isinstance(value, dict):
         return kind, *[(key, _words_of(item)) for key, item in value.items()]
     if isinstance(value, list):
@@ -178,7 +178,7 @@ class OneOrMore:
         return [value] if isinstance(value, self.kinds) else value
 
 
-def spelled(value: Any) -> Any:
+def as_spelled(value: Any) -> Any:
     """A number as the document spelled it, so that `1e-3` stays `1e-3`; other values unchanged."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
@@ -188,7 +188,7 @@ def spelled(value: Any) -> Any:
 def _quantity(value: Any) -> Quantity:
     if isinstance(value, Quantity):
         return value
-    value = spelled(value)
+    value = as_spelled(value)
     if not isinstance(value, str):
         raise problem("GF121", f"{value!r} is not a quantity", "write it like 4, 500m, 16Gi or 1.5")
     try:
@@ -222,13 +222,13 @@ def _yes_or_no(value: Any) -> bool:
     raise problem("GF124", f"{value!r} is not true or false", "write true or false, without quotes")
 
 
-def _whole(value: Any) -> int:
+def _whole_number(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
     raise problem("GF125", f"{value!r} is not a whole number", "write digits only, without quotes")
 
 
-def receivable(text: str) -> str:
+def check_receivable(text: str) -> str:
     """Text that a program can receive as an argument, a variable or a file: no NUL, no half of a surrogate pair."""
     if "\0" in text:
         raise problem("GF141", "text cannot hold a NUL character", "no program can receive it as an argument")
@@ -237,10 +237,10 @@ def receivable(text: str) -> str:
     return text
 
 
-def _words(value: Any) -> str:
+def _check_text(value: Any) -> str:
     if isinstance(value, str):
-        return receivable(value)
-    shown = str(value).lower() if isinstance(value, bool) else spelled(value)
+        return check_receivable(value)
+    shown = str(value).lower() if isinstance(value, bool) else as_spelled(value)
     if not isinstance(shown, str):
         raise problem("GF126", "text is expected here", "give it a value")
     raise problem("GF126", f"{shown} is not text", f'quote it: "{shown}"')
@@ -265,44 +265,44 @@ DurationField = Annotated[Duration, PlainValidator(_duration), PlainSerializer(s
 TimeLimit = Annotated[Duration, PlainValidator(_time_limit), PlainSerializer(str), _DURATION_SCHEMA]
 """A duration after which something ends: Kubernetes refuses 0, and some engines take it as no limit."""
 Bool = Annotated[bool, PlainValidator(_yes_or_no), WithJsonSchema({"type": "boolean"})]
-Whole = Annotated[int, PlainValidator(_whole), WithJsonSchema({"type": "integer"})]
-Str = Annotated[str, PlainValidator(_words), WithJsonSchema({"type": "string"})]
+WholeNumber = Annotated[int, PlainValidator(_whole_number), WithJsonSchema({"type": "integer"})]
+Str = Annotated[str, PlainValidator(_check_text), WithJsonSchema({"type": "string"})]
 
 
 Count = Annotated[
     int,
-    PlainValidator(lambda value: _bounded(value, 1)),
+    PlainValidator(lambda value: _number_in_range(value, 1)),
     WithJsonSchema({"type": "integer", "minimum": 1}),
 ]
 Natural = Annotated[
     int,
-    PlainValidator(lambda value: _bounded(value, 0)),
+    PlainValidator(lambda value: _number_in_range(value, 0)),
     WithJsonSchema({"type": "integer", "minimum": 0}),
 ]
 Int32 = Annotated[
     int,
-    PlainValidator(lambda value: _bounded(value, -(2**31))),
+    PlainValidator(lambda value: _number_in_range(value, -(2**31))),
     WithJsonSchema({"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}),
 ]
 Port = Annotated[
     int,
-    PlainValidator(lambda value: _bounded(value, 1, 65535)),
+    PlainValidator(lambda value: _number_in_range(value, 1, 65535)),
     WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 65535}),
 ]
-Number = Annotated[float, PlainValidator(lambda value: _finite(value)), WithJsonSchema({"type": "number"})]
+Number = Annotated[float, PlainValidator(lambda value: _finite_number(value)), WithJsonSchema({"type": "number"})]
 
 
-def _bounded(value: Any, minimum: int, maximum: int = 2**31 - 1) -> int:
-    number = _whole(value)
+def _number_in_range(value: Any, minimum: int, maximum: int = 2**31 - 1) -> int:
+    number = _whole_number(value)
     if not minimum <= number <= maximum:
         raise problem("GF127", f"{number} is out of range: the smallest here is {minimum}, the largest {maximum}")
     return number
 
 
-def _finite(value: Any) -> float:
+def _finite_number(value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300:
         return float(value)
-    raise problem("GF118", f"{spelled(value)!r} is not a number", "write it without quotes")
+    raise problem("GF118", f"{as_spelled(value)!r} is not a number", "write it without quotes")
 
 
 def exactly_one(model: Model, names: tuple[str, ...], what: str) -> None:

@@ -36,7 +36,7 @@ def _label(value: Any, what: str, length: int) -> str:
         better = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-0123456789")[:length].strip("-")
         if better and better != value:
             hint += f'; for example "{better}"'
-        raise problem("GF131", f'"{_short(value)}" is not a {what} name that every engine accepts', hint)
+        raise problem("GF131", f'"{_shorten(value)}" is not a {what} name that every engine accepts', hint)
     return value
 
 
@@ -44,11 +44,11 @@ def _identifier(value: Any, what: str) -> str:
     hint = "use letters, digits and '_', starting with a letter, at most 63 characters"
     if not isinstance(value, str) or not _IS_IDENTIFIER.fullmatch(value) or len(value) > 63 or keyword.iskeyword(value):
         article = "an" if what[0] in "aeiou" else "a"
-        raise problem("GF132", f"{_short(value)!r} is not {article} {what} name that every engine accepts", hint)
+        raise problem("GF132", f"{_shorten(value)!r} is not {article} {what} name that every engine accepts", hint)
     return value
 
 
-def _short(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     return value[:80] + "…" if isinstance(value, str) and len(value) > 80 else value
 
 
@@ -56,13 +56,13 @@ def _mount_path(value: Any) -> str:
     if not isinstance(value, str) or not value.startswith("/") or ":" in value or "\0" in value:
         raise problem(
             "GF133",
-            f"{_short(value)!r} is not an absolute path in the container",
+            f"{_shorten(value)!r} is not an absolute path in the container",
             "start it with '/' and leave ':' out",
         )
     return value
 
 
-OURS = "gpuflow.dev/"
+LABEL_PREFIX = "gpuflow.dev/"
 _QUALIFIED_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
@@ -81,16 +81,16 @@ def is_qualified_name(value: str) -> bool:
 def _label_key(value: Any) -> str:
     if not isinstance(value, str) or not is_qualified_name(value):
         raise problem(
-            "GF134", f"{_short(value)!r} is not a label or annotation key", "write it like team or example.com/team"
+            "GF134", f"{_shorten(value)!r} is not a label or annotation key", "write it like team or example.com/team"
         )
     return value
 
 
 def _own_label_key(value: Any) -> str:
     key = _label_key(value)
-    if key.startswith(OURS):
+    if key.startswith(LABEL_PREFIX):
         raise problem(
-            "GF139", f'the label "{key}" belongs to gpuflow', f"labels under {OURS} say what a pod is part of"
+            "GF139", f'the label "{key}" belongs to gpuflow', f"labels under {LABEL_PREFIX} say what a pod is part of"
         )
     return key
 
@@ -102,7 +102,7 @@ def is_label_value(value: str) -> bool:
 
 def _label_value(value: Any) -> str:
     if not isinstance(value, str) or not is_label_value(value):
-        shown = _short(getattr(value, "text", value))
+        shown = _shorten(getattr(value, "text", value))
         hint = "use at most 63 letters, digits, '-', '_' and '.', the ends being letters or digits; quote numbers"
         raise problem("GF135", f"{shown!r} is not a label value", hint)
     return value
@@ -114,7 +114,9 @@ _FOR_TRANSFERS = ("GPUFLOW_RUN_STORAGE_TIMEOUT", "GPUFLOW_TRANSFER_PROCESSES")
 
 def _env_name(value: Any) -> str:
     if not isinstance(value, str) or not _IS_IDENTIFIER.fullmatch(value):
-        raise problem("GF136", f"{_short(value)!r} is not an environment variable name", "use letters, digits and '_'")
+        raise problem(
+            "GF136", f"{_shorten(value)!r} is not an environment variable name", "use letters, digits and '_'"
+        )
     if value.startswith("GPUFLOW_") and value not in _FOR_TRANSFERS:
         raise problem(
             "GF137",
@@ -128,7 +130,7 @@ def _object_name(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 253 or not _QUALIFIED_PREFIX.fullmatch(value):
         raise problem(
             "GF138",
-            f"{_short(value)!r} is not the name of a Kubernetes object",
+            f"{_shorten(value)!r} is not the name of a Kubernetes object",
             "use lower-case letters, digits, '-' and '.'",
         )
     return value
@@ -138,7 +140,7 @@ def _data_key(value: Any) -> str:
     if not isinstance(value, str) or not _DATA_KEY.fullmatch(value) or value in (".", "..") or value.startswith(".."):
         raise problem(
             "GF138",
-            f"{_short(value)!r} is not the name of a key in a Secret",
+            f"{_shorten(value)!r} is not the name of a key in a Secret",
             "use at most 253 letters, digits, '-', '_' and '.'",
         )
     return value

@@ -15,14 +15,14 @@ from pydantic import PlainValidator, WithJsonSchema, model_validator
 from gpuflow.core.secret_text import is_secret_name
 from gpuflow.spec.model import Model, OneOrMore, exactly_one, problem
 from gpuflow.spec.names import DataKey, ObjectName
-from gpuflow.spec.problems import nested
+from gpuflow.spec.problems import validate_nested
 
 Channel = Literal["slack", "webhook", "pagerduty", "mail"]
 CHANNELS: tuple[Channel, ...] = ("slack", "webhook", "pagerduty", "mail")
 """The ways an alert can go."""
 _URL = re.compile(r"https?://[A-Za-z0-9._~:/?#@!$&'()*+,;=%\[\]-]+")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_PLAIN = re.compile(r"[\x20-\x7a|\x7e]*")
+_PLAIN_TEXT = re.compile(r"[\x20-\x7a|\x7e]*")
 """Printable ASCII without braces: engines would read `{{` as a tag of their own."""
 _ADDRESS = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*")
 _CONNECTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,249}")
@@ -47,16 +47,16 @@ class SecretValue(Model):
     """Its key."""
 
 
-def _matching(pattern: re.Pattern[str], what: str, hint: str) -> Any:
+def _pattern_validator(pattern: re.Pattern[str], what: str, hint: str) -> Any:
     def check(value: Any) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise problem("GF382", f"{_short(value)!r} is not {what}", hint)
+            raise problem("GF382", f"{_shorten(value)!r} is not {what}", hint)
         return value
 
     return PlainValidator(check)
 
 
-def _short(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     return value[:60] + "…" if isinstance(value, str) and len(value) > 60 else value
 
 
@@ -64,10 +64,10 @@ def _url(value: Any) -> Any:
     if isinstance(value, SecretValue):
         return value
     if isinstance(value, dict):
-        return nested(SecretValue, value)
+        return validate_nested(SecretValue, value)
     if not isinstance(value, str) or not _URL.fullmatch(value) or not _has_host(value):
         raise problem(
-            "GF382", f"{_short(value)!r} is not an address", "write it like https://alerts.example.com/gpuflow"
+            "GF382", f"{_shorten(value)!r} is not an address", "write it like https://alerts.example.com/gpuflow"
         )
     if "@" in urlsplit(value).netloc:
         raise problem("GF381", "the address holds a user or a password, in plain text", BY_REFERENCE)
@@ -95,9 +95,11 @@ def _header_value(value: Any) -> Any:
     if isinstance(value, SecretValue):
         return value
     if isinstance(value, dict):
-        return nested(SecretValue, value)
-    if not isinstance(value, str) or not _PLAIN.fullmatch(value):
-        raise problem("GF382", f"{_short(value)!r} is not the value of a header", "use printable ASCII without braces")
+        return validate_nested(SecretValue, value)
+    if not isinstance(value, str) or not _PLAIN_TEXT.fullmatch(value):
+        raise problem(
+            "GF382", f"{_shorten(value)!r} is not the value of a header", "use printable ASCII without braces"
+        )
     return value
 
 
@@ -107,23 +109,29 @@ _SECRET_SCHEMA: dict[str, Any] = {
     "required": ["secret", "key"],
     "properties": {"secret": {"type": "string"}, "key": {"type": "string"}},
 }
-_BOTH = WithJsonSchema({"anyOf": [{"type": "string"}, _SECRET_SCHEMA]})
-Url = Annotated[Any, PlainValidator(_url), _BOTH]
+_TEXT_OR_SECRET = WithJsonSchema({"anyOf": [{"type": "string"}, _SECRET_SCHEMA]})
+Url = Annotated[Any, PlainValidator(_url), _TEXT_OR_SECRET]
 """An address, or the Secret that holds it."""
-HeaderValue = Annotated[Any, PlainValidator(_header_value), _BOTH]
+HeaderValue = Annotated[Any, PlainValidator(_header_value), _TEXT_OR_SECRET]
 HeaderName = Annotated[
-    str, _matching(_HEADER, "the name of a header", "use letters, digits and '-'"), WithJsonSchema({"type": "string"})
+    str,
+    _pattern_validator(_HEADER, "the name of a header", "use letters, digits and '-'"),
+    WithJsonSchema({"type": "string"}),
 ]
 Address = Annotated[
-    str, _matching(_ADDRESS, "a mail address", "write it like team@example.com"), WithJsonSchema({"type": "string"})
+    str,
+    _pattern_validator(_ADDRESS, "a mail address", "write it like team@example.com"),
+    WithJsonSchema({"type": "string"}),
 ]
 Connection = Annotated[
     str,
-    _matching(_CONNECTION, "the name of an Airflow connection", "use letters, digits, '_', '-' and '.'"),
+    _pattern_validator(_CONNECTION, "the name of an Airflow connection", "use letters, digits, '_', '-' and '.'"),
     WithJsonSchema({"type": "string"}),
 ]
 SlackChannel = Annotated[
-    str, _matching(_CHANNEL, "a Slack channel", 'write it like "#ml-alerts"'), WithJsonSchema({"type": "string"})
+    str,
+    _pattern_validator(_CHANNEL, "a Slack channel", 'write it like "#ml-alerts"'),
+    WithJsonSchema({"type": "string"}),
 ]
 
 
@@ -140,7 +148,7 @@ class Slack(Model):
     """Airflow: a Slack API connection when there is a channel, else one for an incoming webhook."""
 
     @model_validator(mode="after")
-    def _reachable(self) -> Slack:
+    def _check_destination(self) -> Slack:
         if self.authorization is not None and self.channel is None:
             raise problem("GF382", "slack: a bot's token needs the channel to post to", 'add channel: "#…"')
         if self.authorization is None and self.url is None and self.connection is None:
@@ -163,7 +171,7 @@ class Webhook(Model):
     """Airflow: an HTTP connection, for what the Secrets hold: headers in its extra, a login or a token."""
 
     @model_validator(mode="after")
-    def _sayable(self) -> Webhook:
+    def _check_request(self) -> Webhook:
         if self.url is None and self.connection is None:
             raise problem("GF382", "webhook: nothing says where to post", "give it a url")
         for name, value in self.headers.items():
@@ -189,7 +197,7 @@ class PagerDuty(Model):
     """How bad a failure is."""
 
     @model_validator(mode="after")
-    def _reachable(self) -> PagerDuty:
+    def _check_destination(self) -> PagerDuty:
         if self.routing_key is None and self.connection is None:
             hint = "give routing_key: {secret, key} for Kubeflow, connection: for Airflow"
             raise problem("GF382", "pagerduty: nothing holds the integration key", hint)
@@ -205,7 +213,7 @@ class Mail(Model):
     """Airflow: the SMTP connection."""
 
     @model_validator(mode="after")
-    def _to_somebody(self) -> Mail:
+    def _check_recipients(self) -> Mail:
         if not self.to:
             raise problem("GF382", "mail: nobody to send it to", "write to: [team@example.com]", at=("to",))
         return self

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from gpuflow.spec.model import Bool, Model, Number, QuantityField, Str, problem, receivable
+from gpuflow.spec.model import Bool, Model, Number, QuantityField, Str, check_receivable, problem
 from gpuflow.spec.names import MountPath
 from gpuflow.spec.text import TextField
 
@@ -31,7 +31,7 @@ def plain_json(value: Any, at: tuple[str | int, ...] = ()) -> Any:
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, str):
-        return receivable(value)
+        return check_receivable(value)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
@@ -41,14 +41,14 @@ def plain_json(value: Any, at: tuple[str | int, ...] = ()) -> Any:
     if isinstance(value, list | tuple):
         return [plain_json(item, (*at, index)) for index, item in enumerate(value)]
     if isinstance(value, dict):
-        return {receivable(str(key)): plain_json(item, (*at, str(key))) for key, item in value.items()}
+        return {check_receivable(str(key)): plain_json(item, (*at, str(key))) for key, item in value.items()}
     raise problem("GF143", f"{value!r} cannot be written as JSON", "use text, numbers, lists and maps", at=at)
 
 
-AT = ("default",)
+DEFAULT_PATH = ("default",)
 
 
-def conform(value: Any, kind: str, what: str, at: tuple[str | int, ...] = ()) -> Any:
+def check_type(value: Any, kind: str, what: str, at: tuple[str | int, ...] = ()) -> Any:
     """`value` as the declared type, or an error that shows both; `at` is where the value stands."""
     data = plain_json(value, at)
     good = {
@@ -117,7 +117,7 @@ class Param(Model):
         return value
 
     @model_validator(mode="after")
-    def _consistent(self) -> Param:
+    def _check_consistency(self) -> Param:
         if self.required and self.default is not None:
             raise problem(
                 "GF145", "a required parameter cannot have a default", "remove one of the two", at=("default",)
@@ -130,20 +130,22 @@ class Param(Model):
         changes: dict[str, Any] = {name: int(bound) if bound == int(bound) else bound for name, bound in bounds.items()}
         if self.enum is not None:
             changes["enum"] = tuple(
-                conform(item, self.type, "the enum value", ("enum", i)) for i, item in enumerate(self.enum)
+                check_type(item, self.type, "the enum value", ("enum", i)) for i, item in enumerate(self.enum)
             )
         if not self.required:
-            changes["default"] = None if self.default is None else conform(self.default, self.type, "the default", AT)
+            changes["default"] = (
+                None if self.default is None else check_type(self.default, self.type, "the default", DEFAULT_PATH)
+            )
         object.__setattr__(self, "__dict__", {**self.__dict__, **changes})
         if not self.required:
-            self.accept(self.default, "the default", AT)
+            self.accept(self.default, "the default", DEFAULT_PATH)
         return self
 
     def accept(self, value: Any, what: str = "the value", at: tuple[str, ...] = ()) -> Any:
         """`value` checked against type, enum and range."""
         if value is None and self.type == "json":
             return None
-        value = conform(value, self.type, what, at)
+        value = check_type(value, self.type, what, at)
         shown = json.dumps(value, ensure_ascii=False)
         if self.enum is not None and value not in self.enum:
             allowed = json.dumps(list(self.enum), ensure_ascii=False)
@@ -184,7 +186,7 @@ class Output(Model):
         return value
 
     @model_validator(mode="after")
-    def _consistent(self) -> Output:
+    def _check_consistency(self) -> Output:
         if self.is_artifact and self.default is not None:
             raise problem("GF147", f"a {self.type} has no default", "give the default to a value, not to an artifact")
         for name in ("uri", "kind", "size"):
@@ -197,7 +199,7 @@ class Output(Model):
                 "GF147", f"Kubeflow shows {self.kind} from one file, not from a directory", hint, at=("kind",)
             )
         if self.default is not None:
-            value = conform(self.default, self.type, "the default", AT)
+            value = check_type(self.default, self.type, "the default", DEFAULT_PATH)
             object.__setattr__(self, "__dict__", {**self.__dict__, "default": value})
         return self
 

@@ -14,21 +14,21 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from gpuflow.core.errors import Finding, GpuflowError, Unsound, Where
-from gpuflow.spec.builder import caller, plain
-from gpuflow.spec.problems import MOST, Path, Source, problems
+from gpuflow.spec.builder import caller, plain_value
+from gpuflow.spec.problems import MAX_PROBLEMS, Path, Source, problems
 from gpuflow.spec.rules.file_rules import xcom_faults
 from gpuflow.spec.rules.pipeline_rules import broken_rules
-from gpuflow.spec.rules.step_rules import judge_hardware
-from gpuflow.spec.step import ON_ITS_OWN, Checks, Pipeline, Step, check_with
+from gpuflow.spec.rules.step_rules import check_hardware
+from gpuflow.spec.step import STEP_CONTEXT, Checks, Pipeline, Step, check_with
 
-__all__ = ["Pipeline", "Step", "check", "touched_steps"]
+__all__ = ["Pipeline", "Step", "changed_steps", "check"]
 
 ROUNDS = 8
-BY_ITSELF = ("GF201", "GF202")
+STEP_ONLY_CODES = ("GF201", "GF202")
 """Findings about a step alone, whatever the rest of the document says."""
 
 
-class Rest(NamedTuple):
+class Remainder(NamedTuple):
     """What is left of a document without the parts that have the wrong shape."""
 
     pipeline: Pipeline
@@ -37,21 +37,21 @@ class Rest(NamedTuple):
 
     def findings(self) -> Iterator[Finding]:
         """Findings about the sound parts of the document."""
-        return _that_count(broken_rules(self.pipeline), self.taken)
+        return _relevant_findings(broken_rules(self.pipeline), self.taken)
 
 
-def rest_of(cls: type[Pipeline], data: Any, error: ValidationError, source: Source) -> Rest | None:
-    """The sound rest of a document whose shape gave `error`; None when too little of it is left."""
-    rest, taken = _copied(data), list[Path]()
+def rest_of(cls: type[Pipeline], data: Any, error: ValidationError, source: Source) -> Remainder | None:
+    """The valid remainder of a document whose shape gave `error`; None if too little of it is left."""
+    rest, taken = _copy_tree(data), list[Path]()
     for _ in range(ROUNDS):
-        if error.error_count() > MOST:
+        if error.error_count() > MAX_PROBLEMS:
             return None
         codes = {path: code for code, _, _, path, _ in problems(error, cls)}
         gone: set[Path] = set()
         for path in sorted(codes, key=_last_first, reverse=True):
             if any(path[:length] in gone for length in range(len(path))):
                 continue
-            found = _take_out(rest, path)
+            found = _delete_at(rest, path)
             if not found:
                 return None
             gone.add(found)
@@ -63,20 +63,20 @@ def rest_of(cls: type[Pipeline], data: Any, error: ValidationError, source: Sour
             error = again
         else:
             pipeline._source = source
-            return Rest(pipeline, taken)
+            return Remainder(pipeline, taken)
     return None
 
 
-def _that_count(findings: Iterator[Finding], taken: list[Path]) -> Iterator[Finding]:
-    touched = touched_steps(taken)
+def _relevant_findings(findings: Iterator[Finding], taken: list[Path]) -> Iterator[Finding]:
+    touched = changed_steps(taken)
     only_settings = all(map(_is_setting, taken))
     for finding in findings:
         whole = finding.where.step is not None and finding.where.step not in touched
-        if whole and (only_settings or finding.code in BY_ITSELF):
+        if whole and (only_settings or finding.code in STEP_ONLY_CODES):
             yield finding
 
 
-def touched_steps(taken: Iterable[Path]) -> set[str | None]:
+def changed_steps(taken: Iterable[Path]) -> set[str | None]:
     """The steps that lost something, those of sub-pipelines too."""
     return {str(step) for path in taken for section, step in pairwise(path) if section in ("steps", "exit")}
 
@@ -89,10 +89,10 @@ def _is_setting(path: Path) -> bool:
     return _is_setting(path[3:]) if field == "pipeline" else field != "outputs"
 
 
-def _copied(value: Any) -> Any:
+def _copy_tree(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
+        return {key: _copy_tree(item) for key, item in value.items()}
+    return [_copy_tree(item) for item in value] if isinstance(value, list) else value
 
 
 def _last_first(path: Path) -> tuple[tuple[int, str], ...]:
@@ -100,7 +100,7 @@ def _last_first(path: Path) -> tuple[tuple[int, str], ...]:
     return tuple((part, "") if isinstance(part, int) else (0, part) for part in path)
 
 
-def _take_out(tree: Any, path: Path) -> Path:
+def _delete_at(tree: Any, path: Path) -> Path:
     """Delete what stands at `path`, or the nearest thing above it that is there; which one it was."""
     found = []
     for part in path:
@@ -119,14 +119,14 @@ def checked_step(cls: type[Step], name: str | None, fields: dict[str, Any]) -> S
     """`Step(...)` in user code: a step on its own. What its references mean is decided where it is used."""
     where = caller()
     try:
-        given = {key: plain(value) for key, value in fields.items() if value is not None}
-        step = cls.model_validate(given, context=ON_ITS_OWN)
+        given = {key: plain_value(value) for key, value in fields.items() if value is not None}
+        step = cls.model_validate(given, context=STEP_CONTEXT)
     except ValidationError as error:
         raise GpuflowError(
             Finding(code, ".".join(map(str, path)) + f": {message}" if path else message, where, hint)
             for code, message, hint, path, _ in problems(error, cls)
         ) from None
-    found = [Finding(code, message, where, hint) for code, message, _, hint in judge_hardware(step)]
+    found = [Finding(code, message, where, hint) for code, message, _, hint in check_hardware(step)]
     found += [Finding("GF364", message, where, hint) for message, _, hint in xcom_faults(step)]
     if step.runs_container and not step.runs_nothing and step.image is None:
         found.append(Finding("GF176", f'step "{name or "?"}" has no image', where, "give it one"))
@@ -142,34 +142,34 @@ def check(cls: type[Pipeline], data: Any, source: Source) -> Pipeline:
         pipeline = cls.model_validate(data)
     except ValidationError as error:
         findings = [
-            Finding(code, _named(message, path, key), _place(source, path, key), hint)
+            Finding(code, _with_step_name(message, path, key), _where_in(source, path, key), hint)
             for code, message, hint, path, key in problems(error, cls)
         ]
         rest = rest_of(cls, data, error, source)
         if rest is None:
-            raise GpuflowError(_ordered(findings)) from None
-        raise Unsound(_ordered([*findings, *rest.findings()]), rest.pipeline, rest.taken) from None
+            raise GpuflowError(_sort_findings(findings)) from None
+        raise Unsound(_sort_findings([*findings, *rest.findings()]), rest.pipeline, rest.taken) from None
     pipeline._source = source
     findings = list(broken_rules(pipeline))
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
-        raise Unsound(_ordered(errors), pipeline)
+        raise Unsound(_sort_findings(errors), pipeline)
     return pipeline
 
 
-def _named(message: str, path: Path, key: bool) -> str:
+def _with_step_name(message: str, path: Path, key: bool) -> str:
     """Messages about a step begin with its name, so that they can be read without the file."""
     below = len(path) > 2 or (len(path) == 2 and not key)
     return f'step "{path[1]}": {message}' if below and path[0] in ("steps", "exit") else message
 
 
-def _place(source: Source, path: Path, key: bool) -> Where:
+def _where_in(source: Source, path: Path, key: bool) -> Where:
     where = source.locate(path, key)
     step = str(path[1]) if len(path) > 1 and path[0] in ("steps", "exit") else None
     return Where(where.file or source.file, where.line, where.column, step)
 
 
-def _ordered(findings: list[Finding]) -> list[Finding]:
+def _sort_findings(findings: list[Finding]) -> list[Finding]:
     return sorted(dict.fromkeys(findings), key=lambda f: (f.where.file or "", f.where.line or 0, f.where.column or 0))
 
 

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from gpuflow.quantity import Quantity
 from gpuflow.spec.duration import Duration
-from gpuflow.spec.kubernetes_fields import DnsConfig, IpAddress, TopologySpread, affinity, judged_merge
+from gpuflow.spec.kubernetes_fields import DnsConfig, IpAddress, TopologySpread, affinity, check_merge
 from gpuflow.spec.model import (
     Bool,
     Count,
@@ -19,7 +19,7 @@ from gpuflow.spec.model import (
     Number,
     QuantityField,
     Str,
-    Whole,
+    WholeNumber,
     problem,
 )
 from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName
@@ -113,7 +113,7 @@ class Retry(Model):
         return self.failures + self.interruptions if self.any is None else self.any
 
     @model_validator(mode="after")
-    def _consistent(self) -> Retry:
+    def _check_consistency(self) -> Retry:
         if self.any is not None and (self.failures or self.interruptions):
             raise problem(
                 "GF128",
@@ -183,7 +183,7 @@ class Spot(Model):
         return {"mode": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _consistent(self) -> Spot:
+    def _check_consistency(self) -> Spot:
         if self.fallback_after is not None and self.mode not in ("prefer", "require"):
             raise problem(
                 "GF159",
@@ -235,7 +235,7 @@ class Toleration(Model):
     """The taint's value."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """The taint's effect; default: all."""
-    toleration_seconds: Whole | None = None
+    toleration_seconds: WholeNumber | None = None
     """How long NoExecute is tolerated."""
 
     def manifest(self) -> dict[str, Any]:
@@ -250,7 +250,7 @@ class Toleration(Model):
         return {key: value for key, value in named.items() if value is not None}
 
 
-def judged_resources(resources: Mapping[str, Quantity]) -> None:
+def check_resources(resources: Mapping[str, Quantity]) -> None:
     """Extended resources are those with a domain, and whole numbers."""
     for name, amount in resources.items():
         if "/" not in name or name.startswith("kubernetes.io/"):
@@ -297,10 +297,10 @@ class Kubernetes(Model):
     """A strategic merge patch of the pod, in Kubernetes' own words: {metadata: {labels, annotations}, spec: {…}}."""
 
     @model_validator(mode="after")
-    def _extended(self) -> Kubernetes:
-        judged_resources(self.resources)
+    def _check_resources(self) -> Kubernetes:
+        check_resources(self.resources)
         if self.merge is not None:
-            object.__setattr__(self, "__dict__", {**self.__dict__, "merge": judged_merge(self.merge)})
+            object.__setattr__(self, "__dict__", {**self.__dict__, "merge": check_merge(self.merge)})
         if self.affinity is not None:
             object.__setattr__(self, "__dict__", {**self.__dict__, "affinity": affinity(self.affinity)})
         return self

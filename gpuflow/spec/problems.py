@@ -13,13 +13,13 @@ from pydantic import BaseModel, PlainValidator, ValidationError, WithJsonSchema
 
 from gpuflow.core.codes import CODES
 from gpuflow.core.errors import Where, did_you_mean
-from gpuflow.spec.kubernetes_fields import instead_of
-from gpuflow.spec.model import Model, problem, spelled
+from gpuflow.spec.kubernetes_fields import spec_field_hint
+from gpuflow.spec.model import Model, as_spelled, problem
 
 Path = tuple[str | int, ...]
 
 
-def _nowhere(path: Path, key: bool) -> Where:
+def _no_place(path: Path, key: bool) -> Where:
     return Where()
 
 
@@ -28,7 +28,7 @@ class Source:
     """`file` is None for a document that was never a file."""
 
     file: str | None = None
-    locate: Callable[[Path, bool], Where] = _nowhere
+    locate: Callable[[Path, bool], Where] = _no_place
     is_part: bool = False
     """Whether the document stands inside another one, whose file this is."""
 
@@ -45,7 +45,7 @@ def is_always_error(code: str) -> bool:
     return code in _REFUSALS or code[:3] in ("GF1", "GF2", "GF9") or CODES[code].title.startswith("Never")
 
 
-def _silenced(value: Any) -> str:
+def _check_code(value: Any) -> str:
     if not isinstance(value, str) or value not in CODES:
         hint = did_you_mean(value, CODES) if isinstance(value, str) else None
         raise problem("GF342", f"{value!r} is not a code", hint or "gpuflow explain lists them")
@@ -58,26 +58,28 @@ def _silenced(value: Any) -> str:
     return value
 
 
-SilencedCode = Annotated[str, PlainValidator(_silenced), WithJsonSchema({"type": "string", "pattern": "^GF[0-9]{3}$"})]
+SilencedCode = Annotated[
+    str, PlainValidator(_check_code), WithJsonSchema({"type": "string", "pattern": "^GF[0-9]{3}$"})
+]
 
 
 M = TypeVar("M", bound=Model)
-MOST = 1000
+MAX_PROBLEMS = 1000
 """So many errors of one document are told one by one."""
 Problem = tuple[str, str, str | None, Path, bool]
 """Code, message, hint, path in the document, and whether the key itself is meant."""
 
 
 def problems(error: ValidationError, model: type[BaseModel]) -> Iterator[Problem]:
-    """Every error of a validation, in our words; of more than `MOST`, the number of the others."""
+    """Every error of a validation, in our words; of more than `MAX_PROBLEMS`, the number of the others."""
     items = error.errors(include_url=False)
-    for number, item in enumerate(items[: MOST + 1]):
+    for number, item in enumerate(items[: MAX_PROBLEMS + 1]):
         below = (item.get("ctx") or {}).get("at", ())
         path = (*(part for part in item["loc"] if part != "[key]"), *below)
         about_key = bool(item["loc"]) and (item["loc"][-1] == "[key]" or item["type"] == "extra_forbidden")
         code, message, hint = _describe(dict(item), model)
-        if number == MOST:
-            message, hint = f"{message}, and {len(items) - MOST - 1:,} more are wrong", "mend those above first"
+        if number == MAX_PROBLEMS:
+            message, hint = f"{message}, and {len(items) - MAX_PROBLEMS - 1:,} more are wrong", "mend those above first"
         yield code, message, hint, path, about_key
 
 
@@ -91,7 +93,7 @@ def _describe(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, str, s
         owner = _model_at(model, path[:-1])
         known = set(owner.model_fields) if owner is not None else set()
         said = owner.unknown(str(key)) if owner is not None and issubclass(owner, Model) else None
-        instead = instead_of(str(key), owner.__name__, known) if owner is not None else None
+        instead = spec_field_hint(str(key), owner.__name__, known) if owner is not None else None
         way_out = instead or did_you_mean(str(key), sorted(known)) or "remove it"
         # A word of Kubernetes first: an engine may have it too, and its way out is then the longer one.
         return said if said and not instead else ("GF113", f'unknown key "{key}"', way_out)
@@ -111,7 +113,7 @@ def _describe(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, str, s
 
 
 def _show(value: Any) -> str:
-    value = spelled(value)
+    value = as_spelled(value)
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list | tuple):
@@ -142,7 +144,7 @@ def _model_in(annotation: Any) -> Any:
     return None
 
 
-def nested(model: type[M], value: Any) -> M:
+def validate_nested(model: type[M], value: Any) -> M:
     """Validate a part that a field's own validator has recognized; its first error becomes the field's error."""
     try:
         return model.model_validate(value)

@@ -31,8 +31,8 @@ def every_step(pipeline: Pipeline, inside: str = "") -> Iterator[tuple[str, Step
             yield from every_step(step.pipeline, f"{inside}{name}.")
 
 
-def called(pipeline: Pipeline, step: Step) -> Pipeline:
-    """The sub-pipeline of a step, its parameters being what this step hands over; what only the run knows is null."""
+def called_pipeline(pipeline: Pipeline, step: Step) -> Pipeline:
+    """The sub-pipeline of a step, with the step's arguments as parameters; null for what only the run knows."""
     inner = step.pipeline
     assert inner is not None
     if not step.params:
@@ -49,10 +49,10 @@ def called(pipeline: Pipeline, step: Step) -> Pipeline:
 
 def edges(pipeline: Pipeline) -> dict[str, list[str]]:
     """For each step, the steps that wait for it, in document order."""
-    return _turned(upstream(pipeline))
+    return _reverse_edges(upstream(pipeline))
 
 
-def _turned(needs: dict[str, tuple[str, ...]]) -> dict[str, list[str]]:
+def _reverse_edges(needs: dict[str, tuple[str, ...]]) -> dict[str, list[str]]:
     after: dict[str, list[str]] = {name: [] for name in needs}
     for name in needs:
         for need in needs[name]:
@@ -66,7 +66,7 @@ def may_be_skipped(pipeline: Pipeline) -> dict[str, str]:
     if all(step.when is None for step in pipeline.steps.values()):
         return reasons  # a skip begins at a condition
     needs = upstream(pipeline)
-    for name in order(_turned(needs)):
+    for name in order(_reverse_edges(needs)):
         step = pipeline.steps[name]
         if step.when is not None:
             reasons[name] = f"it runs only when {expression.render(step.when)}"

@@ -13,7 +13,7 @@ from pydantic import model_validator
 
 from gpuflow.catalog.catalog import FormName
 from gpuflow.quantity import Quantity
-from gpuflow.spec.model import QUANTITY_SCHEMA, Count, Model, QuantityField, Str, exactly_one, problem, spelled
+from gpuflow.spec.model import QUANTITY_SCHEMA, Count, Model, QuantityField, Str, as_spelled, exactly_one, problem
 from gpuflow.spec.names import ObjectName
 
 _TIMES = r"(?:[x×*]\s*(\d{1,10}))"
@@ -82,13 +82,13 @@ class Gpu(Model):
     @classmethod
     def shorthand(cls, value: Any) -> Any:
         if isinstance(value, str):
-            return _named(_short(value))
+            return _without_any(_parse_short(value))
         if isinstance(value, int | float):
             return {"count": _number(value)}
         if isinstance(value, dict):
             if not value:
                 raise problem("GF152", "gpu: {} does not say how many GPUs", _NUMBER_HINT)
-            return _named(value)
+            return _without_any(value)
         return value
 
     @model_validator(mode="after")
@@ -140,14 +140,14 @@ def _number(value: int | float) -> int:
     """How many GPUs of any kind."""
     if isinstance(value, float | bool):
         hint = _NUMBER_HINT if isinstance(value, bool) else f"{_NUMBER_HINT}; a part of a GPU is mig: or shared_gpu:"
-        raise problem("GF152", f"gpu: {str(spelled(value)).lower()} is not a number of GPUs", hint)
+        raise problem("GF152", f"gpu: {str(as_spelled(value)).lower()} is not a number of GPUs", hint)
     if value < 1:
         hint = "leave gpu out" if value == 0 else _NUMBER_HINT
         raise problem("GF152", f"gpu: {int(value)} asks for no GPU", hint)
     return value
 
 
-def _short(text: str) -> dict[str, Any]:
+def _parse_short(text: str) -> dict[str, Any]:
     """`any x 2`, `a100-80gb`, `a100-80gb sxm x 8` in its parts."""
     number = _NUMBER_FIRST.fullmatch(text)
     if number:
@@ -166,7 +166,7 @@ def _short(text: str) -> dict[str, Any]:
     return parts if form is None else {**parts, "form": form.lower()}
 
 
-def _named(fields: dict[str, Any]) -> dict[str, Any]:
+def _without_any(fields: dict[str, Any]) -> dict[str, Any]:
     """Without the model when it is `any`, which is no model."""
     model = fields.get("model")
     if isinstance(model, str) and model.strip().lower() == "any":

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import PlainValidator, WithJsonSchema, model_validator
 
 from gpuflow.core import cron as clock
-from gpuflow.spec.model import Bool, Model, Str, problem, spelled
+from gpuflow.spec.model import Bool, Model, Str, as_spelled, problem
 from gpuflow.spec.time_zones import YEARS, check_zone, zone_of
 
 _CRON_MACROS = {
@@ -51,7 +51,7 @@ def check_cron(text: str) -> str:
 
 def _start(value: Any) -> str:
     """A day, or a moment with or without an offset, in one spelling each."""
-    text = value.isoformat() if isinstance(value, date) else spelled(value)
+    text = value.isoformat() if isinstance(value, date) else as_spelled(value)
     found: date | None = None
     try:
         if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
@@ -100,7 +100,7 @@ class Schedule(Model):
         return {"cron": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _readable(self) -> Schedule:
+    def _check_cron(self) -> Schedule:
         cron = check_cron(self.cron)
         check_zone(self.timezone)
         object.__setattr__(self, "__dict__", {**self.__dict__, "cron": cron})

@@ -28,7 +28,7 @@ class _Generator(GenerateJsonSchema):
 def schema_of(model: type[Model], title: str) -> dict[str, Any]:
     """The schema of one kind of document."""
     generated = model.model_json_schema(mode="validation", schema_generator=_Generator)
-    generated = _tidy(generated)
+    generated = _without_titles(generated)
     return {"$schema": DIALECT, **generated, "title": title}
 
 
@@ -41,36 +41,40 @@ def pipeline_schema() -> dict[str, Any]:
     definitions["Step"]["properties"]["pipeline"] = {"description": inner.pop("description"), "anyOf": [file, inner]}
     properties = definitions["Step"]["properties"]
     for name in Settings.model_fields:
-        properties[name] = _nullable(properties[name], keys=name in SHARED_MAPS)
+        properties[name] = _with_null(properties[name], keys=name in SHARED_MAPS)
     # true, or a map
     leader = definitions["Leader"]["anyOf"][1]["properties"]
     for name in (*Leader.SETTINGS, "env"):
-        leader[name] = _nullable(leader[name], keys=name == "env")
+        leader[name] = _with_null(leader[name], keys=name == "env")
     for whole in (schema, definitions["Pipeline"]):
         if "properties" in whole:
             whole["required"] = ["apiVersion", "kind", "name", "steps"]
     return schema
 
 
-def _nullable(node: dict[str, Any], *, keys: bool) -> dict[str, Any]:
+def _with_null(node: dict[str, Any], *, keys: bool) -> dict[str, Any]:
     """A setting of a step, or of its gang's leader: null takes away what would count, of a map also a key of it."""
     if keys:
         for place in ("additionalProperties", "patternProperties"):
             inner = node.get(place)
             if place == "patternProperties" and isinstance(inner, dict):
-                node = {**node, place: {key: _nullable(value, keys=False) for key, value in inner.items()}}
+                node = {**node, place: {key: _with_null(value, keys=False) for key, value in inner.items()}}
             elif isinstance(inner, dict):
-                node = {**node, place: _nullable(inner, keys=False)}
+                node = {**node, place: _with_null(inner, keys=False)}
     rest: dict[str, Any] = {key: node[key] for key in ("description", "default", "examples") if key in node}
     own = {key: value for key, value in node.items() if key not in rest}
     options = own["anyOf"] if set(own) == {"anyOf"} else [own]
     return {**rest, "anyOf": [*options, {"type": "null"}]}
 
 
-def _tidy(node: Any) -> Any:
+def _without_titles(node: Any) -> Any:
     """Drop generated titles, which only repeat the key, and nulls, which documents never write."""
     if isinstance(node, dict):
-        node = {key: _tidy(value) for key, value in node.items() if not (key == "title" and isinstance(value, str))}
+        node = {
+            key: _without_titles(value)
+            for key, value in node.items()
+            if not (key == "title" and isinstance(value, str))
+        }
         if node.get("default", 0) is None:
             del node["default"]
         if "patternProperties" in node:
@@ -83,4 +87,4 @@ def _tidy(node: Any) -> Any:
                 return {**options[0], **rest}
             node["anyOf"] = options
         return node
-    return [_tidy(item) for item in node] if isinstance(node, list) else node
+    return [_without_titles(item) for item in node] if isinstance(node, list) else node

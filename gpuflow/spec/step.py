@@ -13,18 +13,18 @@ from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationInfo, mod
 from gpuflow.core.errors import Where, fail
 from gpuflow.quantity import Quantity
 from gpuflow.spec import expression
-from gpuflow.spec.builder import Draft, Handle, caller, plain
+from gpuflow.spec.builder import Draft, Handle, caller, plain_value
 from gpuflow.spec.container import Helper, Lifecycle, Probes, Script
 from gpuflow.spec.engine_options import PipelineEngines, StepEngines
-from gpuflow.spec.engine_options.base import misplaced
+from gpuflow.spec.engine_options.base import misplaced_hint
 from gpuflow.spec.fan_out import SourceField
 from gpuflow.spec.gang import Gang, Leader
 from gpuflow.spec.model import (
-    NOTHING,
+    EMPTY_MAP,
     Count,
+    Intern,
     Model,
     Nulls,
-    Once,
     OneOrMore,
     Str,
     TimeLimit,
@@ -53,7 +53,7 @@ from gpuflow.spec.step_fields import SHARED_MAPS, Approval, ArgumentField, Condi
 from gpuflow.spec.text import ItemRef, Literally, OutputRef, ParamRef, Ref, TextField, refs_of
 from gpuflow.spec.volumes import Input
 
-ON_ITS_OWN = "a step on its own"
+STEP_CONTEXT = "a step on its own"
 """The context in which a step may run nothing: whoever uses it decides whether it must."""
 NO_COMMAND = "engines cannot read a command from the image, so it must be written"
 
@@ -74,20 +74,20 @@ def check_with(checks: Checks) -> None:
     _checks[:] = [checks]
 
 
-def _given() -> Checks:
+def _registered_checks() -> Checks:
     if not _checks:
         raise ImportError("Step and Pipeline are made with the rules: import them from gpuflow")
     return _checks[0]
 
 
-class Alone(type(Settings)):  # type: ignore[misc]  # pydantic's metaclass has no public name
+class StepMeta(type(Settings)):  # type: ignore[misc]  # pydantic's metaclass has no public name
     """Makes `Step("train", command=[…])` in user code give our errors, with codes, instead of pydantic's."""
 
     def __call__(cls, name: str | None = None, /, **fields: Any) -> Any:
-        return _given().step(cls, name, fields)
+        return _registered_checks().step(cls, name, fields)
 
 
-class Step(Settings, metaclass=Alone):
+class Step(Settings, metaclass=StepMeta):
     """One node of the pipeline. `Step("train", command=[…])` also works alone, inside hand-written engine code."""
 
     needs: Annotated[tuple[StepName, ...], OneOrMore()] = ()
@@ -108,9 +108,9 @@ class Step(Settings, metaclass=Alone):
     """Arguments after the command."""
     script: Script | None = None
     """A program written here, instead of a command."""
-    outputs: dict[OutputName, Output] = NOTHING
+    outputs: dict[OutputName, Output] = EMPTY_MAP
     """What the step passes to other steps."""
-    inputs: dict[MountPath, Input] = NOTHING
+    inputs: dict[MountPath, Input] = EMPTY_MAP
     """Files and directories that are at these paths before the command starts: {/in/model: {output: train.model}}."""
     init_containers: tuple[Helper, ...] = ()
     """Containers that run, one after another, before the command."""
@@ -121,11 +121,11 @@ class Step(Settings, metaclass=Alone):
     lifecycle: Lifecycle | None = None
     """Hooks that the kubelet runs after the container has started and before it stops it."""
 
-    gpu: Annotated[Gpu | None, Once()] = None
+    gpu: Annotated[Gpu | None, Intern()] = None
     """Whole GPUs: a number for any GPU of the site, a model and a count (a100-80gb x 2), or {model, form, count, …}."""
-    mig: Annotated[Mig | None, Once()] = None
+    mig: Annotated[Mig | None, Intern()] = None
     """A MIG slice."""
-    shared_gpu: Annotated[SharedGpu | None, Once()] = None
+    shared_gpu: Annotated[SharedGpu | None, Intern()] = None
     """A shared GPU."""
     device_claim: DeviceClaim | None = None
     """A DRA claim."""
@@ -136,7 +136,7 @@ class Step(Settings, metaclass=Alone):
 
     pipeline: Pipeline | None = None
     """Another pipeline as one step: a file next to this one, or inline."""
-    params: dict[ParamName, ArgumentField] = NOTHING
+    params: dict[ParamName, ArgumentField] = EMPTY_MAP
     """Values for the sub-pipeline's parameters."""
     approval: Approval | None = None
     """Wait for approval instead of running something."""
@@ -153,7 +153,7 @@ class Step(Settings, metaclass=Alone):
 
     @classmethod
     def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
-        hint = misplaced(key, StepEngines)
+        hint = misplaced_hint(key, StepEngines)
         return ("GF113", f'unknown key "{key}"', hint) if hint else None
 
     @property
@@ -162,7 +162,7 @@ class Step(Settings, metaclass=Alone):
         return self._name
 
     @property
-    def unsaid(self) -> Nulls:
+    def nulls(self) -> Nulls:
         """The defaults that do not count for this step, which wrote null there: a field, or a field and a key of it."""
         memory = self.__pydantic_private__ or {}  # as in `references`
         said: Nulls = memory["_unsaid"]
@@ -188,7 +188,7 @@ class Step(Settings, metaclass=Alone):
     def _one_thing(self, info: ValidationInfo) -> Step:
         ways = {"command": self.command, "script": self.script, "pipeline": self.pipeline, "approval": self.approval}
         given = [name for name, value in ways.items() if value]
-        if len(given) > 1 or (not given and info.context != ON_ITS_OWN):
+        if len(given) > 1 or (not given and info.context != STEP_CONTEXT):
             have = " and ".join(given) if given else "none of them"
             raise problem(
                 "GF164",
@@ -339,7 +339,7 @@ def effective(step: Step, defaults: Settings | None, labels: Mapping[str, str] |
     if defaults is None or not step.runs_container:
         return step
     changes: dict[str, Any] = {}
-    unsaid = step.unsaid
+    unsaid = step.nulls
     for name, fallback in defaults.__dict__.items():
         if fallback is None or (not fallback and isinstance(fallback, tuple | dict)) or (name,) in unsaid:
             continue
@@ -352,12 +352,12 @@ def effective(step: Step, defaults: Settings | None, labels: Mapping[str, str] |
     return step.model_copy(update=changes) if changes else step
 
 
-def leading(step: Step) -> Step:
+def leader_step(step: Step) -> Step:
     """The step as the leader of its gang runs it: like a worker, but for what the leader says itself."""
     leader = step.gang.leader if step.gang is not None else None
     if leader is None:
         return step
-    unsaid = leader.unsaid
+    unsaid = leader.nulls
     changes: dict[str, Any] = {name: None for (name, *key) in unsaid if not key}
     changes |= {
         name: own for name in Leader.SETTINGS if (own := getattr(leader, name)) is not None and (name,) not in unsaid
@@ -373,19 +373,21 @@ def leading(step: Step) -> Step:
     return step.model_copy(update=changes)
 
 
-class Open(type(Model)):  # type: ignore[misc]  # pydantic's metaclass has no public name
+class PipelineMeta(type(Model)):  # type: ignore[misc]  # pydantic's metaclass has no public name
     """Makes `Pipeline("name")` without steps an open pipeline, to be filled inside a `with` block."""
 
     def __call__(cls, name: str | None = None, /, **fields: Any) -> Any:
         fields, origin = {"name": name, **fields} if name is not None else fields, caller()
         if "steps" in fields:
-            return _given().pipeline(cls, plain(fields), Source(origin.file, lambda path, key: origin))
+            return _registered_checks().pipeline(
+                cls, plain_value(fields), Source(origin.file, lambda path, key: origin)
+            )
         pipeline = cls.model_construct(**{"name": "unnamed", **fields})
         pipeline._draft = Draft(dict(fields), origin)
         return pipeline
 
 
-class Pipeline(Model, metaclass=Open):
+class Pipeline(Model, metaclass=PipelineMeta):
     """A checked pipeline. Frozen; equal to any other with the same content, whether it came from YAML or from Python.
 
     In Python, name it and fill it inside a `with` block; it is checked when the block ends:
@@ -442,7 +444,7 @@ class Pipeline(Model, metaclass=Open):
 
     @classmethod
     def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
-        hint = misplaced(key, PipelineEngines)
+        hint = misplaced_hint(key, PipelineEngines)
         return ("GF113", f'unknown key "{key}"', hint) if hint else None
 
     @property
@@ -451,7 +453,7 @@ class Pipeline(Model, metaclass=Open):
         return self._source
 
     @property
-    def handed(self) -> dict[str, tuple[str, ...]]:
+    def param_texts(self) -> dict[str, tuple[str, ...]]:
         """Of a sub-pipeline: the values of its parameters that the steps which call it are known to give. Filled in
         when the pipeline around it is judged, and not part of equality."""
         return self._handed
@@ -541,7 +543,7 @@ class Pipeline(Model, metaclass=Open):
         draft, self._draft = self._open("with"), None
         if kind is None:  # everything is checked at once, and the open pipeline becomes the checked one
             source = Source(draft.origin.file, draft.locate)
-            checked = _given().pipeline(type(self), plain(draft.fields), source)
+            checked = _registered_checks().pipeline(type(self), plain_value(draft.fields), source)
             object.__setattr__(self, "__dict__", checked.__dict__)
             object.__setattr__(self, "__pydantic_fields_set__", checked.__pydantic_fields_set__)
             self._source = source

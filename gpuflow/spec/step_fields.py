@@ -8,7 +8,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from gpuflow.spec import expression
 from gpuflow.spec.container import EnvField, EnvFrom, PullPolicy, Security
-from gpuflow.spec.model import NOTHING, Bool, DurationField, Model, Once, QuantityField, Str, TimeLimit, problem
+from gpuflow.spec.model import EMPTY_MAP, Bool, DurationField, Intern, Model, QuantityField, Str, TimeLimit, problem
 from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey
 from gpuflow.spec.params import plain_json
 from gpuflow.spec.policies import Kubernetes, Priority, Retry, Spot, Topology
@@ -34,27 +34,27 @@ class Settings(Model):
     """Secrets with registry credentials."""
     working_dir: MountPath | None = None
     """The working directory of the command."""
-    env: dict[EnvName, EnvField] = NOTHING
+    env: dict[EnvName, EnvField] = EMPTY_MAP
     """Environment variables: text, a reference, {secret, key} or {config_map, key}."""
     env_from: tuple[EnvFrom, ...] = ()
     """Whole Secrets or ConfigMaps as environment variables."""
-    volumes: dict[MountPath, Volume] = NOTHING
+    volumes: dict[MountPath, Volume] = EMPTY_MAP
     """Files, by the path they are mounted at."""
     shm: QuantityField | None = None
     """Size of /dev/shm; default: 64 MiB, which breaks most data loaders."""
-    cpu: Annotated[Amount | None, Once()] = None
+    cpu: Annotated[Amount | None, Intern()] = None
     """CPU: a number for request and limit, or {request, limit}."""
-    memory: Annotated[Amount | None, Once()] = None
+    memory: Annotated[Amount | None, Intern()] = None
     """Memory: a quantity for request and limit, or {request, limit}."""
-    ephemeral_storage: Annotated[Amount | None, Once()] = None
+    ephemeral_storage: Annotated[Amount | None, Intern()] = None
     """Local disk: a quantity for request and limit, or {request, limit}."""
     service_account: ObjectName | None = None
     """The pod's ServiceAccount."""
-    security: Annotated[Security | None, Once()] = None
+    security: Annotated[Security | None, Intern()] = None
     """Identity and privileges."""
-    labels: dict[PodLabelKey, LabelValue] = NOTHING
+    labels: dict[PodLabelKey, LabelValue] = EMPTY_MAP
     """Labels on every pod, for example team and cost-center."""
-    annotations: dict[LabelKey, Str] = NOTHING
+    annotations: dict[LabelKey, Str] = EMPTY_MAP
     """Annotations on every pod."""
     termination_grace: DurationField | None = None
     """Time between SIGTERM and SIGKILL."""
@@ -68,7 +68,7 @@ class Settings(Model):
     """never, allow, prefer or require; or {mode, fallback_after}."""
     topology: Topology | None = None
     """How pods are placed relative to each other."""
-    retry: Annotated[Retry | None, Once()] = None
+    retry: Annotated[Retry | None, Intern()] = None
     """How often to retry: a number, whatever ended the step, or {failures, interruptions, …}. A step's own replaces the
     one of `defaults` as a whole, its number too."""
     timeout: TimeLimit | None = None

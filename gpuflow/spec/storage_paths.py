@@ -19,38 +19,38 @@ if TYPE_CHECKING:
 
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "file")
 """What `gpuflow-run` can read and write."""
-WAY_OUT = "write s3://…, gs://…, az://… or an absolute path"
-UP = "and a place has no .."
+STORE_HINT = "write s3://…, gs://…, az://… or an absolute path"
+DOTS_HINT = "and a place has no .."
 MOST_SHOWN = 60
 MOST_LOOKED_AT = 10_000
 """Of longer lists the items are not looked at one by one: that would take longer than all the rest."""
 
 
-def plain(path: str) -> str:
+def normalize_path(path: str) -> str:
     """An absolute path in its shortest form: /data for /data/ and //data/."""
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
-def below(path: str, folder: str) -> bool:
+def is_below(path: str, folder: str) -> bool:
     """Whether a path is a folder, or in it."""
-    path, folder = plain(path), plain(folder)
+    path, folder = normalize_path(path), normalize_path(folder)
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def overlap(one: str, other: str) -> str | None:
     """How one path meets another, in words; None when each is a place of its own."""
-    if plain(one) == plain(other):
+    if normalize_path(one) == normalize_path(other):
         return "is the same path as"
-    return "lies in" if below(one, other) else "holds" if below(other, one) else None
+    return "lies in" if is_below(one, other) else "holds" if is_below(other, one) else None
 
 
 def volume_above(step: Step, path: str) -> tuple[str, Volume] | None:
     """The volume of the step that holds a path, with its mount: the innermost one."""
-    mounts = [mount for mount in step.volumes if below(path, mount)]
+    mounts = [mount for mount in step.volumes if is_below(path, mount)]
     return None if not mounts else (mount := max(mounts, key=len), step.volumes[mount])
 
 
-def written(pipeline: Pipeline, step: Step, uri: Text | None) -> list[Text]:
+def possible_texts(pipeline: Pipeline, step: Step, uri: Text | None) -> list[Text]:
     """Every text that a uri may be, as far as the document knows. Items are told apart up to the bucket, and no more:
     what follows does not say which credentials are needed."""
     found: list[Text] = [""]
@@ -63,7 +63,7 @@ def written(pipeline: Pipeline, step: Step, uri: Text | None) -> list[Text]:
     return list(dict.fromkeys(found))
 
 
-def handed_over(pipeline: Pipeline, step: Step) -> dict[str, tuple[str, ...]]:
+def call_arguments(pipeline: Pipeline, step: Step) -> dict[str, tuple[str, ...]]:
     """What a step gives the parameters of its sub-pipeline, as text; nothing for what only the run knows."""
     found = {name: _values(pipeline, step, given) for name, given in step.params.items()}
     return {name: tuple(each for each in values if isinstance(each, str)) for name, values in found.items()}
@@ -72,7 +72,7 @@ def handed_over(pipeline: Pipeline, step: Step) -> dict[str, tuple[str, ...]]:
 def _values(pipeline: Pipeline, step: Step, part: Any) -> list[Any]:
     """A part of a text, or what stands for it in the document."""
     if isinstance(part, ParamRef):
-        return list(_given(pipeline, part.name)) or [part]
+        return list(_param_values(pipeline, part.name)) or [part]
     if not isinstance(part, ItemRef):
         return [part if isinstance(part, str | OutputRef | RunRef) else text_of(part)]
     source = (step.for_each or {}).get(part.name)
@@ -81,9 +81,9 @@ def _values(pipeline: Pipeline, step: Step, part: Any) -> list[Any]:
     return [text_of(item) for item in source] if source and isinstance(source, list | tuple) else [part]
 
 
-def _given(pipeline: Pipeline, name: str) -> tuple[str, ...]:
-    if name in pipeline.handed:
-        return pipeline.handed[name]
+def _param_values(pipeline: Pipeline, name: str) -> tuple[str, ...]:
+    if name in pipeline.param_texts:
+        return pipeline.param_texts[name]
     param = pipeline.params.get(name)
     # An empty default says that each run gives its own.
     return () if param is None or param.default in (None, "") else (text_of(param.default),)
@@ -111,11 +111,13 @@ def place_fault(pipeline: Pipeline, step: Step, uri: Text | None) -> tuple[str, 
     param = pipeline.params.get(first.name) if isinstance(first, ParamRef) else None
     if isinstance(first, ParamRef) and param is not None and param.type != "string":
         return f"is at the parameter {first.name}, which is of type {param.type} and no place", "give it type: string"
-    for text in written(pipeline, step, uri) if uri is not None else ():
+    for text in possible_texts(pipeline, step, uri) if uri is not None else ():
         fault = text_fault(text)
         if fault is not None:
             source = "" if isinstance(uri, str) else f"; the text comes from {_source(uri)}"
-            return f"is at {_shown(text)}, {fault}", ("write it without .." if fault == UP else WAY_OUT) + source
+            return f"is at {_quote_text(text)}, {fault}", (
+                "write it without .." if fault == DOTS_HINT else STORE_HINT
+            ) + source
     return None
 
 
@@ -134,7 +136,7 @@ def text_fault(text: Text) -> str | None:
         return "which names no bucket"
     # A reference stands for some text, so that what is beside it is no whole name.
     if ".." in "".join(part if isinstance(part, str) else "?" for part in parts_of(text)).split("/"):
-        return UP
+        return DOTS_HINT
     return None
 
 
@@ -144,25 +146,28 @@ def _source(uri: Any) -> str:
     return " and ".join(dict.fromkeys(f"{kinds[type(ref)]} {ref.name}" for ref in refs)) or "this join"
 
 
-def _shown(text: Any) -> str:
+def _quote_text(text: Any) -> str:
     return repr("".join(part if isinstance(part, str) else "…" for part in parts_of(text))[:MOST_SHOWN])
 
 
 def lost_with_pod(pipeline: Pipeline, step: Step, uri: Text | None, *, reads: bool = False) -> str | None:
     """The path among a uri's texts that lies in no volume of the step which outlives the pod. `reads`: a volume that
     cannot be written will do, and so will a claim that is an input."""
-    for text in written(pipeline, step, uri) if uri is not None else ():
+    for text in possible_texts(pipeline, step, uri) if uri is not None else ():
         first = parts_of(text)[0]
         path = first.removeprefix("file://") if isinstance(first, str) else ""
         if not path.startswith("/"):
             continue
         folder, is_open = (path, False) if isinstance(text, str) else (posixpath.dirname(path), True)
-        if not any(below(folder, mount) or (is_open and below(mount, folder)) for mount in _lasting(step, reads)):
+        if not any(
+            is_below(folder, mount) or (is_open and is_below(mount, folder))
+            for mount in _persistent_mounts(step, reads)
+        ):
             return path if isinstance(text, str) else f"{path}…"
     return None
 
 
-def _lasting(step: Step, reads: bool) -> Iterator[str]:
+def _persistent_mounts(step: Step, reads: bool) -> Iterator[str]:
     """Where volumes are mounted that outlive the pod."""
     yield from (mount for mount, volume in step.volumes.items() if volume.lasts and (reads or not volume.read_only))
     if reads:

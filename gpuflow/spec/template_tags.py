@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpuflow.core.date_format import DATE, MOMENT, pieces
+from gpuflow.core.date_format import DATE, TIMESTAMP, pieces
 
 _MACRO = r"\[\[(?:RunUUID|RunUuid|Index|(?:Scheduled|Current)Time(?:\.[^\]\n]*)?)\]\]"
 _STATEMENT = r"\{%[-+]?\s*(?:if|for|set|macro|call|filter|block|extends|include|import|from|with|raw)\b.*?%\}"
@@ -80,13 +80,13 @@ _RUN = {
     "$.pipeline_job_create_time_utc": "logical_date",
 }
 """What says the same about the run, by the tag of each engine."""
-_WRITTEN = re.compile(
+_FORMATTED_DATE = re.compile(
     r"(?:dag_run\.)?(logical_date|execution_date|data_interval_start|data_interval_end)\s*"
     r"(?:\|\s*(ds|ds_nodash|ts|ts_nodash)|\.strftime\(\s*(?:'([^'\"\\]*)'|\"([^'\"\\]*)\")\s*\))"
 )
 """A date of Airflow that a filter or strftime writes."""
-_FILTERS = {"ds": DATE, "ds_nodash": "%Y%m%d", "ts": MOMENT, "ts_nodash": "%Y%m%dT%H%M%S"}
-_NAMED: tuple[tuple[str, re.Pattern[str]], ...] = (
+_FILTERS = {"ds": DATE, "ds_nodash": "%Y%m%d", "ts": TIMESTAMP, "ts_nodash": "%Y%m%dT%H%M%S"}
+_REFERENCE_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("param", re.compile(rf"(?:params|dag_run\.conf){_KEY}|dag_run\.conf\.get\(\s*['\"]{_NAME}['\"].*\)")),
     ("param", re.compile(rf"(?:workflow|inputs)\.parameters\.{_NAME}|\$\.inputs\.parameters{_KEY}")),
     ("output", re.compile(rf"(?:tasks|steps)\.{_STEP}\.outputs\.(?:parameters|artifacts)\.{_NAME}(?:\.path)?")),
@@ -110,21 +110,21 @@ def meaning_of_tag(tag: str) -> Meaning | None:
     """What a tag stands for in its engine; None when gpuflow has no word for it."""
     if tag.startswith("[["):
         word = tag[2:-2].split(".")[0]
-        return Meaning("run", "id") if word.lower() == "runuuid" else _scheduled(word)
+        return Meaning("run", "id") if word.lower() == "runuuid" else _scheduled_time(word)
     if not tag.startswith("{{"):
         return None
     inside = tag[2:-2].strip()
     if inside in _RUN:
         return Meaning("run", _RUN[inside])
-    written = _WRITTEN.fullmatch(inside)
+    written = _FORMATTED_DATE.fullmatch(inside)
     if written is not None:
         return _date(*written.groups())
-    for kind, pattern in _NAMED:
+    for kind, pattern in _REFERENCE_PATTERNS:
         match = pattern.fullmatch(inside)
         if match:
             return Meaning(kind, ".".join(word for word in match.groups() if word))
     pulled = _XCOM.fullmatch(inside)
-    return None if pulled is None else _pulled(pulled[1])
+    return None if pulled is None else _xcom_output(pulled[1])
 
 
 def _date(name: str, filtered: str | None, *formats: str | None) -> Meaning | None:
@@ -134,14 +134,14 @@ def _date(name: str, filtered: str | None, *formats: str | None) -> Meaning | No
         pieces(form)
     except ValueError:
         return None
-    return Meaning("run", _RUN[name] if form == MOMENT else f'{_RUN[name]}, format: "{form}"')
+    return Meaning("run", _RUN[name] if form == TIMESTAMP else f'{_RUN[name]}, format: "{form}"')
 
 
-def _scheduled(word: str) -> Meaning | None:
+def _scheduled_time(word: str) -> Meaning | None:
     return Meaning("run", "logical_date") if word == "ScheduledTime" else None
 
 
-def _pulled(arguments: str) -> Meaning | None:
+def _xcom_output(arguments: str) -> Meaning | None:
     """`xcom_pull(task_ids="a", key="x")`: the output of a step, where both are written out."""
     named = dict(_arguments(arguments))
     step = named.get("task_ids") or named.get("")

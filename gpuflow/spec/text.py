@@ -16,12 +16,12 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from gpuflow.core import date_format
 from gpuflow.core.errors import did_you_mean
-from gpuflow.spec.model import problem, receivable, spelled
+from gpuflow.spec.model import as_spelled, check_receivable, problem
 from gpuflow.spec.template_tags import looks_like_template
 from gpuflow.spec.time_zones import check_zone
 
 
-class Later:
+class RunTimeValue:
     """Something whose text is known only in the run, so that an f-string or str() with it in Python is a mistake."""
 
     __slots__ = ()
@@ -38,7 +38,7 @@ class Later:
 
 
 @dataclass(frozen=True, slots=True)
-class ParamRef(Later):
+class ParamRef(RunTimeValue):
     """The value of a pipeline parameter."""
 
     name: str
@@ -48,7 +48,7 @@ class ParamRef(Later):
 
 
 @dataclass(frozen=True, slots=True)
-class OutputRef(Later):
+class OutputRef(RunTimeValue):
     """What an earlier step wrote: a parameter's text, or an artifact's URI."""
 
     step: str
@@ -59,7 +59,7 @@ class OutputRef(Later):
 
 
 @dataclass(frozen=True, slots=True)
-class ItemRef(Later):
+class ItemRef(RunTimeValue):
     """The current item of the step's own fan-out."""
 
     name: str
@@ -69,7 +69,7 @@ class ItemRef(Later):
 
 
 @dataclass(frozen=True, slots=True)
-class RunRef(Later):
+class RunRef(RunTimeValue):
     """A fact of the run itself. Dates take a format, and a time zone when it is not the schedule's."""
 
     field: str
@@ -84,7 +84,7 @@ class RunRef(Later):
     @property
     def layout(self) -> str:
         """The format of a date, the default one when nothing is said."""
-        return self.format or (date_format.DATE if self.field == "date" else date_format.MOMENT)
+        return self.format or (date_format.DATE if self.field == "date" else date_format.TIMESTAMP)
 
     def canonical(self) -> dict[str, str]:
         said = {"run": self.field, "format": self.format, "timezone": self.timezone}
@@ -109,7 +109,7 @@ RUN_FIELDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Join(Later):
+class Join(RunTimeValue):
     """Parts that are concatenated. Literals are merged and empty ones dropped."""
 
     parts: tuple[str | Ref, ...]
@@ -136,7 +136,7 @@ def text(value: str) -> str:
     """Text that is meant as it stands: `text("{{ ds }}")` reaches the program as it is, and nobody asks."""
     if not isinstance(value, str):
         raise TypeError(f"text takes a str, not a {type(value).__name__}")
-    return Literally(receivable(value))
+    return Literally(check_receivable(value))
 
 
 def parts_of(text: Text) -> tuple[str | Ref, ...]:
@@ -157,7 +157,7 @@ def join(*parts: Text | int | float) -> Text:
     for part in parts:
         for piece in parts_of(parse_text(part)):
             if isinstance(piece, str) and flat and isinstance(flat[-1], str):
-                flat[-1] = _glued(flat[-1], piece)
+                flat[-1] = _join_literal(flat[-1], piece)
             elif piece != "":
                 flat.append(piece)
     if not flat:
@@ -167,8 +167,8 @@ def join(*parts: Text | int | float) -> Text:
     return Join(tuple(flat))
 
 
-def _glued(left: str, right: str) -> str:
-    """Two texts as one; it is meant literally when a part is, and the rest raises no question."""
+def _join_literal(left: str, right: str) -> str:
+    """Two texts as one; the result is literal if one part is and the other does not look like a template."""
     meant = [isinstance(part, Literally) for part in (left, right)]
     asked = [looks_like_template(part) and not isinstance(part, Literally) for part in (left, right)]
     return Literally(left + right) if any(meant) and not any(asked) else str(left + right)
@@ -177,12 +177,12 @@ def _glued(left: str, right: str) -> str:
 def parse_text(value: Any) -> Text:
     """A scalar or a reference map as Text."""
     if type(value) is str:  # nearly always
-        return receivable(value)
+        return check_receivable(value)
     if isinstance(value, ParamRef | OutputRef | ItemRef | RunRef | Join):
         return value
-    value = spelled(value)
+    value = as_spelled(value)
     if isinstance(value, str):
-        return receivable(value)
+        return check_receivable(value)
     if value is None or isinstance(value, bool):
         shown = "null" if value is None else str(value).lower()
         raise problem("GF126", f"{shown} is not text", f'quote it: "{shown}"')
@@ -207,11 +207,11 @@ def _reference(value: dict[str, Any]) -> Text:
 
 
 def _param(target: Any) -> Text:
-    return ParamRef(_word(target, "param", "the name of a parameter"))
+    return ParamRef(_require_text(target, "param", "the name of a parameter"))
 
 
 def _item(target: Any) -> Text:
-    return ItemRef(_word(target, "item", "the name of a fan-out variable"))
+    return ItemRef(_require_text(target, "item", "the name of a fan-out variable"))
 
 
 _OF_DATES = ("format", "timezone")
@@ -225,7 +225,7 @@ def _not_of_dates(value: dict[str, Any]) -> Text:
 
 
 def _run(run: Any, format: Any = None, timezone: Any = None) -> Text:
-    field = _word(run, "run", "a fact of the run")
+    field = _require_text(run, "run", "a fact of the run")
     if field not in RUN_FIELDS:
         raise problem("GF142", f'the run has no field "{field}"', did_you_mean(field, RUN_FIELDS))
     said = {key: value for key, value in zip(_OF_DATES, (format, timezone), strict=True) if value is not None}
@@ -235,7 +235,7 @@ def _run(run: Any, format: Any = None, timezone: Any = None) -> Text:
             f"{{run: {field}}} is no date and takes no {' and no '.join(said)}",
             "dates: " + ", ".join(RUN_DATES),
         )
-    words = {key: receivable(_word(value, key, f"a {key}")) for key, value in said.items()}
+    words = {key: check_receivable(_require_text(value, key, f"a {key}")) for key, value in said.items()}
     if "format" in words:
         try:
             date_format.pieces(words["format"])
@@ -248,7 +248,7 @@ def _run(run: Any, format: Any = None, timezone: Any = None) -> Text:
 
 
 def _output(target: Any) -> Text:
-    word = _word(target, "output", "step.name")
+    word = _require_text(target, "output", "step.name")
     step, dot, name = word.partition(".")
     if not (step and dot and name) or "." in name:
         raise problem("GF142", f'"{word}" does not name an output', "write {output: step.name}")
@@ -262,15 +262,15 @@ def _join(target: Any) -> Text:
 
 
 def _text(target: Any) -> Text:
-    words = spelled(target)
+    words = as_spelled(target)
     if not isinstance(words, str):
         raise problem("GF142", f"{{text: {words}}} must give plain text", "references stand beside it, in {join: […]}")
     return text(words)
 
 
-def _word(value: Any, kind: str, what: str) -> str:
+def _require_text(value: Any, kind: str, what: str) -> str:
     if not isinstance(value, str) or not value:
-        raise problem("GF142", f"{{{kind}: {spelled(value)}}} must give {what}", None)
+        raise problem("GF142", f"{{{kind}: {as_spelled(value)}}} must give {what}", None)
     return value
 
 

@@ -44,7 +44,7 @@ def has_rules(name: str) -> bool:
         return False
 
 
-def no_rules(name: str, what: str) -> tuple[str, str, str]:
+def missing_rules_problem(name: str, what: str) -> tuple[str, str, str]:
     """Code, message and way out where the rules of a zone are needed and this machine has none."""
     text = f"this machine has no time zone database, so the clock of {name} is not known: {what}"
     return "GF345", text, "install it: pip install tzdata, or the system's package tzdata"

@@ -192,7 +192,7 @@ VOLUME_SOURCES = (
     "claim", "new_claim", "config_map", "secret", "empty_dir", "memory", "host_path", "nfs", "csi", "ephemeral",
     "projected",
 )  # fmt: skip
-LASTING = ("claim", "new_claim", "host_path", "nfs", "csi")
+PERSISTENT_SOURCES = ("claim", "new_claim", "host_path", "nfs", "csi")
 """Sources whose files other pods may see, and later ones too."""
 
 
@@ -250,7 +250,7 @@ class Volume(Model):
     @property
     def lasts(self) -> bool:
         """Whether its files outlive the pod."""
-        return any(getattr(self, source) is not None for source in LASTING)
+        return any(getattr(self, source) is not None for source in PERSISTENT_SOURCES)
 
 
 _REFERENCES = frozenset({"param", "item", "run", "join", "text", "format", "timezone"})
@@ -314,7 +314,7 @@ class Input(Model):
         return value if isinstance(value, dict) and not (value and value.keys() <= _REFERENCES) else {"uri": value}
 
     @model_validator(mode="after")
-    def _consistent(self) -> Input:
+    def _check_consistency(self) -> Input:
         exactly_one(self, ("output", "uri", "claim"), "an input")
         of_others = {"type": self.uri, "digest": self.claim is None or None, "size": self.claim is None or None}
         for name, needed in {**of_others, "path": self.claim}.items():
@@ -332,7 +332,7 @@ class Input(Model):
         """As the document writes it: a URI that says everything stands alone."""
         said = {
             "output": None if self.output is None else f"{self.output.step}.{self.output.name}",
-            "uri": None if self.uri is None else _written(self.uri),
+            "uri": None if self.uri is None else _canonical_text(self.uri),
             "type": self.type,
             "digest": self.digest,
             "size": None if self.size is None else str(self.size),
@@ -343,5 +343,5 @@ class Input(Model):
         return said["uri"] if set(said) == {"uri"} and not isinstance(self.uri, OutputRef) else said
 
 
-def _written(text: Any) -> Any:
+def _canonical_text(text: Any) -> Any:
     return as_written(text) if isinstance(text, str) else text.canonical()

@@ -10,12 +10,12 @@ from gpuflow.site import Site
 from gpuflow.site.policy import alerts_of
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.capabilities import Cannot, Capabilities, Loss, Weaker, named_steps
+from gpuflow.targets.capabilities import Capabilities, Loss, NoSupport, PartialSupport, named_steps
 
-UNSAID = "or say notify: [] in the pipeline, and its runs tell nobody"
+NO_ALERTS_HINT = "or say notify: [] in the pipeline, and its runs tell nobody"
 
 
-def placed_alerts(pipeline: Pipeline, site: Site) -> Iterator[tuple[Alert, Where]]:
+def alerts_with_places(pipeline: Pipeline, site: Site) -> Iterator[tuple[Alert, Where]]:
     """Each alert of a run, and where it is written: the pipeline's own first."""
     own = pipeline.notify or ()
     for alert in alerts_of(pipeline, site):
@@ -30,9 +30,9 @@ def site_losses(pipeline: Pipeline, site: Site, table: Capabilities, target: str
     for alert, where in _of_site(pipeline, site):
         construct = f"notify.{alert.channel}"
         why = table[construct]
-        if isinstance(why, Cannot):
+        if isinstance(why, NoSupport):
             message = f'{target} does not support {construct} of site "{site.name}": {why.reason}'
-            yield Loss(message, where, f"{why.instead}; {UNSAID}", construct)
+            yield Loss(message, where, f"{why.instead}; {NO_ALERTS_HINT}", construct)
 
 
 def site_weaknesses(pipeline: Pipeline, site: Site, table: Capabilities) -> Iterator[Finding]:
@@ -40,7 +40,7 @@ def site_weaknesses(pipeline: Pipeline, site: Site, table: Capabilities) -> Iter
     said = {alert.channel for alert in pipeline.notify or ()}
     for alert, where in _of_site(pipeline, site):
         how = table[f"notify.{alert.channel}"]
-        if isinstance(how, Weaker) and alert.channel not in said:
+        if isinstance(how, PartialSupport) and alert.channel not in said:
             said.add(alert.channel)
             text = f'notify.{alert.channel} of site "{site.name}": {how.reason}'
             yield Finding("GF305", text, where, severity="note")
@@ -48,7 +48,7 @@ def site_weaknesses(pipeline: Pipeline, site: Site, table: Capabilities) -> Iter
 
 def endless_waits(plan: Plan, *, queue_timeout: bool = False) -> Iterator[Finding]:
     """An alert tells of an end. `queue_timeout`: whether this engine keeps it."""
-    first = next(placed_alerts(plan.pipeline, plan.site), None)
+    first = next(alerts_with_places(plan.pipeline, plan.site), None)
     if first is None or plan.pipeline.deadline is not None:
         return
     endless = [each.name for each in plan.containers if not (queue_timeout and each.step.queue_timeout)]
@@ -60,4 +60,4 @@ def endless_waits(plan: Plan, *, queue_timeout: bool = False) -> Iterator[Findin
 
 def _of_site(pipeline: Pipeline, site: Site) -> Iterator[tuple[Alert, Where]]:
     own = pipeline.notify or ()
-    yield from ((alert, where) for alert, where in placed_alerts(pipeline, site) if alert not in own)
+    yield from ((alert, where) for alert, where in alerts_with_places(pipeline, site) if alert not in own)

@@ -23,7 +23,7 @@ Gap = Literal["not yet", "upstream", "never"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cannot:
+class NoSupport:
     """Why a target does not support a construct, and what to do instead."""
 
     gap: Gap
@@ -32,15 +32,15 @@ class Cannot:
 
 
 @dataclass(frozen=True, slots=True)
-class Weaker:
-    """A construct that a target carries, but not in full; compiled, and said."""
+class PartialSupport:
+    """A construct that a target supports only in part: it is compiled, with a note."""
 
     reason: str
     by_step: bool = False
     """Whether the target itself says of which steps that holds, and how (`Target.weaker`)."""
 
 
-Capabilities = Mapping[str, Literal[True] | Cannot | Weaker]
+Capabilities = Mapping[str, Literal[True] | NoSupport | PartialSupport]
 """For each construct: True when the target carries it, how it is weaker, or why it is not carried."""
 
 
@@ -51,8 +51,8 @@ class IncompleteTable(Exception):
 def capabilities(
     *,
     carried: Iterable[str],
-    weaker: Mapping[str, Weaker] | None = None,
-    cannot: Mapping[str, Cannot] | None = None,
+    weaker: Mapping[str, PartialSupport] | None = None,
+    cannot: Mapping[str, NoSupport] | None = None,
     vocabulary: Iterable[str] = VOCABULARY,
 ) -> Capabilities:
     """The table of a target, checked against the vocabulary."""
@@ -67,7 +67,7 @@ def capabilities(
     return {name: weaker.get(name) or cannot.get(name) or True for name in sorted(asked)}
 
 
-NEEDED = (*RUN, "outputs_from")
+REQUIRED_CONSTRUCTS = (*RUN, "outputs_from")
 """Constructs without which a step does other work, or none."""
 
 
@@ -101,12 +101,12 @@ class Loss:
         return Finding("GF303", self.message, self.where, self.instead, "warning")
 
 
-def refused(finding: Finding) -> Loss:
+def refusal_loss(finding: Finding) -> Loss:
     """A finding as a loss that cannot be left out: the pipeline would do something else, or never run."""
     return Loss(finding.message, finding.where, finding.hint, None, False, finding.code)
 
 
-def left_out(finding: Finding) -> Loss:
+def optional_loss(finding: Finding) -> Loss:
     """A finding as a loss that may be left out: the pipeline does the same work without it."""
     return Loss(finding.message, finding.where, finding.hint, None, True, finding.code)
 
@@ -132,7 +132,7 @@ def construct_losses(
     `used`: all uses of the pipeline, where they have been looked for already.
     """
     found: dict[str, list[tuple[str | None, Where]]] = {}
-    missing = {construct for construct in VOCABULARY if isinstance(table[construct], Cannot)}
+    missing = {construct for construct in VOCABULARY if isinstance(table[construct], NoSupport)}
     for use in uses(pipeline) if used is None else used:
         if use.construct in missing and counts(use):
             found.setdefault(use.construct, []).append((use.step, pipeline.where(*use.path)))
@@ -140,20 +140,22 @@ def construct_losses(
     for construct in VOCABULARY:
         if construct in found:
             why = table[construct]
-            assert isinstance(why, Cannot)
+            assert isinstance(why, NoSupport)
             steps = tuple(dict.fromkeys(step for step, _ in found[construct] if step is not None))
             whose = f" ({named_steps(steps)})" if steps else ""
             message = f"{target} does not support {construct}{whose}: {why.reason}"
             where = replace(found[construct][0][1], step=steps[0] if len(steps) == 1 else None)
             # Without a text that stands in a command there is no command; without its word, outputs are never found.
-            result.append(Loss(message, where, why.instead, construct, optional and construct not in NEEDED))
+            result.append(
+                Loss(message, where, why.instead, construct, optional and construct not in REQUIRED_CONSTRUCTS)
+            )
     return result
 
 
-def weaknesses(pipeline: Pipeline, table: Capabilities, used: Iterable[Use] | None = None) -> list[Finding]:
+def partial_support_notes(pipeline: Pipeline, table: Capabilities, used: Iterable[Use] | None = None) -> list[Finding]:
     """What a target carries only in part, as notes, one per construct. `used`: as for `construct_losses`."""
     notes: dict[str, Finding] = {}
-    weaker = {name: how for name in VOCABULARY if isinstance(how := table[name], Weaker) and not how.by_step}
+    weaker = {name: how for name in VOCABULARY if isinstance(how := table[name], PartialSupport) and not how.by_step}
     for use in uses(pipeline) if used is None else used:
         if use.construct in weaker and use.construct not in notes:
             text = f"{use.construct}: {weaker[use.construct].reason}"
@@ -161,7 +163,7 @@ def weaknesses(pipeline: Pipeline, table: Capabilities, used: Iterable[Use] | No
     return [notes[construct] for construct in sorted(notes)]
 
 
-LATER = ("retry.more_memory", "retry.other_node", "spot.fallback_after")
+LATER_ATTEMPT_CONSTRUCTS = ("retry.more_memory", "retry.other_node", "spot.fallback_after")
 """What makes a later attempt different from the first: the launcher makes each attempt of a gang anew."""
 
 

@@ -34,7 +34,7 @@ class Use(NamedTuple):
     path: Place
 
 
-ENGINE_WORDS: dict[str, str] = {f"engines.{engine}": engine for engine in PipelineEngines.model_fields}
+ENGINE_OPTIONS: dict[str, str] = {f"engines.{engine}": engine for engine in PipelineEngines.model_fields}
 """What is said to one engine in its own words, and to which. It says nothing to the others, so every table has it among
 what is carried."""
 PIPELINE_FIELDS = ("on_data", "parallel", "deadline", "claims", "params", "schedule")
@@ -65,7 +65,7 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
             yield "params.enum", ("params", name, "enum")
         if param.min is not None or param.max is not None:
             yield "params.range", ("params", name)
-    for construct, path in _engine_words(pipeline.engines):
+    for construct, path in _engine_options(pipeline.engines):
         yield construct, path
     for index, alert in enumerate(pipeline.notify or ()):
         yield f"notify.{alert.channel}", ("notify", index, alert.channel)
@@ -76,21 +76,21 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
                 yield "exit.outputs", ("exit", name, *path)
 
 
-def _engine_words(said: PipelineEngines | StepEngines | None) -> Iterator[tuple[str, Place]]:
-    for construct, engine in ENGINE_WORDS.items() if said is not None else ():
+def _engine_options(said: PipelineEngines | StepEngines | None) -> Iterator[tuple[str, Place]]:
+    for construct, engine in ENGINE_OPTIONS.items() if said is not None else ():
         if getattr(said, engine) is not None:
             yield construct, ("engines", engine)
 
 
 _ENV_KINDS: dict[type, str] = {SecretKey: "env.secret", ConfigMapKey: "env.config_map"}
-Present = Callable[[Step], Any]
+FieldReader = Callable[[Step], Any]
 
 
-def _hatch(field: str, step: Step) -> Any:
+def _kubernetes_field(field: str, step: Step) -> Any:
     return step.kubernetes and getattr(step.kubernetes, field)
 
 
-_IN_POD: dict[str, Present] = {
+_IN_POD: dict[str, FieldReader] = {
     "env_from": lambda s: s.env_from,
     "shm": lambda s: s.shm,
     "sidecars": lambda s: s.sidecars,
@@ -124,10 +124,10 @@ _IN_POD: dict[str, Present] = {
     "security.read_only_root": lambda s: s.security and s.security.read_only_root,
     "security.add_capabilities": lambda s: s.security and s.security.add_capabilities,
     "security.privileged": lambda s: s.security and s.security.privileged,
-    **{f"kubernetes.{field}": partial(_hatch, field) for field in Kubernetes.model_fields},
+    **{f"kubernetes.{field}": partial(_kubernetes_field, field) for field in Kubernetes.model_fields},
 }
 """Constructs that say something about the step's pod and nothing else: `pod_for` makes it, and a target takes it."""
-_OF_STEP: dict[str, Present] = {
+_OF_STEP: dict[str, FieldReader] = {
     "when": lambda s: s.when is not None,
     "if_skipped.run": lambda s: s.if_skipped == "run",
     "for_each.parallel": lambda s: s.parallel,
@@ -174,9 +174,9 @@ _FIELDS = {"for_each.parallel": ("parallel",), "termination_grace": ("terminatio
 """The fields of a step that a construct may stand in, when its name does not say."""
 
 
-def _by_field() -> dict[str, list[tuple[str, Place, Present]]]:
+def _by_field() -> dict[str, list[tuple[str, Place, FieldReader]]]:
     """The constructs by field: a step sets few of its fields, and only those are asked about."""
-    found: dict[str, list[tuple[str, Place, Present]]] = {}
+    found: dict[str, list[tuple[str, Place, FieldReader]]] = {}
     for construct, present in (_IN_POD | _OF_STEP).items():
         first = construct.split(".")[0]
         for field in _FIELDS.get(construct, (first,)):
@@ -215,7 +215,7 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
     for name, value in step.env.items():
         if type(value) in _ENV_KINDS:
             yield _ENV_KINDS[type(value)], ("env", name)
-    yield from _engine_words(step.engines)
+    yield from _engine_options(step.engines)
     for path, text in texts_of(step):
         if "{{" in text:
             yield "text.braces", path
@@ -287,7 +287,7 @@ VOCABULARY: tuple[str, ...] = tuple(
             "parallel", "deadline", "claims", "params", "params.enum", "params.range", "exit.always", "exit.failure",
             "exit.success", "exit.outputs", "for_each.list", "for_each.param", "for_each.output", "for_each.range",
             "outputs.value", "outputs.artifact", "outputs.default", "volumes.new_claim", "text.braces",
-            *(f"notify.{channel}" for channel in CHANNELS), *POD, *RUN, *_OF_STEP, *ENGINE_WORDS,
+            *(f"notify.{channel}" for channel in CHANNELS), *POD, *RUN, *_OF_STEP, *ENGINE_OPTIONS,
         }
     )
 )  # fmt: skip

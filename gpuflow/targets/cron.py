@@ -34,7 +34,7 @@ def _number(day: str) -> int:
     return int(day) if day.isdecimal() else -1
 
 
-_PLAIN = re.compile(r"\*(?:/(?!1$)\d+)?|\w+|(\w+)-(\w+)(?:/\d+)?")
+_PLAIN_FIELD = re.compile(r"\*(?:/(?!1$)\d+)?|\w+|(\w+)-(\w+)(?:/\d+)?")
 
 
 def airflow_cron(expression: str) -> str:
@@ -49,7 +49,7 @@ def airflow_cron(expression: str) -> str:
         return expression
     days, weekdays = (frozenset(), frozenset()) if all_days else (cron.days, cron.weekdays)
     sets = (cron.minutes, cron.hours, days, cron.months, weekdays)
-    return " ".join(map(_listed, sets, (60, 24, 31, 12, 7)))
+    return " ".join(map(_cron_list, sets, (60, 24, 31, 12, 7)))
 
 
 def _parts(word: str) -> list[str]:
@@ -59,9 +59,9 @@ def _parts(word: str) -> list[str]:
 
 
 def _is_plain(part: str) -> bool:
-    match = _PLAIN.fullmatch(part)
+    match = _PLAIN_FIELD.fullmatch(part)
     return match is not None and (match[1] is None or match[1].lstrip("0").lower() != match[2].lstrip("0").lower())
 
 
-def _listed(numbers: frozenset[int], most: int) -> str:
+def _cron_list(numbers: frozenset[int], most: int) -> str:
     return ",".join(map(str, sorted(numbers))) if 0 < len(numbers) < most else "*"

@@ -79,7 +79,7 @@ def no_interval(plan: Plan, target: str) -> Iterator[Finding]:
 Path = tuple[str | int, ...]
 
 
-def stray_tags(name: str, pod: dict[str, Any], where: Where) -> Iterator[Finding]:
+def unresolved_tags(name: str, pod: dict[str, Any], where: Where) -> Iterator[Finding]:
     """Argo, under KFP too, replaces tags in every field; outside commands and variables nothing hides them."""
     content = content_of(pod)
     if content is not None and b"{{" not in content:

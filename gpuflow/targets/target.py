@@ -26,13 +26,13 @@ from gpuflow.pod.launcher import site_gang_account
 from gpuflow.pod.supervision import Restarts, is_supervised
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
-from gpuflow.site.policy import exposed_in_site, heard_at
+from gpuflow.site.policy import exposed_in_site, without_site_silenced
 from gpuflow.spec.canonical import digest_of_meaning, meaning_of
-from gpuflow.spec.pipeline import Pipeline, touched_steps
+from gpuflow.spec.pipeline import Pipeline, changed_steps
 from gpuflow.spec.rules.pipeline_rules import broken_rules
-from gpuflow.spec.rules.remarks import heard, remarks_on
+from gpuflow.spec.rules.remarks import remarks_on, without_silenced
 from gpuflow.targets.alerts import site_losses, site_weaknesses
-from gpuflow.targets.capabilities import Capabilities, Loss, construct_losses, named_steps, weaknesses
+from gpuflow.targets.capabilities import Capabilities, Loss, construct_losses, named_steps, partial_support_notes
 from gpuflow.targets.constructs import Use, uses
 
 
@@ -181,7 +181,7 @@ class Target(ABC):
         """Parts of constructs that it does not support, and what these options cannot compile. Needs no SDK."""
         return ()
 
-    def asked_of_it(self, request: Request) -> Iterable[Use]:
+    def used_constructs(self, request: Request) -> Iterable[Use]:
         """The constructs that its table answers for: those that the pipeline uses, unless others carry them."""
         return request.uses
 
@@ -226,18 +226,18 @@ def losses_of(target: Target, request: Request) -> list[Loss]:
     """All that a target does not support of a pipeline: whole constructs first, then parts of them."""
     table = target.capabilities_at(request.site)
     return [
-        *construct_losses(request.pipeline, table, target.name, used=target.asked_of_it(request)),
+        *construct_losses(request.pipeline, table, target.name, used=target.used_constructs(request)),
         *site_losses(request.pipeline, request.site, table, target.name),
         *dict.fromkeys(target.partial_losses(request)),
     ]
 
 
-def accepted(target: Target, request: Request, *, allow_lossy: bool) -> tuple[Loss, ...]:
+def accept_losses(target: Target, request: Request, *, allow_lossy: bool) -> tuple[Loss, ...]:
     """What is left out. All that may not be left out is one error."""
     missing = losses_of(target, request)
     told = [loss.warning() if allow_lossy and loss.optional else loss.refusal() for loss in missing]
     if any(finding.severity == "error" for finding in told):
-        raise GpuflowError([*told, *unmade_pods(request)])
+        raise GpuflowError([*told, *pod_refusals(request)])
     return tuple(missing)
 
 
@@ -253,20 +253,20 @@ def engine_findings(engine: str, pipeline: Pipeline, site: Site, *, allow_lossy:
 def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Compiled:
     """The artifacts, and what they do not hold. Without `allow_lossy` a loss is an error."""
     request = replace(request, pipeline=meaning_of(request.pipeline), site=meaning_of(request.site))
-    missing = accepted(target, request, allow_lossy=allow_lossy)
+    missing = accept_losses(target, request, allow_lossy=allow_lossy)
     try:
         with needed_sdk(target.name):
-            weaker, restarts = tuple(weaker_of(target, request)), target.restarts_at(request.site)
+            weaker, restarts = tuple(partial_support_of(target, request)), target.restarts_at(request.site)
             asked = replace(request, losses=missing, weaker=weaker, restarts=restarts)
             return Compiled(target.compile(asked), missing)
     except EnvironmentFailure:
         raise
     except GpuflowError as refusal:
         # A target stops at the first pod that cannot be made.
-        raise GpuflowError(dict.fromkeys((*unmade_pods(request), *refusal.findings))) from None
+        raise GpuflowError(dict.fromkeys((*pod_refusals(request), *refusal.findings))) from None
 
 
-def unmade_pods(request: Request) -> Iterator[Finding]:
+def pod_refusals(request: Request) -> Iterator[Finding]:
     """Why pods of this pipeline cannot be made on this site."""
     for planned in request.plan.containers:
         try:
@@ -277,14 +277,16 @@ def unmade_pods(request: Request) -> Iterator[Finding]:
 
 def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
     """Everything to tell about a compiled pipeline that neither its file nor the site silences."""
-    return heard_at(request.site, heard(request.pipeline, remarks_of(target, request, compiled)))
+    return without_site_silenced(
+        request.site, without_silenced(request.pipeline, remarks_of(target, request, compiled))
+    )
 
 
-def weaker_of(target: Target, request: Request) -> list[Finding]:
-    """All that a target carries of a pipeline only in part: it compiles, and is said on the console and in the file."""
+def partial_support_of(target: Target, request: Request) -> list[Finding]:
+    """What a target supports of a pipeline only in part: it compiles, with notes on the console and in the file."""
     table = target.capabilities_at(request.site)
     return [
-        *weaknesses(request.pipeline, table, target.asked_of_it(request)),
+        *partial_support_notes(request.pipeline, table, target.used_constructs(request)),
         *site_weaknesses(request.pipeline, request.site, table),
         *target.partial_support(request),
     ]
@@ -294,7 +296,7 @@ def remarks_of(target: Target, request: Request, compiled: Compiled) -> list[Fin
     """What a pipeline lost, what is weaker, what else a reader should know."""
     return [
         *(loss.warning() for loss in compiled.losses),
-        *weaker_of(target, request),
+        *partial_support_of(target, request),
         *site_notes(request.plan, target.restarts_at(request.site)),
         *pod_notes(request.plan),
         *remarks_on(request.pipeline),
@@ -321,22 +323,22 @@ def site_notes(plan: Plan, restarts: Restarts = "by cause") -> list[Finding]:
     notes, site = [], plan.site
     vain = [each for each in plan.steps if each.step.spot and each.step.spot.mode in ("allow", "prefer")]
     if vain and not site.spot.labels:
-        text = f'spot has no effect ({_named(vain)}): site "{site.name}" does not say what a spot node is'
+        text = f'spot has no effect ({_join_steps(vain)}): site "{site.name}" does not say what a spot node is'
         notes.append(Finding("GF305", text, vain[0].where(), "set spot.labels in the site", "note"))
     kept = [each for each in plan.containers if is_supervised(each.step, site, restarts)]
     if kept and site.runtime.delivery == "image":
-        text = f"{_named(kept)} {'need' if len(kept) > 1 else 'needs'} gpuflow-run in the image"
+        text = f"{_join_steps(kept)} {'need' if len(kept) > 1 else 'needs'} gpuflow-run in the image"
         hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
         notes.append(Finding("GF307", text, kept[0].where(), hint, "note"))
     return notes
 
 
-def _named(steps: list[PlannedStep]) -> str:
+def _join_steps(steps: list[PlannedStep]) -> str:
     return named_steps(tuple(each.name for each in steps))
 
 
 def _supervisor(request: Request) -> list[str]:
-    """Which supervisor the steps run, where it is mounted: whoever reads the artifact can compare."""
+    """Which supervisor the steps run and where it is mounted, so that readers of the artifact can compare."""
     runtime = request.site.runtime
     steps = request.plan.containers if runtime.delivery == "config-map" else ()
     if not any(is_supervised(planned.step, request.site, request.restarts) for planned in steps):
@@ -372,12 +374,12 @@ def validation_findings(
     Without an engine, a pipeline that is refused anyway gets one note about the engines that would refuse it too.
     """
     request = Request(pipeline, site, namespace or site.namespace, "")
-    findings = [*unmade_pods(request), *engine_findings(engine, pipeline, site)]
+    findings = [*pod_refusals(request), *engine_findings(engine, pipeline, site)]
     if engine == NO_ENGINE:
         findings += [*(_not_everywhere(request) if findings else ()), *remarks_on(pipeline), *exposed_in_site(site)]
     else:
         findings += remarks_of(load_engine(engine), request, Compiled(()))
-    return heard_at(site, heard(pipeline, dict.fromkeys(findings)))
+    return without_site_silenced(site, without_silenced(pipeline, dict.fromkeys(findings)))
 
 
 def findings_beside_broken_rules(refusal: GpuflowError, site: Site, engine: str = NO_ENGINE) -> list[Finding]:
@@ -398,14 +400,14 @@ def findings_beside_broken_rules(refusal: GpuflowError, site: Site, engine: str 
     if any(path[:1] not in (("steps",), ("exit",)) for path in taken):
         return found
     if taken:
-        broken |= {finding.where.step for finding in broken_rules(pipeline)} | touched_steps(taken)
+        broken |= {finding.where.step for finding in broken_rules(pipeline)} | changed_steps(taken)
     for name in (*pipeline.steps, *pipeline.exit):
         if name not in broken and pipeline.effective(name).runs_container:
             try:
                 pod_for(pipeline, name, site)
             except GpuflowError as unmade:
                 found += unmade.findings
-    remarks = heard_at(site, heard(pipeline, remarks_on(pipeline)))
+    remarks = without_site_silenced(site, without_silenced(pipeline, remarks_on(pipeline)))
     return [*found, *(each for each in remarks if not taken or each.where.step not in broken)]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 State = Literal["runs", "ended", "starts", "waits", "never", "unknown"]
 """`starts`: nothing keeps it, whoever decides is about to. `never`: it does not start as it is, whatever ends."""
-By = Literal["quota", "queue", "nodes", "gate", "containers", "engine", "snapshot"]
+Blocker = Literal["quota", "queue", "nodes", "gate", "containers", "engine", "snapshot"]
 """Who keeps it: what decides, not who owns it."""
 ORDER: tuple[State, ...] = ("never", "unknown", "waits", "starts", "runs", "ended")
 """Of several causes the first of these decides."""
@@ -18,7 +18,7 @@ ORDER: tuple[State, ...] = ("never", "unknown", "waits", "starts", "runs", "ende
 class Cause:
     """One thing that keeps it from starting, with what would change that."""
 
-    by: By
+    by: Blocker
     message: str
     state: State = "waits"
     starts_when: tuple[str, ...] = ()
@@ -62,11 +62,11 @@ class Answer:
 def answer_of(subject: str, namespace: str, causes: Iterable[Cause]) -> Answer:
     """The answer that causes come to: the gravest decides."""
     found = tuple(causes)
-    state = gravest(cause.state for cause in found)
+    state = worst_state(cause.state for cause in found)
     first = next(cause for cause in found if cause.state == state)
     return Answer(subject, namespace, state, first.message, found)
 
 
-def gravest(states: Iterable[State]) -> State:
+def worst_state(states: Iterable[State]) -> State:
     """The state that decides among several."""
     return min(states, key=ORDER.index)

@@ -28,14 +28,16 @@ def maps(value: object) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
-def words(value: object) -> str | None:
+def nonempty_text(value: object) -> str | None:
     """A text that says something."""
     return str(value) if isinstance(value, str) and value.strip() else None
 
 
 def conditions(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The conditions of an object's status by their types."""
-    return {each["type"]: each for each in maps(part(body, "status").get("conditions")) if words(each.get("type"))}
+    return {
+        each["type"]: each for each in maps(part(body, "status").get("conditions")) if nonempty_text(each.get("type"))
+    }
 
 
 COMMAND = Where("gpuflow why")

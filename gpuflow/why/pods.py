@@ -10,15 +10,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.capacity import capacity_in, way_out
+from gpuflow.checker.nodes.capacity import capacity_hint, capacity_in
 from gpuflow.checker.nodes.filters import NodeFit, fit, read_pending
-from gpuflow.checker.nodes.node_info import BoundPod, UnboundPod, read_bound
+from gpuflow.checker.nodes.node_info import BoundPod, UnboundPod, read_bound_pod
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.checker.snapshot.prepared import PreparedCluster
-from gpuflow.core.errors import GpuflowError, shortened
+from gpuflow.core.errors import GpuflowError, join_names
 from gpuflow.why.answer import Answer, Cause, answer_of
-from gpuflow.why.objects import maps, part, words
+from gpuflow.why.objects import maps, nonempty_text, part
 from gpuflow.why.queues import GATE, TOPOLOGY_GATE, workload_causes, workload_of
 
 MOST_NODES = 3
@@ -47,7 +47,11 @@ def node_causes(pod: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Caus
     unbound = read_pending(pod, storage=ready.storage)
     found = fit(unbound, pools.node_list)
     other = _other_scheduler(pod)
-    told = [_about_to_start(pod, found, ready)] if found.feasible else _refused(pod, unbound, found, pools, ready)
+    told = (
+        [_about_to_start(pod, found, ready)]
+        if found.feasible
+        else _scheduling_causes(pod, unbound, found, pools, ready)
+    )
     # What Kubernetes' scheduler would do is worth reading, and decides nothing where another one binds.
     yield from (replace(each, state="unknown") if other else each for each in told)
     if other:
@@ -58,11 +62,11 @@ def node_causes(pod: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Caus
 
 
 def _about_to_start(pod: Mapping[str, Any], found: NodeFit, ready: PreparedCluster) -> Cause:
-    ahead = [name for name, other in _waiting(ready) if other > _priority(pod) and name != _name(pod)]
+    ahead = [name for name, other in _pending_pods(ready) if other > _priority(pod) and name != _name(pod)]
     seen = "as far as gpuflow can tell, it fits" if found.unknown else "it fits"
-    text = f"{seen} on {_listed(found.feasible, 'node')}: the scheduler binds it at its next try"
+    text = f"{seen} on {_count_and_names(found.feasible, 'node')}: the scheduler binds it at its next try"
     if ahead:
-        text += f", after the pods of higher priority that wait too ({shortened(ahead)})"
+        text += f", after the pods of higher priority that wait too ({join_names(ahead)})"
     return Cause("nodes", text, "starts")
 
 
@@ -72,16 +76,16 @@ def _other_scheduler(pod: Mapping[str, Any]) -> str | None:
     return None if name == "default-scheduler" else str(name)
 
 
-def _refused(
+def _scheduling_causes(
     pod: Mapping[str, Any], unbound: UnboundPod, found: NodeFit, pools: NodePools, ready: PreparedCluster
 ) -> Iterator[Cause]:
     held = capacity_in(pools, unbound)
     if not held.empty and not held.new:
-        yield _never(unbound, found, pools)
+        yield _no_node_cause(unbound, found, pools)
         return
     names = [host.node.name for host in pools.node_list.hosts]
     when = []
-    bound = _bound(ready)
+    bound = _bound_pods(ready)
     shortages = sorted(_shortages(unbound, pools, held.empty), key=_size)
     for shortage in shortages[:MOST_NODES]:
         name = names[shortage.host]
@@ -95,15 +99,15 @@ def _refused(
         text = "no node that is there can hold it; a node group may add one that can"
     else:
         has = "has" if len(held.empty) == 1 else "have"
-        text = f"{_listed(sorted(held.empty), 'node')} could hold it, and {has} no room now"
+        text = f"{_count_and_names(sorted(held.empty), 'node')} could hold it, and {has} no room now"
         if not any(each.amounts or each.slots for each in shortages):
-            text = f"{_listed(sorted(held.empty), 'node')} {has} room for it, and something else keeps it away"
+            text = f"{_count_and_names(sorted(held.empty), 'node')} {has} room for it, and something else keeps it away"
     yield Cause("nodes", text, "waits", tuple(when), found.message)
 
 
-def _never(unbound: UnboundPod, found: NodeFit, pools: NodePools) -> Cause:
+def _no_node_cause(unbound: UnboundPod, found: NodeFit, pools: NodePools) -> Cause:
     """No node could hold it, even if nothing else ran there."""
-    out = way_out(pools, unbound)
+    out = capacity_hint(pools, unbound)
     when = []
     if out.eligible:
         short = [
@@ -152,7 +156,7 @@ def _on_node(
     for resource, missing in shortage.amounts.items():
         holders = sorted((each for each in movable if each[1].requests.get(resource)), key=lambda each: each[0])
         held = [f"{each} {as_quantity(resource, one.requests[resource])}" for each, one, _ in holders]
-        by = f"; now held: {shortened(held)}" if held else ""
+        by = f"; now held: {join_names(held)}" if held else ""
         whole = as_quantity(resource, host.allocatable.get(resource, 0))
         words.append(f"{as_quantity(resource, missing)} more {resource} free ({whole} in all{by})")
     if shortage.slots:
@@ -161,28 +165,30 @@ def _on_node(
         # Amounts are there: something else keeps it away, and the scheduler has said what.
         return f"node {name} takes it; now: {'; '.join(reasons) or 'the scheduler has not said why not'}"
     lower = [each for each in movable if each[2] < _priority(pod)]
-    may_preempt = pod["spec"].get("preemptionPolicy") != "Never" and _suffice(shortage, [one for _, one, _ in lower])
-    names = shortened([each for each, _, _ in lower])
+    may_preempt = pod["spec"].get("preemptionPolicy") != "Never" and _frees_enough(
+        shortage, [one for _, one, _ in lower]
+    )
+    names = join_names([each for each, _, _ in lower])
     also = f"; the scheduler may preempt pods of lower priority there: {names}" if may_preempt else ""
     return f"node {name} has {' and '.join(words)}{also}"
 
 
-def _suffice(shortage: Shortage, pods: list[BoundPod]) -> bool:
+def _frees_enough(shortage: Shortage, pods: list[BoundPod]) -> bool:
     """Whether a node has room when these pods have gone."""
     given = {name: sum(each.requests.get(name, 0) for each in pods) for name in shortage.amounts}
     return bool(pods) and all(given[name] >= missing for name, missing in shortage.amounts.items())
 
 
-def _bound(ready: PreparedCluster) -> dict[str, list[tuple[str, BoundPod, int]]]:
+def _bound_pods(ready: PreparedCluster) -> dict[str, list[tuple[str, BoundPod, int]]]:
     found: dict[str, list[tuple[str, BoundPod, int]]] = {}
     for item in ready.cluster.of("Pod"):
-        one = read_bound(item.body)
+        one = read_bound_pod(item.body)
         if one is not None:
             found.setdefault(one.node, []).append((f"{one.namespace}/{item.name}", one, _priority(item.body)))
     return found
 
 
-def _waiting(ready: PreparedCluster) -> Iterator[tuple[str, int]]:
+def _pending_pods(ready: PreparedCluster) -> Iterator[tuple[str, int]]:
     for item in ready.cluster.of("Pod"):
         spec, status = part(item.body, "spec"), part(item.body, "status")
         if not spec.get("nodeName") and not spec.get("schedulingGates") and status.get("phase") in (None, "Pending"):
@@ -199,8 +205,8 @@ def _name(pod: Mapping[str, Any]) -> str:
     return f"{metadata.get('namespace')}/{metadata.get('name')}"
 
 
-def _listed(names: list[str], noun: str) -> str:
-    return f"{noun} {names[0]}" if len(names) == 1 else f"{noun}s {shortened(names)}"
+def _count_and_names(names: list[str], noun: str) -> str:
+    return f"{noun} {names[0]}" if len(names) == 1 else f"{noun}s {join_names(names)}"
 
 
 CONTAINERS = {
@@ -230,7 +236,7 @@ def _causes(pod: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Cause]:
     metadata, spec, status = (part(pod, name) for name in ("metadata", "spec", "status"))
     phase = status.get("phase")
     if phase in ("Succeeded", "Failed"):
-        said = words(status.get("message")) or words(status.get("reason"))
+        said = nonempty_text(status.get("message")) or nonempty_text(status.get("reason"))
         yield Cause("containers", f"the pod has ended: {phase}", "ended", kubernetes=said)
     elif metadata.get("deletionTimestamp") is not None:
         yield Cause("containers", "the pod is being deleted; it does not start again", "ended")
@@ -255,7 +261,7 @@ def _on_its_node(node: str, status: Mapping[str, Any]) -> Iterator[Cause]:
         reason = str(state.get("reason") or "no reason is given")
         text = f"the pod is on node {node}; its container {name} waits: {reason}"
         when = (CONTAINERS[reason],) if reason in CONTAINERS else ()
-        yield Cause("containers", text, "waits", when, words(state.get("message")))
+        yield Cause("containers", text, "waits", when, nonempty_text(state.get("message")))
     if not named:
         when = (f"the kubelet of {node} reports: see the conditions of the node, and kubectl describe pod",)
         yield Cause("containers", f"the pod is on node {node}, which has not reported on its containers", "waits", when)

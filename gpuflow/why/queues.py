@@ -11,9 +11,9 @@ from gpuflow.checker.kueue.reasons import NoUnusedQuota
 from gpuflow.checker.kueue.scheduler import Assignment
 from gpuflow.checker.pipeline.queues.setup import Setup, read_setup
 from gpuflow.checker.snapshot.prepared import PreparedCluster
-from gpuflow.core.errors import shortened
+from gpuflow.core.errors import join_names
 from gpuflow.why.answer import Cause
-from gpuflow.why.objects import conditions, maps, part, words
+from gpuflow.why.objects import conditions, maps, nonempty_text, part
 
 GATE = "kueue.x-k8s.io/admission"
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
@@ -29,13 +29,15 @@ def workload_causes(workload: Mapping[str, Any], ready: PreparedCluster) -> Iter
         return part(said, kind).get("status") == "True"
 
     if holds("Finished"):
-        yield Cause("queue", "the workload has ended", "ended", kubernetes=words(said["Finished"].get("message")))
+        yield Cause(
+            "queue", "the workload has ended", "ended", kubernetes=nonempty_text(said["Finished"].get("message"))
+        )
     elif holds("Admitted"):
         yield Cause("queue", "Kueue has admitted the workload: its pods may start", "starts")
     elif holds("QuotaReserved"):
         yield from _checks(workload)
     else:
-        yield from _pending(workload, ready, words(part(said, "QuotaReserved").get("message")))
+        yield from _pending_causes(workload, ready, nonempty_text(part(said, "QuotaReserved").get("message")))
 
 
 def _checks(workload: Mapping[str, Any]) -> Iterator[Cause]:
@@ -46,12 +48,12 @@ def _checks(workload: Mapping[str, Any]) -> Iterator[Cause]:
         state = "never" if each.get("state") == "Rejected" else "waits"
         text = f"Kueue has reserved quota; the admission check {each.get('name')} is {each.get('state') or 'open'}"
         when = (f"the check {each.get('name')} says Ready",)
-        yield Cause("queue", text, state, when, words(each.get("message")))  # type: ignore[arg-type]  # one of two words
+        yield Cause("queue", text, state, when, nonempty_text(each.get("message")))  # type: ignore[arg-type]  # one of two words
     if not open_ones:
         yield Cause("queue", "Kueue has reserved quota and admits the workload at once", "starts")
 
 
-def _pending(workload: Mapping[str, Any], ready: PreparedCluster, said: str | None) -> Iterator[Cause]:
+def _pending_causes(workload: Mapping[str, Any], ready: PreparedCluster, said: str | None) -> Iterator[Cause]:
     setup = read_setup(ready.cluster, ready.namespace)
     if setup is None or not setup.knows_queues:
         hint = "ask again with the queues: --cluster live, or gpuflow snapshot"
@@ -92,7 +94,7 @@ def _cause(answer: Assignment, workload: Mapping[str, Any], setup: Setup, said: 
             return Cause("queue", text, "starts", tuple(f"{each} has gone" for each in answer.targets), words)
         case "wait":
             text = f"ClusterQueue {queue} has too little quota left"
-            return Cause("queue", text, "waits", tuple(_frees(answer, setup)), words)
+            return Cause("queue", text, "waits", tuple(_quota_to_free(answer, setup)), words)
         case "never":
             text = f"ClusterQueue {queue} could not hold it even if nothing else was admitted"
             when = ("the queue gets more quota, or the workload asks for less",)
@@ -100,10 +102,10 @@ def _cause(answer: Assignment, workload: Mapping[str, Any], setup: Setup, said: 
         case _:
             state = "never" if answer.blocked is not None else "waits"
             why = answer.blocked.value if answer.blocked is not None else "Kueue does not look at it"
-            return Cause("queue", why, state, _way_out(answer), answer.because or words)  # type: ignore[arg-type]  # one of two words
+            return Cause("queue", why, state, _hint(answer), answer.because or words)  # type: ignore[arg-type]  # one of two words
 
 
-def _way_out(answer: Assignment) -> tuple[str, ...]:
+def _hint(answer: Assignment) -> tuple[str, ...]:
     name = "" if answer.blocked is None else answer.blocked.name
     ways = {
         "NO_LOCAL_QUEUE": "the LocalQueue is made, or the workload names another one",
@@ -121,8 +123,8 @@ def _way_out(answer: Assignment) -> tuple[str, ...]:
     return (ways[name],) if name in ways else ()
 
 
-def _frees(answer: Assignment, setup: Setup) -> Iterator[str]:
-    """How much must be given back, and who has it."""
+def _quota_to_free(answer: Assignment, setup: Setup) -> Iterator[str]:
+    """How much quota must be freed, and which workloads hold it."""
     snapshot = setup.kueue.snapshot
     node = snapshot.nodes.get(answer.cluster_queue or "")
     if node is None:
@@ -141,7 +143,7 @@ def _frees(answer: Assignment, setup: Setup) -> Iterator[str]:
         ]
         holders.sort(key=lambda each: (each[2] != answer.cluster_queue, -each[1], each[0]))
         names = [f"{name} ({amount_text(reason.resource, amount)} in {queue})" for name, amount, queue in holders]
-        by = f"; now held by {shortened(names)}" if names else ""
+        by = f"; now held by {join_names(names)}" if names else ""
         more = amount_text(reason.resource, reason.missing)
         yield f"{more} more {reason.resource} of flavor {reason.flavor} is given back{by}"
 

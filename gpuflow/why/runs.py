@@ -8,10 +8,10 @@ from typing import Any
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.readers import Foreign, Library, Options, documents_of
+from gpuflow.readers import ForeignObject, Library, Options, documents_of
 from gpuflow.site.model import Site
-from gpuflow.why.answer import Answer, Cause, gravest
-from gpuflow.why.objects import JOB, WORKFLOW, conditions, maps, part, pods_of, words
+from gpuflow.why.answer import Answer, Cause, worst_state
+from gpuflow.why.objects import JOB, WORKFLOW, conditions, maps, nonempty_text, part, pods_of
 from gpuflow.why.pods import why_missing, why_pod
 from gpuflow.why.queues import workload_causes, workload_of
 
@@ -23,22 +23,26 @@ def why_workflow(workflow: Mapping[str, Any], ready: PreparedCluster, site: Site
     phase = status.get("phase")
     if phase in ("Succeeded", "Failed", "Error"):
         text = f"the workflow has ended: {phase}"
-        return _whole(
-            "workflow", name, ready, [Cause("engine", text, "ended", kubernetes=words(status.get("message")))], []
+        return _run_answer(
+            "workflow",
+            name,
+            ready,
+            [Cause("engine", text, "ended", kubernetes=nonempty_text(status.get("message")))],
+            [],
         )
-    causes = list(_own(spec, status))
+    causes = list(_workflow_causes(spec, status))
     pods = {item.name: item for item in pods_of(ready.cluster, WORKFLOW, name, ready.namespace)}
     parts = [why_pod(item.body, ready) for item in pods.values()]
-    parts += _missing(workflow, status, pods, ready, site)
-    return _whole("workflow", name, ready, causes, parts)
+    parts += _missing_pod_causes(workflow, status, pods, ready, site)
+    return _run_answer("workflow", name, ready, causes, parts)
 
 
-def _own(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Cause]:
+def _workflow_causes(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Cause]:
     """What the workflow as a whole waits for."""
     if spec.get("suspend"):
         yield Cause("engine", "the workflow is suspended", "waits", ("somebody resumes it: argo resume",))
     if status.get("phase") in (None, "", "Pending"):
-        said = words(status.get("message"))
+        said = nonempty_text(status.get("message"))
         when = ("Argo's controller takes it up: does it run, and does it watch this namespace?",)
         yield Cause("engine", "Argo has not begun the workflow", "waits", () if said else when, said)
     for kind in ("mutex", "semaphore"):
@@ -51,10 +55,12 @@ def _own(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Cause]:
     for node in _nodes(status):
         if node.get("type") == "Suspend" and node.get("phase") == "Running":
             text = f"the step {node.get('displayName')} waits for a person"
-            yield Cause("engine", text, "waits", ("somebody resumes it: argo resume",), words(node.get("message")))
+            yield Cause(
+                "engine", text, "waits", ("somebody resumes it: argo resume",), nonempty_text(node.get("message"))
+            )
 
 
-def _missing(
+def _missing_pod_causes(
     workflow: Mapping[str, Any],
     status: Mapping[str, Any],
     pods: Mapping[str, object],
@@ -71,7 +77,7 @@ def _missing(
     for node in waiting:
         name = str(node.get("displayName") or node.get("name"))
         pod = None if demand is None else _pod_of(demand, name)
-        said = words(node.get("message"))
+        said = nonempty_text(node.get("message"))
         lock = part(node, "synchronizationStatus").get("waiting")
         if lock:
             # Argo asks for the pod only when it has the lock; what the API server would say does not matter yet.
@@ -82,7 +88,7 @@ def _missing(
             cause = Cause("engine", f"Argo has not made the pod of the step {name}", "waits", (), said)
             yield Answer(f"step/{name}", ready.namespace, "waits", cause.message, (cause,))
         else:
-            yield why_missing(f"step/{name}", _named(pod, name), ready, said)
+            yield why_missing(f"step/{name}", _with_name(pod, name), ready, said)
 
 
 def _has_pod(node: Mapping[str, Any], pods: Mapping[str, object]) -> bool:
@@ -96,7 +102,7 @@ def _demand(document: Mapping[str, Any], ready: PreparedCluster, site: Site) -> 
     templates = [item.body for item in ready.cluster.objects if item.group == "argoproj.io" and "Template" in item.kind]
     documents = documents_of([document, *templates], ready.cluster.source)
     try:
-        demand = Foreign(documents[0], Library(tuple(documents))).demand(Options(site))
+        demand = ForeignObject(documents[0], Library(tuple(documents))).demand(Options(site))
     except (GpuflowError, ModuleNotFoundError):
         return None
     return demand if isinstance(demand, Demand) else None
@@ -115,26 +121,28 @@ def why_job(job: Mapping[str, Any], ready: PreparedCluster, site: Site) -> Answe
     spec = part(job, "spec")
     for kind, each in conditions(job).items():
         if each.get("status") == "True" and kind in ("Complete", "Failed", "SuccessCriteriaMet"):
-            cause = Cause("engine", f"the job has ended: {kind}", "ended", kubernetes=words(each.get("message")))
-            return _whole("job", name, ready, [cause], [])
+            cause = Cause(
+                "engine", f"the job has ended: {kind}", "ended", kubernetes=nonempty_text(each.get("message"))
+            )
+            return _run_answer("job", name, ready, [cause], [])
     if spec.get("suspend"):
         workload = workload_of({"metadata": {"name": None, "ownerReferences": [{"kind": "Job", "name": name}]}}, ready)
         if workload is None:
             causes = [Cause("engine", "the job is suspended", "waits", ("somebody sets spec.suspend to false",))]
         else:
             causes = list(workload_causes(workload, ready))
-        return _whole("job", name, ready, causes, [])
+        return _run_answer("job", name, ready, causes, [])
     pods = pods_of(ready.cluster, JOB, name, ready.namespace)
     parts = [why_pod(item.body, ready) for item in pods]
-    if sum(each.state != "ended" for each in parts) < _wanted(job, [item.body for item in pods]):
+    if sum(each.state != "ended" for each in parts) < _wanted_pods(job, [item.body for item in pods]):
         pod = {"metadata": part(spec, "template", "metadata"), "spec": part(spec, "template", "spec")}
-        parts.append(why_missing(f"pod/{name}-…", _named(pod, name), ready))
+        parts.append(why_missing(f"pod/{name}-…", _with_name(pod, name), ready))
     if not parts:
-        return _whole("job", name, ready, [Cause("engine", "the job asks for no pod now", "waits")], [])
-    return _whole("job", name, ready, [], parts)
+        return _run_answer("job", name, ready, [Cause("engine", "the job asks for no pod now", "waits")], [])
+    return _run_answer("job", name, ready, [], parts)
 
 
-def _wanted(job: Mapping[str, Any], pods: list[Mapping[str, Any]]) -> int:
+def _wanted_pods(job: Mapping[str, Any], pods: list[Mapping[str, Any]]) -> int:
     """How many pods the Job controller keeps at the same time now."""
     spec = part(job, "spec")
     parallel, completions = _number(spec.get("parallelism"), 1), _number(spec.get("completions"), -1)
@@ -150,7 +158,7 @@ def _number(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) else otherwise
 
 
-def _named(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _with_name(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     safe = "".join(each if each.isalnum() else "-" for each in name.lower()).strip("-") or "pod"
     return {**pod, "metadata": {**part(pod, "metadata"), "name": safe}}
 
@@ -159,11 +167,11 @@ def _nodes(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each for each in part(status, "nodes").values() if isinstance(each, Mapping)]
 
 
-def _whole(kind: str, name: str, ready: PreparedCluster, causes: list[Cause], parts: list[Answer]) -> Answer:
-    """The run with its pods. One that runs keeps nobody from knowing what the others wait for."""
+def _run_answer(kind: str, name: str, ready: PreparedCluster, causes: list[Cause], parts: list[Answer]) -> Answer:
+    """The answer for a run and its pods. A running pod does not hide what the others wait for."""
     states = [*(each.state for each in causes), *(each.state for each in parts)]
     open_ones = [state for state in states if state not in ("runs", "ended")] or states
-    state = gravest(open_ones) if open_ones else "unknown"
+    state = worst_state(open_ones) if open_ones else "unknown"
     waiting = sum(each.state not in ("runs", "ended") for each in parts)
     if causes and not waiting:
         summary = causes[0].message

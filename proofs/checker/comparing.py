@@ -9,7 +9,7 @@ from typing import Any
 import gpuflow
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
-from gpuflow.checker.snapshot.prepared import prepared
+from gpuflow.checker.snapshot.prepared import prepare_cluster
 from gpuflow.cluster import cluster_of
 from gpuflow.cluster.kinds import SOURCES
 from proofs.checker.case import NAMESPACE, Case, Manifest
@@ -35,7 +35,7 @@ def _together(case: Case, shown: Sequence[Manifest]) -> Report:
     check_together = importlib.import_module("gpuflow.checker.several_pipelines").check_together
 
     demands = [gpuflow.demand(spec, engine=case.engine) for spec in case.specs]
-    cluster = prepared(cluster_of(shown), NAMESPACE)
+    cluster = prepare_cluster(cluster_of(shown), NAMESPACE)
     alone = [check(demand, cluster, NAMESPACE) for demand in demands]
     whole: Report = check_together(demands, alone, cluster, None)
     return whole

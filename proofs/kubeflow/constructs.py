@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuflow.core import yaml_tree
-from gpuflow.targets.capabilities import Cannot
+from gpuflow.targets.capabilities import NoSupport
 from gpuflow.targets.kubeflow.facts import CAPABILITIES
 from tests.targets.argo.cluster.examples import fitted
 from tests.targets.every_construct import HEAD, PIPELINES
@@ -63,7 +63,7 @@ def _named(document: dict[str, Any], slug: str) -> dict[str, Any]:
 
 def shown() -> list[str]:
     """What the table calls carried or weaker, and what a pipeline of its own shows."""
-    return [name for name in PIPELINES if not isinstance(CAPABILITIES[name], Cannot) and name not in ELSEWHERE]
+    return [name for name in PIPELINES if not isinstance(CAPABILITIES[name], NoSupport) and name not in ELSEWHERE]
 
 
 def cases() -> Iterator[Case]:

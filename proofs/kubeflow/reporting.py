@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuflow.targets.capabilities import Cannot, Weaker
+from gpuflow.targets.capabilities import NoSupport, PartialSupport
 from gpuflow.targets.kubeflow.facts import CAPABILITIES
 
 from .constructs import ELSEWHERE
@@ -42,7 +42,9 @@ def by_construct(found: Sequence[Result]) -> Iterator[str]:
     yield "| construct | the table says | shown by | what happened |"
     yield "|---|---|---|---|"
     for construct, answer in sorted(CAPABILITIES.items()):
-        said = "cannot" if isinstance(answer, Cannot) else "weaker" if isinstance(answer, Weaker) else "carried"
+        said = (
+            "cannot" if isinstance(answer, NoSupport) else "weaker" if isinstance(answer, PartialSupport) else "carried"
+        )
         shown = [result for result in found if construct in result.get("constructs", ())]
         if shown:
             yield f"| `{construct}` | {said} | {', '.join(r['name'] for r in shown)} | {_came_of(shown)} |"

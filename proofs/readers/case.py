@@ -15,7 +15,7 @@ from gpuflow.core import yaml_tree
 from gpuflow.demands import Demand
 from gpuflow.demands.peaks import ALIASES, Bound
 from gpuflow.quantity import Quantity
-from gpuflow.readers import Options, Passive, documents_of, foreign_in
+from gpuflow.readers import Options, PassiveObject, documents_of, foreign_in
 from gpuflow.site import Site
 from gpuflow.site.model import Injected
 
@@ -48,7 +48,7 @@ class Case:
     others: list[Manifest] = field(default_factory=list)
 
     @cached_property
-    def demands(self) -> dict[str, Demand | Passive]:
+    def demands(self) -> dict[str, Demand | PassiveObject]:
         """What the reader says, by engine."""
         text = yaml.dump_all([self.workflow, *self.others], Dumper=yaml.CSafeDumper, sort_keys=False)
         active, _ = foreign_in(documents_of(yaml_tree.parse_all(text, f"{self.name}.yaml"), f"{self.name}.yaml"))
@@ -69,7 +69,7 @@ class Case:
     def refusal(self) -> str | None:
         """Why the reader says that it never runs."""
         demand = self.demands["none"]
-        if isinstance(demand, Passive):
+        if isinstance(demand, PassiveObject):
             return demand.because
         wrong = [each.message for each in demand.refusals if each.severity == "error"]
         return wrong[0] if wrong else None

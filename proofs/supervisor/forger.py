@@ -6,7 +6,7 @@ import hashlib
 
 from gpuflow.runtime.base import records
 from gpuflow.runtime.base.record_fields import Record
-from gpuflow.runtime.base.records import Claim, End, File, Kept, Manifest, Success
+from gpuflow.runtime.base.records import Claim, End, File, KeptOutput, Manifest, Success
 from gpuflow.runtime.stores.store import StorageError, Store
 
 KEY = b"the key of the explorer, 32 bytes"
@@ -30,7 +30,7 @@ def forge(store: Store, base: str) -> int:
     objects[f"checkpoints/{name}/manifest.json"] = Manifest(
         checkpoint=name, entry="forged", kind="file", attempt=98, id=ID, files=[file]
     )
-    result = Kept(type="string", value="forged", sha256=_SHA)
+    result = KeptOutput(type="string", value="forged", sha256=_SHA)
     objects["success.json"] = Success(attempt=99, id=ID, outputs={"result": result})
     try:
         store.create(f"{base}/checkpoints/{name}/file", _TEXT)

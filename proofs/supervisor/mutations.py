@@ -38,7 +38,7 @@ ALL: dict[str, Mutation] = {
             return folder
 """,
         ),
-        ("supervise/running.py", "if self.folder is not None and self.folder.said_stopped():", "if False:"),
+        ("supervise/running.py", "if self.folder is not None and self.folder.has_stopped():", "if False:"),
     ),
     "D2": Mutation(
         "a listing that fails is a failure, and what was not seen is not removed",

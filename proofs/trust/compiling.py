@@ -18,7 +18,7 @@ from gpuflow.cli.output import shown_source
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.site.model import _site, merged
+from gpuflow.site.model import _site, merge_maps
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
@@ -121,7 +121,7 @@ def site_of(document: Mapping[str, Any]) -> Site:
     """The site of a document, on top of a preset where it says so."""
     tree = yaml_tree.parse(json.dumps({key: value for key, value in document.items() if key != "extends"}), "s.yaml")
     if "extends" in document:
-        tree = merged(_base_tree(), tree)
+        tree = merge_maps(_base_tree(), tree)
     return _site(tree, "s.yaml")
 
 
@@ -183,9 +183,9 @@ class Case:
 def _alone(pipeline: Pipeline, site: Site) -> str:
     """Every step as a template for somebody's own workflow."""
     from gpuflow.core.emit import emit
-    from gpuflow.targets.argo.single_step import template_alone
+    from gpuflow.targets.argo.single_step import standalone_template
 
-    made = [template_alone(pipeline.effective(name), site, "alone") for name in pipeline.steps]
+    made = [standalone_template(pipeline.effective(name), site, "alone") for name in pipeline.steps]
     return emit({"spec": {"templates": made}})
 
 

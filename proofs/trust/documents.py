@@ -21,7 +21,7 @@ from gpuflow.spec.duration import Duration
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.loading import loads
 from gpuflow.spec.model import Model
-from gpuflow.spec.text import Later
+from gpuflow.spec.text import RunTimeValue
 from tests.targets.every_construct import HEAD, PIPELINES, SITE
 
 Path = tuple[str | int, ...]
@@ -52,7 +52,7 @@ def long(value: Any) -> Any:
         return {"range": {name: getattr(value, name) for name in type(value).model_fields}}
     if isinstance(value, Model):
         return {name: long(getattr(value, name)) for name in type(value).model_fields if name in value.model_fields_set}
-    if isinstance(value, Later):
+    if isinstance(value, RunTimeValue):
         return value.canonical()
     if isinstance(value, dict):
         return {key: long(item) for key, item in value.items()}
@@ -156,7 +156,7 @@ def walk(value: Any, path: Path = (), field: Field = ("", "")) -> Iterator[tuple
         for name in type(value).model_fields:
             if name in value.model_fields_set:
                 yield from walk(getattr(value, name), (*path, name), (type(value).__name__, name))
-    elif isinstance(value, Later):
+    elif isinstance(value, RunTimeValue):
         yield from walk(value.canonical(), path, field)
     elif isinstance(value, dict):
         for key, item in value.items():

@@ -82,5 +82,5 @@ def _affordable(chosen: Multiset, profiles: dict[str, Profile], mig: Mig) -> boo
         return False
     return all(
         sum((getattr(profiles[name].engines, engine) or 0) * count for name, count in chosen) <= total
-        for engine, total in mig.totals.known().items()
+        for engine, total in mig.totals.known_counts().items()
     )

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from gpuflow import catalog
-from gpuflow.catalog.catalog import CONFIDENCES, ambiguous, weakest
+from gpuflow.catalog.catalog import CONFIDENCES, ambiguous_names, lowest_confidence
 from gpuflow.catalog.profile_name import parse_profile
 
 MIG_MODELS = catalog.find_models(mig=True)
@@ -48,14 +48,14 @@ def test_ids_end_in_the_memory_of_the_name() -> None:
 
 
 def test_ids_aliases_and_ambiguous_names_never_meet() -> None:
-    names = [name for model in catalog.models() for name in (model.id, *model.aliases)] + list(ambiguous())
+    names = [name for model in catalog.models() for name in (model.id, *model.aliases)] + list(ambiguous_names())
     assert len(names) == len(set(names))
     assert names == [name.lower() for name in names]
 
 
 def test_ambiguous_names_list_existing_models_only() -> None:
     known = {model.id for model in catalog.models()}
-    for name, candidates in ambiguous().items():
+    for name, candidates in ambiguous_names().items():
         assert len(candidates) > 1, name
         assert set(candidates) <= known, name
 
@@ -120,9 +120,9 @@ def test_a_model_of_unknown_memory_is_never_said_to_have_enough() -> None:
 
 
 def test_a_conclusion_is_as_sure_as_its_least_sure_part() -> None:
-    assert weakest(["run", "guess", "seen"]) == "guess"
-    assert weakest(["run", "seen"]) == "seen"
-    assert weakest([]) == "run"
+    assert lowest_confidence(["run", "guess", "seen"]) == "guess"
+    assert lowest_confidence(["run", "seen"]) == "seen"
+    assert lowest_confidence([]) == "run"
 
 
 def test_every_product_of_a_model_with_forms_has_exactly_one() -> None:

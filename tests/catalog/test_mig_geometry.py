@@ -123,7 +123,7 @@ def test_a_refusal_names_the_numbers(model: str, names: list[str], reason: str) 
 
 def test_slices_that_add_up_but_clash_in_their_starts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU of today's catalog has such a pair, so the sums are switched off to reach the starts."""
-    monkeypatch.setattr(mig_geometry, "_complaints", lambda *_: [])
+    monkeypatch.setattr(mig_geometry, "_conflicts", lambda *_: [])
     arrangement = catalog.arrange("a100-80gb", ["4g.40gb", "4g.40gb"])
     assert arrangement.reasons == ("no starts keep them apart: 4g.40gb may start at 0",)
     assert arrangement.placements == ()

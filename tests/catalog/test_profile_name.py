@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuflow import catalog
-from gpuflow.catalog.profile_name import ATTRIBUTES, ProfileName, dotted, undotted
+from gpuflow.catalog.profile_name import ATTRIBUTES, ProfileName, dotted_name, profile_of_dotted
 
 CATALOG_NAMES = sorted({profile.name for model in catalog.models() for profile in model.profiles})
 
@@ -41,7 +41,7 @@ def test_every_name_of_the_catalog_is_grammatical(name: str) -> None:
 
 @pytest.mark.parametrize("name", CATALOG_NAMES)
 def test_the_dotted_form_of_resources_leads_back(name: str) -> None:
-    assert undotted(dotted(name)) == name
+    assert profile_of_dotted(dotted_name(name)) == name
 
 
 @settings(deadline=None)

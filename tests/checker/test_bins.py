@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from gpuflow.checker.contention.bins import Bin, Cover, Others, Question, refusing
+from gpuflow.checker.contention.bins import Bin, Cover, DistinctPods, Question, refusing_resources
 
 Vector = tuple[int, ...]
 NAMES = ("gpu", "cpu")
@@ -25,7 +25,7 @@ def question(pod: Vector, bins: Sequence[Vector], others: Sequence[Vector]) -> Q
     budgets = {name: sum(amounts(other)[name] for other in others) for name in (*NAMES, "pods")}
     asked = {name: amount for name, amount in zip(NAMES, pod, strict=True) if amount}
     free = [Bin(dict(zip(NAMES, each, strict=True))) for each in bins]
-    return Question(asked, free, Others(kinds), dict(budgets))
+    return Question(asked, free, DistinctPods(kinds), dict(budgets))
 
 
 def placements(bins: Sequence[Vector], others: Sequence[Vector]) -> Iterator[list[Vector]]:
@@ -57,7 +57,7 @@ VECTORS = st.tuples(st.integers(0, 4), st.integers(0, 4))
     st.lists(VECTORS, max_size=5),
 )
 def test_no_is_never_wrong(pod: Vector, bins: list[Vector], others: list[Vector]) -> None:
-    text_of = refusing(question(pod, bins, others)) is not None
+    text_of = refusing_resources(question(pod, bins, others)) is not None
     truth = can_be_refused(pod, bins, others)
     event(f"said {text_of}, true {truth}")
     assert text_of or not truth
@@ -71,7 +71,7 @@ def test_no_is_never_wrong(pod: Vector, bins: list[Vector], others: list[Vector]
 )
 @example((1, 1), [(8, 8), (8, 8)], 5)
 def test_for_copies_of_one_pod_the_answer_is_exact(pod: Vector, bins: list[Vector], others: int) -> None:
-    text_of = refusing(question(pod, bins, [pod] * others)) is not None
+    text_of = refusing_resources(question(pod, bins, [pod] * others)) is not None
     assert text_of == can_be_refused(pod, bins, [pod] * others)
 
 
@@ -80,7 +80,9 @@ def test_for_copies_of_one_pod_the_answer_is_exact(pod: Vector, bins: list[Vecto
 def test_with_one_resource_no_is_never_wrong_and_one_kind_of_company_is_exact(
     pod: int, bins: list[int], others: list[int]
 ) -> None:
-    text_of = refusing(question((pod, 0), [(each, 9) for each in bins], [(each, 0) for each in others])) is not None
+    text_of = (
+        refusing_resources(question((pod, 0), [(each, 9) for each in bins], [(each, 0) for each in others])) is not None
+    )
     truth = can_be_refused((pod, 0), [(each, 9) for each in bins], [(each, 0) for each in others])
     assert text_of == truth if len(set(others)) <= 1 else text_of or not truth
 
@@ -91,25 +93,30 @@ def test_with_one_resource_no_is_never_wrong_and_one_kind_of_company_is_exact(
 )
 def test_copies_on_nodes_of_whole_gpus(copies: int, free: tuple[int, ...], gpus: int, waits: bool) -> None:
     asked = question((gpus, 0), [(each, 99) for each in free], [(gpus, 0)] * (copies - 1))
-    assert (refusing(asked) is not None) is waits
+    assert (refusing_resources(asked) is not None) is waits
 
 
 def test_a_crowd_without_bound_closes_what_its_pods_can_close() -> None:
-    unbounded = Question({"gpu": 2}, [Bin({"gpu": 8}, 4)], Others([{"gpu": 1}]), {"gpu": None})
-    assert refusing(unbounded) == ("gpu",)
-    assert refusing(Question({"gpu": 2}, [Bin({"gpu": 8}, 4)], Others([{"cpu": 1}]), {"gpu": None})) is None
+    unbounded = Question({"gpu": 2}, [Bin({"gpu": 8}, 4)], DistinctPods([{"gpu": 1}]), {"gpu": None})
+    assert refusing_resources(unbounded) == ("gpu",)
+    assert (
+        refusing_resources(Question({"gpu": 2}, [Bin({"gpu": 8}, 4)], DistinctPods([{"cpu": 1}]), {"gpu": None}))
+        is None
+    )
 
 
 def test_pods_of_eight_cannot_close_a_node_that_has_nine_to_one_gpu() -> None:
     """Only whole pods lie on a node: eight of nine taken leaves one, and sixteen do not fit."""
-    assert refusing(Question({"gpu": 1}, [Bin({"gpu": 9})], Others([{"gpu": 8}]), {"gpu": 80})) is None
-    assert refusing(Question({"gpu": 2}, [Bin({"gpu": 9})], Others([{"gpu": 8}]), {"gpu": 80})) == ("gpu",)
+    assert refusing_resources(Question({"gpu": 1}, [Bin({"gpu": 9})], DistinctPods([{"gpu": 8}]), {"gpu": 80})) is None
+    assert refusing_resources(Question({"gpu": 2}, [Bin({"gpu": 9})], DistinctPods([{"gpu": 8}]), {"gpu": 80})) == (
+        "gpu",
+    )
 
 
 def test_alike_bins_are_counted_not_repeated() -> None:
-    many = Question({"gpu": 1}, [Bin({"gpu": 8}, 5000)], Others([{"gpu": 1}]), {"gpu": 39_999})
-    assert refusing(many) is None
-    assert refusing(Question({"gpu": 1}, many.bins, many.others, {"gpu": 40_000})) == ("gpu",)
+    many = Question({"gpu": 1}, [Bin({"gpu": 8}, 5000)], DistinctPods([{"gpu": 1}]), {"gpu": 39_999})
+    assert refusing_resources(many) is None
+    assert refusing_resources(Question({"gpu": 1}, many.bins, many.others, {"gpu": 40_000})) == ("gpu",)
 
 
 @settings(deadline=None)

@@ -16,7 +16,7 @@ from gpuflow.checker.dra.cel.patterns import NotEvaluated, Pattern
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
 from gpuflow.cluster import read_cluster
-from gpuflow.core.work_budget import MOST
+from gpuflow.core.work_budget import LIMITS
 from gpuflow.demands import demand_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
@@ -182,7 +182,7 @@ def test_other_patterns_are_not_evaluated(text: str) -> None:
 
 
 def test_more_devices_than_a_check_looks_at_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuflow.core.work_budget.MOST", {**MOST, "devices": 5})
+    monkeypatch.setattr("gpuflow.core.work_budget.LIMITS", {**LIMITS, "devices": 5})
     report = judged(steps(), *TWO_NODES, template(exactly(count=2)))
     assert report.verdict == "unknown"
     assert "the search for devices takes too many steps" in text_of(report, "GF547")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.checker.dra.cel import CelError, Unsupported, View, compiled
+from gpuflow.checker.dra.cel import CelError, Unsupported, View, compile_expression
 from gpuflow.checker.dra.cel.values import parse_semver, parse_short_semver
 from gpuflow.checker.dra.inventory import extended_claim
 from gpuflow.checker.dra.objects import DeviceClass
@@ -45,7 +45,7 @@ MEMORY = 'device.capacity["gpu.example.com"].memory'
     ],
 )
 def test_what_a_selector_says(expression: str, answer: bool) -> None:
-    assert compiled(expression).matches(DEVICE) is answer
+    assert compile_expression(expression).matches(DEVICE) is answer
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_a_selector_says(expression: str, answer: bool) -> None:
 )
 def test_an_error_that_is_left_over_is_an_error(expression: str) -> None:
     with pytest.raises(CelError):
-        compiled(expression).matches(DEVICE)
+        compile_expression(expression).matches(DEVICE)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_an_error_that_is_left_over_is_an_error(expression: str) -> None:
 )
 def test_other_text_is_not_judged(expression: str) -> None:
     with pytest.raises(Unsupported):
-        compiled(expression)
+        compile_expression(expression)
 
 
 def test_versions_are_ordered_as_semver_says() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from gpuflow.checker.dra.allocator import AllocationError, Allocator
 from gpuflow.checker.dra.objects import Claim, DeviceId, Slice, read_claim, read_device_class
-from gpuflow.checker.dra.pools import AllocatedState, read_allocated
+from gpuflow.checker.dra.pools import AllocatedState, read_allocated_state
 from tests.checker.dra_scenes import (
     GPU,
     PARTITION,
@@ -141,7 +141,7 @@ class Player:
 
     def places(self, claim: Claim, taken: Sequence[DeviceId], *, empty: bool = False) -> list[tuple[DeviceId, ...]]:
         """For each node that can take a pod, the devices that it gives."""
-        state = AllocatedState() if empty else read_allocated(self.held)
+        state = AllocatedState() if empty else read_allocated_state(self.held)
         state.devices.update(taken)
         found = []
         for name in self.nodes:

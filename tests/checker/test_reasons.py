@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from gpuflow.checker.kueue import assign_flavors
-from gpuflow.checker.kueue.reasons import AboveCapacity, Inadmissible, NoUnusedQuota, Uncovered
+from gpuflow.checker.kueue.reasons import AboveCapacity, InadmissibleReason, NoUnusedQuota, UncoveredResource
 from gpuflow.kubernetes.admission.decision import admit
 from gpuflow.kubernetes.admission.field_errors import LimitRequired, RequestAboveLimit
 from gpuflow.kubernetes.admission.limit_range import BoundViolation
-from gpuflow.kubernetes.admission.quota import Exceeded, Unspecified, UsageUnknown
+from gpuflow.kubernetes.admission.quota import QuotaExceeded, UnspecifiedResources, UsageUnknown
 from tests.checker.kueue.scenes import cluster_queue, flavor, holder, local_queue, pod_set, workload
 from tests.conftest import ROOT
 
@@ -80,14 +80,14 @@ def limits(**item: dict[str, str] | str) -> dict[str, Any]:
 
 def test_a_quota_says_what_it_lacks() -> None:
     answer = admit(pod({"cpu": "3"}), quotas=[quota({"used": {"cpu": "2"}}, cpu="4")])
-    assert answer.reasons == (Exceeded("q", {"cpu": "3"}, {"cpu": "2"}, {"cpu": "4"}),)
+    assert answer.reasons == (QuotaExceeded("q", {"cpu": "3"}, {"cpu": "2"}, {"cpu": "4"}),)
     assert answer.reason == "exceeded quota: q, requested: cpu=3, used: cpu=2, limited: cpu=4"
     assert answer.message == f'pods "p" is forbidden: {answer.reason}'
 
 
 def test_a_quota_says_which_containers_are_silent_and_which_usage_is_missing() -> None:
     silent = admit(pod(), quotas=[quota({"used": {"limits.cpu": "0"}}, **{"limits.cpu": "4"})])
-    assert silent.reasons == (Unspecified("q", {"limits.cpu": ("main",)}),)
+    assert silent.reasons == (UnspecifiedResources("q", {"limits.cpu": ("main",)}),)
     unknown = admit(pod({"cpu": "1"}), quotas=[quota({"used": {}}, cpu="4")])
     assert unknown.reasons == (UsageUnknown("q", ("cpu",)),)
 
@@ -132,6 +132,8 @@ def test_kueue_says_which_flavor_lacks_what() -> None:
     four = cluster_queue({"f": {"cpu": "99", "memory": "99Gi", "nvidia.com/gpu": "4"}})
     assert answer("8", four).reasons == (AboveCapacity("nvidia.com/gpu", "f", 0, 8, 4),)
     assert answer("3", four, held="2").reasons == (NoUnusedQuota("nvidia.com/gpu", "f", 1),)
-    assert answer("1", cluster_queue({"f": {"cpu": "99", "memory": "99Gi"}})).reasons == (Uncovered("nvidia.com/gpu"),)
+    assert answer("1", cluster_queue({"f": {"cpu": "99", "memory": "99Gi"}})).reasons == (
+        UncoveredResource("nvidia.com/gpu"),
+    )
     stopped = answer("1", cluster_queue({"f": {"nvidia.com/gpu": "4"}}, stopPolicy="Hold"))
-    assert (stopped.verdict, stopped.blocked) == ("blocked", Inadmissible.CLUSTER_QUEUE_INACTIVE)
+    assert (stopped.verdict, stopped.blocked) == ("blocked", InadmissibleReason.CLUSTER_QUEUE_INACTIVE)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from gpuflow.checker.contention.concurrency import Concurrency, bounded_moment
+from gpuflow.checker.contention.concurrency import Concurrency, moment_bound
 from gpuflow.checker.kueue import Kueue
 from gpuflow.demands import demand_of
 from gpuflow.site import Site
@@ -141,12 +141,12 @@ def test_the_quick_bound_under_a_cap_is_never_too_low(steps: list[Step], cap: in
     concurrency = Concurrency(demand_of(loads(HEAD + written(steps), "p.yaml"), Site.load("nvidia")))
     weights = {f"s{index}": step.gpus for index, step in enumerate(steps)}
     truth = max(sum(steps[each].gpus for each in alive) for alive in moments(steps) if len(alive) <= cap)
-    bound = bounded_moment(concurrency.tree, weights, concurrency.pods, cap)
+    bound = moment_bound(concurrency.tree, weights, concurrency.pods, cap)
     assert bound is not None and bound >= truth
     if len({step.gpus for step in steps}) == 1:
         assert bound == truth
     assert (
-        concurrency.capped(cap).peak_load(tuple(((name,), weight) for name, weight in weights.items())).value == truth
+        concurrency.with_cap(cap).peak_load(tuple(((name,), weight) for name, weight in weights.items())).value == truth
     )
 
 

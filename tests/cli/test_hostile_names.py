@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gpuflow.core.printable import HIDDEN, escaped
+from gpuflow.core.printable import HIDDEN_CHARACTERS, escape_literal
 from tests.cli.commands import DEMO, Answer, Gpuflow
 from tests.conftest import ROOT
 
 
 def quoted(text: str) -> str:
     """The text in YAML."""
-    return escaped(json.dumps(text, ensure_ascii=False))
+    return escape_literal(json.dumps(text, ensure_ascii=False))
 
 
 TRICK = "::error title=Review::approved ##[group]x ##vso[task.x] a|b `c` <img src=x> [d](e) @team https://e.x<h1>"
@@ -77,7 +77,7 @@ def assert_harmless(answer: Answer, *, own_commands: bool = False, keeps_lines: 
     assert "Traceback" not in answer.err
     assert "GF999" not in answer.err
     for text in (answer.out, answer.err):
-        found = HIDDEN.search(text.replace("\n", ""))
+        found = HIDDEN_CHARACTERS.search(text.replace("\n", ""))
         assert found is None, (found, text[max(0, found.start() - 80) :][:200])
         for line in text.split("\n"):
             assert not re.search(r"##[a-z]*\[", line), line
@@ -103,7 +103,7 @@ def test_a_check_says_what_strangers_wrote_as_text_only(gpuflow: Gpuflow, folder
     if format == "sarif":
         texts = [result["message"]["text"] for result in answer.data["runs"][0]["results"]]
         assert texts
-        assert not [text for text in texts if HIDDEN.search(text.replace("\n", ""))]
+        assert not [text for text in texts if HIDDEN_CHARACTERS.search(text.replace("\n", ""))]
     if format == "markdown":
         text = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", answer.out)
         assert "e.x&lt;h1>" in text

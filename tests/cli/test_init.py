@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.cli import init
-from gpuflow.cli.init import Origin, _sound, origin
+from gpuflow.cli.init import Origin, _safe_origin, origin
 from gpuflow.engines import ENGINES
 from gpuflow.targets import load_target
 from tests.cli.commands import Gpuflow
@@ -145,11 +145,11 @@ def test_an_installation_from_a_clone_asks_the_clone_and_gives_no_password_away(
 
 @given(st.text(max_size=40), st.sampled_from(["", "https://", "ssh://git@h/", "file:///", "git@h:"]))
 def test_an_address_needs_no_quotes_in_yaml_or_in_a_shell(text: str, before: str) -> None:
-    found = _sound(before + text, COMMIT)
+    found = _safe_origin(before + text, COMMIT)
     if found is not None:
         assert not set(found.url) & set(" \t\n\r\"'`$\\;&|<>(){}*?!#,")
         assert yaml.safe_load(f'a: "{found.url}"') == {"a": found.url}
-    assert _sound("https://git.example.com/a.git", text) is None or len(text) in (40, 64)
+    assert _safe_origin("https://git.example.com/a.git", text) is None or len(text) in (40, 64)
 
 
 def test_the_guides_do_to_what_init_wrote_what_its_ci_does(gpuflow: Gpuflow, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
 def _at_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(module, "AFTER", 0.02)
+    monkeypatch.setattr(module, "DELAY", 0.02)
 
 
 def until_shown(out: io.StringIO) -> None:
@@ -55,7 +55,7 @@ def test_it_is_erased_before_an_error_is_said() -> None:
 
 
 def test_what_is_quick_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AFTER", 60)
+    monkeypatch.setattr(module, "DELAY", 60)
     out = Terminal()
     with progress("checking p", out):
         pass

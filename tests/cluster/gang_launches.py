@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpuflow.kubernetes.expansion import expanded
+from gpuflow.kubernetes.expansion import expand
 from gpuflow.pod.launcher import gang_account, launcher_for
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
@@ -32,7 +32,7 @@ def site_of(word: str) -> Site:
 def command_of(pipeline: Pipeline, site: Site) -> list[str]:
     """The words of the compiled launcher, from `gang` on, as its kubelet hands them over."""
     found = launcher_for(pipeline, "train", site)["spec"]["containers"][0]["command"]
-    return [expanded(word, {}) for word in found[found.index("gang") :]]
+    return [expand(word, {}) for word in found[found.index("gang") :]]
 
 
 def manifest_of(pipeline: Pipeline, site: Site) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pytest
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.runtime.gangs.attempt_object import Gang, Names
 from gpuflow.runtime.gangs.kinds import WORDS
-from gpuflow.runtime.gangs.later_attempts import Before, Changes
+from gpuflow.runtime.gangs.later_attempts import Changes, EarlierAttempts
 from gpuflow.spec.loading import loads
 
 from ..engines.build import BuildError
@@ -69,7 +69,7 @@ def test_what_is_compiled_is_taken_whole(served: None, namespace: Kube, word: st
     kind = WORDS[word]
     gang = Gang(manifest_of(pipeline(leads), site_of(word)), Names("p", "r", "train", container=kind.container), None)
     gang.changes = Changes("2", "64Gi", 1, {"nodeSelector": {"spot": "no"}}, True)
-    for attempt, before in enumerate((Before(), Before(1, 1, ("node-7",))), 1):
+    for attempt, before in enumerate((EarlierAttempts(), EarlierAttempts(1, 1, ("node-7",))), 1):
         made = kind.split(gang.body(attempt, 0, before.interruptions, before))
         for each, row in zip(made, (kind.before, kind), strict=True):
             if each is not None and row is not None:

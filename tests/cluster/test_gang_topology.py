@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuflow.runtime.gangs.attempt_object import Gang, Names
-from gpuflow.runtime.gangs.later_attempts import Before
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 from gpuflow.site import load_site
 from gpuflow.site.model import Gangs, TopologySpelling
 
@@ -69,7 +69,7 @@ def start(kube: Kube) -> str:
     site = load_site("nvidia").model_copy(update=fields)
     given = scenes.pipeline("train", more=TOLERATES)
     gang = Gang(manifest_of(given, site), Names("demo", "r", "train", container="main"), None)
-    kube.create(gang.body(1, 0, 0, Before()))
+    kube.create(gang.body(1, 0, 0, EarlierAttempts()))
     return gang.name(1)
 
 

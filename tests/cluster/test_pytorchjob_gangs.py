@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.kubernetes.expansion import expanded
+from gpuflow.kubernetes.expansion import expand
 from gpuflow.spec.loading import loads
 
 from . import kubelet_by_hand
@@ -95,7 +95,7 @@ def test_the_compiled_object_is_accepted_whole_and_its_ranks_know_who_they_are(l
     assert place == "metadata.labels['training.kubeflow.org/replica-index']"
     names = [each["name"] for each in container["env"]]
     assert names.index("GPUFLOW_GANG") < names.index("GPUFLOW_LEADER"), "the kubelet fills in what came before"
-    host = expanded(environ["GPUFLOW_LEADER"]["value"], {"GPUFLOW_GANG": job["metadata"]["name"]})
+    host = expand(environ["GPUFLOW_LEADER"]["value"], {"GPUFLOW_GANG": job["metadata"]["name"]})
     assert host == pods[0]["metadata"]["name"], "the operator names the Service of a pod like the pod"
     assert environ["PET_MASTER_ADDR"]["value"] == environ["GPUFLOW_LEADER"]["value"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.checker.dra.allocator import AllocationError, Allocator, Undecided
+from gpuflow.checker.dra.allocator import AllocationError, AllocationUnknown, Allocator
 from gpuflow.checker.dra.objects import Slice, read_claim, read_device_class
-from gpuflow.checker.dra.pools import read_allocated
+from gpuflow.checker.dra.pools import read_allocated_state
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.kubernetes.resources import read_map
@@ -39,7 +39,7 @@ def allocate_devices(
 ) -> dict[str, NodeDevices]:
     """What each node gives to the claims of one pod, beside those that hold devices already (`others`)."""
     known = {each.name: each for each in map(read_device_class, classes)}
-    allocator = Allocator(map(Slice, slices), known, read_allocated(others))
+    allocator = Allocator(map(Slice, slices), known, read_allocated_state(others))
     wanted = [read_claim(_name_of(each), each.get("spec")) for each in claims]
     answers: dict[str, NodeDevices] = {}
     for node in nodes:
@@ -48,7 +48,7 @@ def allocate_devices(
             given = allocator.allocate(_name_of(node), labels, wanted)
         except AllocationError as error:
             answers[_name_of(node)] = NodeDevices("error", reason=str(error))
-        except Undecided as reason:
+        except AllocationUnknown as reason:
             answers[_name_of(node)] = NodeDevices("unknown", reason=str(reason))
         else:
             devices = tuple(tuple(map(str, picked)) for picked in given.claims)

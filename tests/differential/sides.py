@@ -25,8 +25,8 @@ from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.cluster import Cluster, Manifest, cluster_of
 from gpuflow.core.errors import Where
-from gpuflow.demands.pod_sets import one_pod_each
-from gpuflow.kubernetes.strategic_merge import BadPatch, merged
+from gpuflow.demands.pod_sets import split_mixed_steps
+from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
 from gpuflow.quantity import Quantity
 from tests.differential import pipelines, workloads
 from tests.differential.devices_of_nodes import allocate_devices
@@ -52,7 +52,7 @@ def _ours(name: str, module: str = "gpuflow") -> Callable[..., Any]:
 
 def merge_ours(case: Case) -> Answer:
     try:
-        return {"pod": merged(case["pod"], case["patch"])}
+        return {"pod": strategic_merge_map_patch(case["pod"], case["patch"])}
     except BadPatch:
         return {"refused": True}
 
@@ -309,7 +309,7 @@ def gangs_ours(case: Case) -> Answer:
     objects = [{"apiVersion": "v1", "kind": KINDS[key], **each} for key in KINDS for each in case.get(key, ())]
     cluster = replace(cluster_of(objects), listed=frozenset(KINDS.values()))
     setup = read_setup(cluster, workloads.NAMESPACE)
-    demand = one_pod_each(gpuflow.demand(case["jobSet"]))
+    demand = split_mixed_steps(gpuflow.demand(case["jobSet"]))
     policy = namespace_policy(cluster, workloads.NAMESPACE)
     groups = pod_groups(demand, policy, policy.admit_steps(demand.steps), workloads.NAMESPACE, by_labels=False)
     group_of = {step: group for group in groups for step in group.steps}

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuflow.core import yaml_tree
-from gpuflow.kubernetes.yaml_scalars import is_read_otherwise, parse_manifests, plain
+from gpuflow.kubernetes.yaml_scalars import is_read_otherwise, parse_manifests, resolve
 from tests.differential.conftest import Ask
 from tests.differential.oracle import Oracle
 
@@ -57,14 +57,14 @@ def _compare(reader: Oracle, texts: list[str]) -> None:
         if answer.get("refused"):
             continue
         theirs = json.loads(answer["json"], parse_float=_Spelled, parse_int=_Spelled)["key"]
-        for found in (plain(text), parse_manifests(document, "x")[0]["key"]):
+        for found in (resolve(text), parse_manifests(document, "x")[0]["key"]):
             is_number = isinstance(found, yaml_tree.Int | yaml_tree.Float)
             assert (found.text if is_number else found) == theirs, text
             assert is_number == isinstance(theirs, _Spelled), text
             assert isinstance(found, yaml_tree.Int) == (is_number and theirs.lstrip("-").isdigit()), text
         if not is_read_otherwise(text):
-            ours = yaml_tree.plain(text)
-            assert type(ours) is type(plain(text)), text
+            ours = yaml_tree.parse_plain(text)
+            assert type(ours) is type(resolve(text)), text
 
 
 class _Spelled(str):

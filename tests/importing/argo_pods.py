@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from gpuflow.kubernetes.strategic_merge import merged
+from gpuflow.kubernetes.strategic_merge import strategic_merge_map_patch
 from gpuflow.pod.containers import SCRIPT_RUNNER
 from gpuflow.quantity import Quantity
 
@@ -182,7 +182,9 @@ class Run:
             spec["activeDeadlineSeconds"] = int(template["activeDeadlineSeconds"])
         for patch in (self.spec.get("podSpecPatch"), template.get("podSpecPatch")):
             if patch:
-                spec = merged({"spec": spec}, {"spec": yaml.safe_load(self.text(patch, inputs, None))})["spec"]
+                spec = strategic_merge_map_patch(
+                    {"spec": spec}, {"spec": yaml.safe_load(self.text(patch, inputs, None))}
+                )["spec"]
         return comparable(spec, template.get("metadata", {}), self.labels, self.claims, source)
 
 

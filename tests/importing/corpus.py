@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpuflow.core.errors import GpuflowError
-from gpuflow.importing.pipelines import Imported, import_document
+from gpuflow.importing.pipelines import ImportResult, import_document
 from gpuflow.readers import Document, Library, foreign_in, read_documents
 from tests.importing.samples import SITE
 
@@ -29,7 +29,7 @@ def documents_below(root: Path) -> tuple[Library, list[tuple[Path, Document]], l
     return Library(tuple(everything)), active, unread
 
 
-def answers(root: Path, same_pods: Callable[[Path, Document, Imported], bool]) -> Iterator[str]:
+def answers(root: Path, same_pods: Callable[[Path, Document, ImportResult], bool]) -> Iterator[str]:
     """One line for each object."""
     library, active, unread = documents_below(root)
     yield from unread

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.core import yaml_tree
-from gpuflow.importing.pipelines import Imported, import_document
+from gpuflow.importing.pipelines import ImportResult, import_document
 from gpuflow.readers import Library
 from gpuflow.readers.documents import documents_of
 from gpuflow.site import Site
@@ -224,12 +224,12 @@ platforms:
 SAMPLES = {"workflow": WORKFLOW, "job": JOB, "kfp": KFP}
 
 
-def import_text(text: str, file: str = "x.yaml") -> Imported:
+def import_text(text: str, file: str = "x.yaml") -> ImportResult:
     """The first object of a text, imported."""
     return import_trees(yaml_tree.parse_all(text, file), file)
 
 
-def import_trees(trees: list[object], file: str = "x.yaml") -> Imported:
+def import_trees(trees: list[object], file: str = "x.yaml") -> ImportResult:
     """The same, of documents that are parsed."""
     documents = documents_of(trees, file)
     return import_document(documents[0], Library(tuple(documents)), SITE)

@@ -209,7 +209,7 @@ def with_surprise(text: str, index: int) -> tuple[str, list[Any]]:
     name, chosen = [pair for tree in trees for pair in maps_in(tree)][index]
     chosen["surprise"] = "one"
     if isinstance(chosen, yaml_tree.Map):
-        chosen.key_at["surprise"] = chosen.value_at["surprise"] = yaml_tree.Spot(1000 + index, 7)
+        chosen.key_at["surprise"] = chosen.value_at["surprise"] = yaml_tree.Position(1000 + index, 7)
     return name, trees
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.kubernetes.expansion import escaped
-from gpuflow.pod.spelling import spelled
+from gpuflow.kubernetes.expansion import escape
+from gpuflow.pod.spelling import spell_text
 from gpuflow.spec.text import ParamRef, Ref, join
 
 KNOWN = {"HOME": "/root", "A": "$(HOME)", "": "empty"}
@@ -50,8 +50,8 @@ dollars = st.text("$()AHOME x{é€", max_size=14)
 
 @given(st.text() | dollars)
 def test_what_the_user_wrote_arrives_unchanged_on_old_and_new_kubelets(text: str) -> None:
-    assert expand(escaped(text)) == text
-    assert expand(escaped(text), old=True) == text
+    assert expand(escape(text)) == text
+    assert expand(escape(text), old=True) == text
 
 
 def test_the_old_kubelet_of_this_test_garbles_what_is_not_escaped() -> None:
@@ -70,12 +70,12 @@ def test_it_also_arrives_unchanged_around_a_value_only_known_at_run_time(before:
         def reference(self, ref: Ref) -> str:
             return value
 
-    assert expand(spelled(join(before, ParamRef("x"), after), Engine())) == before + value + after
+    assert expand(spell_text(join(before, ParamRef("x"), after), Engine())) == before + value + after
 
 
 @given(dollars)
 def test_text_before_a_value_that_begins_with_a_bracket_is_safe(before: str) -> None:
-    assert expand(escaped(before, glued=True) + "(HOME)") == before + "(HOME)"
+    assert expand(escape(before, glued=True) + "(HOME)") == before + "(HOME)"
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_text_before_a_value_that_begins_with_a_bracket_is_safe(before: str) -> 
     ],
 )
 def test_only_what_kubernetes_would_touch_is_doubled(text: str, safe: str) -> None:
-    assert escaped(text) == safe
+    assert escape(text) == safe
 
 
 def test_a_dollar_before_a_reference_is_doubled_because_nobody_knows_what_follows() -> None:
-    assert escaped("a$", glued=True) == "a$$"
+    assert escape("a$", glued=True) == "a$$"

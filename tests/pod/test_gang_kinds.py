@@ -16,7 +16,7 @@ import pytest
 from gpuflow.core.codes import CODES
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.kubernetes.expansion import expanded
+from gpuflow.kubernetes.expansion import expand
 from gpuflow.kubernetes.labels import MADE_BY, QUEUED_BY
 from gpuflow.plan import plan_of
 from gpuflow.pod import pod_notes
@@ -25,7 +25,7 @@ from gpuflow.pod.launcher import airflow_role, gang_account, gang_role, launcher
 from gpuflow.readers.kubernetes.pods import INTEGRATIONS
 from gpuflow.runtime.gangs.attempt_object import Gang, Names
 from gpuflow.runtime.gangs.kinds import GROUP, KINDS, WORDS, kind_of, word_of
-from gpuflow.runtime.gangs.later_attempts import Before, Changes
+from gpuflow.runtime.gangs.later_attempts import Changes, EarlierAttempts
 from gpuflow.site import Site
 from gpuflow.site.gangs import GangWord, SchedulerWord
 from gpuflow.spec.loading import loads
@@ -46,7 +46,7 @@ def pipeline(text: str) -> Any:
 
 def words(text: str, kind: str = "pytorchjob") -> list[str]:
     container = launcher_for(pipeline(text), "train", site(kind))["spec"]["containers"][0]
-    return [expanded(word, {}) for word in container["command"]]
+    return [expand(word, {}) for word in container["command"]]
 
 
 def manifest(text: str, kind: str = "pytorchjob") -> dict[str, Any]:
@@ -109,7 +109,7 @@ def test_later_attempts_change_every_set_of_pods(word: str) -> None:
         None,
     )
     gang.changes = Changes("2", "64Gi", 1, {"nodeSelector": {"spot": "no"}}, True)
-    made = gang.body(3, 1, 1, Before(1, 1, ("node-7",)))
+    made = gang.body(3, 1, 1, EarlierAttempts(1, 1, ("node-7",)))
     sets = WORDS[word].pod_sets(made)
     assert len(sets) == (2 if leads else 1)
     for each in sets:

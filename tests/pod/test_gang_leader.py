@@ -14,7 +14,7 @@ from gpuflow.plan import plan_of
 from gpuflow.pod import pod_for
 from gpuflow.pod.build import leader_pod
 from gpuflow.pod.gang import gang_object
-from gpuflow.pod.later_attempts import Before, changes_of
+from gpuflow.pod.later_attempts import EarlierAttempts, changes_of
 from gpuflow.pod.notes import pod_notes
 from gpuflow.pod.placement import devices_of_step
 from gpuflow.runtime.gangs.attempt_object import Gang, Names
@@ -221,7 +221,7 @@ def test_later_attempts_change_each_in_its_own_way() -> None:
     given = pipeline(NO_GPU, GPUS + retry)
     leader, worker = both(given, GKE)
     off = [
-        changes_of(given, "train", GKE, leads=leads).pod(pod, Before(1, 1))["spec"]
+        changes_of(given, "train", GKE, leads=leads).pod(pod, EarlierAttempts(1, 1))["spec"]
         for leads, pod in ((True, leader), (False, worker))
     ]
     assert [each["containers"][0]["resources"]["limits"]["memory"] for each in off] == ["8Gi", "48Gi"]

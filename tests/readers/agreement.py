@@ -17,7 +17,7 @@ from typing import Any
 from gpuflow.demands import Demand
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.graph.order import descendants
-from gpuflow.readers import Document, Options, Passive, foreign_in, read_documents
+from gpuflow.readers import Document, Options, PassiveObject, foreign_in, read_documents
 from gpuflow.site import Site
 
 PATCH = re.compile(r"\{\{tasks\.(.+)-driver\.outputs\.parameters\.pod-spec-patch\}\}")
@@ -56,7 +56,7 @@ def demand_of(documents: list[Document], engine: str) -> Demand:
     """The demand of the one object that runs."""
     active, _ = foreign_in(documents)
     (demand,) = [each.demand(Options(Site.load("nvidia"), engine)) for each in active]
-    assert not isinstance(demand, Passive)
+    assert not isinstance(demand, PassiveObject)
     return demand
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from gpuflow.core import yaml_tree
 from gpuflow.demands import Bound, Demand, demand_of
-from gpuflow.readers import Options, Passive, documents_of, foreign_in
+from gpuflow.readers import Options, PassiveObject, documents_of, foreign_in
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
@@ -91,7 +91,7 @@ def read_back(text: str, site: Site, engine: str = "none") -> Demand:
     reasons = []
     for each in foreign:
         found = each.demand(Options(site, engine))
-        if not isinstance(found, Passive):
+        if not isinstance(found, PassiveObject):
             return found
         reasons.append(found.because)
     raise AssertionError(f"nothing of it starts pods: {reasons}")

@@ -19,7 +19,7 @@ import pytest
 from gpuflow.runtime.artifacts import artifact_files
 from gpuflow.runtime.artifacts.artifact_files import Artifact, NotKept
 from gpuflow.runtime.base import records
-from gpuflow.runtime.state.ledger import Ledger, Lost
+from gpuflow.runtime.state.ledger import Ledger, OwnershipLost
 from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.store import Progress, StorageError
 from tests.runtime.harness import eventually, run, shell, start
@@ -74,7 +74,7 @@ def test_whoever_loses_while_it_uploads_writes_no_manifest(tmp_path: Path) -> No
         if other.history().last == 1:
             other.claim(other.history())
 
-    with pytest.raises(Lost):
+    with pytest.raises(OwnershipLost):
         Artifact(ledger, store, "one", str(tmp_path / "m"), overtaken).keep()
     assert not list((tmp_path / "kept").rglob("manifest.json"))
 

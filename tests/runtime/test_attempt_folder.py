@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from gpuflow.runtime.base.attempt_folder import AttemptFolder, of_program, place
+from gpuflow.runtime.base.attempt_folder import AttemptFolder, attempt_path, of_program
 
 
 def folder(tmp_path: Path) -> AttemptFolder:
@@ -52,13 +52,13 @@ def test_a_sign_of_life_is_a_moment_no_one_can_set(tmp_path: Path) -> None:
 
 
 def test_the_program_finds_the_folder_by_its_variable_and_its_desk_without(tmp_path: Path) -> None:
-    path = place(str(tmp_path), "p/r/s", "0123456789abcdef")
+    path = attempt_path(str(tmp_path), "p/r/s", "0123456789abcdef")
     assert of_program({"GPUFLOW_STOP": f"{path}/stop"}, str(tmp_path)).path == path
     assert of_program({}, str(tmp_path)).path == str(tmp_path / "desk")
 
 
 def test_a_program_that_leaves_early_says_so(tmp_path: Path) -> None:
     there = folder(tmp_path)
-    assert not there.said_stopped()
+    assert not there.has_stopped()
     there.say_stopped()
-    assert there.said_stopped()
+    assert there.has_stopped()

@@ -17,11 +17,11 @@ import pytest
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.runtime.gangs import attempt_object, gang_command
 from gpuflow.runtime.gangs.kinds import GROUP, WORDS, GangKind
-from gpuflow.runtime.gangs.later_attempts import Before
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 from gpuflow.runtime.gangs.launcher import Launcher
 from gpuflow.runtime.gangs.ranks import protocol
 from gpuflow.runtime.state.attempts import Counts
-from gpuflow.runtime.supervise.kube_client import ApiServer, Misuse, Refused
+from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiServer, Misuse
 
 KINDS = [each for each in WORDS.values() if each.before is not None]
 POD: dict[str, Any] = {
@@ -51,7 +51,7 @@ class Table(ApiServer):
         if method == "POST":
             path = f"{path}/{body['metadata']['name']}"
             if path in self.objects:
-                raise Refused(409, "already exists")
+                raise ApiRefusal(409, "already exists")
             made = copy.deepcopy(body)
             made["metadata"] |= {"uid": f"uid-{len(self.asked)}", "namespace": "ns"}
             self.objects[path] = made
@@ -59,7 +59,7 @@ class Table(ApiServer):
         if method == "GET" and path.split("/")[-2] == "ns":
             return {"items": [copy.deepcopy(each) for key, each in self.objects.items() if key.startswith(f"{path}/")]}
         if path not in self.objects:
-            raise Refused(404, "not found")
+            raise ApiRefusal(404, "not found")
         if method == "PATCH":
             self.objects[path]["metadata"] |= copy.deepcopy(body["metadata"])
         return self.objects.pop(path) if method == "DELETE" else copy.deepcopy(self.objects[path])
@@ -82,7 +82,7 @@ def owners(document: dict[str, Any]) -> list[str]:
 def test_it_is_made_first_and_goes_with_the_object(kind: GangKind, capsys: pytest.CaptureFixture[str]) -> None:
     assert kind.before is not None
     api = Table()
-    made = launcher(kind, api).create(1, Counts(), Before())
+    made = launcher(kind, api).create(1, Counts(), EarlierAttempts())
     assert api.asked == [f"POST {kind.before.plural}", f"POST {kind.plural}", f"PATCH {kind.before.plural}"]
     (first,) = api.of(kind.before.plural)
     assert owners(first) == [made["metadata"]["uid"]]
@@ -98,8 +98,10 @@ def test_one_that_a_lost_launcher_left_is_made_anew(kind: GangKind) -> None:
     lost = launcher(kind, api)
     first, _ = kind.split(lost.gang.body(1, 0, 0))
     assert first is not None
-    attempt_object.prepare_first(api, kind.before.folder("ns"), {**first, "spec": {"of": "before"}}, lost.gang.is_ours)
-    made = launcher(kind, api).create(1, Counts(), Before())
+    attempt_object.prepare_prerequisite(
+        api, kind.before.folder("ns"), {**first, "spec": {"of": "before"}}, lost.gang.is_ours
+    )
+    made = launcher(kind, api).create(1, Counts(), EarlierAttempts())
     (there,) = api.of(kind.before.plural)
     now, _ = kind.split(lost.gang.body(1, 0, 0, secret=made["metadata"]["annotations"].get(attempt_object.SECRET, "")))
     assert now is not None and there["spec"] == now["spec"] and owners(there) == [made["metadata"]["uid"]]
@@ -113,7 +115,7 @@ def test_each_attempt_has_a_secret_of_its_own_in_every_rank_and_nobody_prints_it
     pod["spec"]["containers"].append({"name": "proxy", "image": "i:2", "env": [{"name": "A", "value": "b"}]})
     given, found = launcher(kind, Table(), pod=pod), []
     for attempt in (1, 2):
-        given.create(attempt, Counts(attempt - 1), Before())
+        given.create(attempt, Counts(attempt - 1), EarlierAttempts())
         body = {
             key: each for key, each in given.api.objects.items() if each["metadata"]["name"].endswith(f"-{attempt}")
         }
@@ -139,7 +141,7 @@ def secrets_of(template: dict[str, Any]) -> str:
 def test_a_secret_that_the_manifest_brings_is_kept() -> None:
     pod, own = copy.deepcopy(POD), {"name": protocol.SECRET, "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     pod["spec"]["containers"][0]["env"] = [own]
-    made = launcher(WORDS["jobset"], Table(), pod=pod).create(1, Counts(), Before())
+    made = launcher(WORDS["jobset"], Table(), pod=pod).create(1, Counts(), EarlierAttempts())
     (template,) = WORDS["jobset"].templates(made)
     assert [each for each in template["spec"]["containers"][0]["env"] if each["name"] == protocol.SECRET] == [own]
 
@@ -152,7 +154,7 @@ def test_one_of_somebody_else_is_left_alone(kind: GangKind) -> None:
     theirs = {"kind": "X", "metadata": {"name": ours.gang.name(1)}, "spec": {"of": "others"}}
     api.create(kind.before.folder("ns"), theirs)
     with pytest.raises(Misuse, match="is there already, and this run did not create it"):
-        ours.create(1, Counts(), Before())
+        ours.create(1, Counts(), EarlierAttempts())
     assert [each["spec"] for each in api.of(kind.before.plural)] == [{"of": "others"}] and not api.of(kind.plural)
 
 
@@ -164,7 +166,7 @@ def test_a_launcher_that_comes_back_gives_it_to_the_object(
     """The one before was lost when it had made both, and what owned them took one away."""
     assert kind.before is not None
     api = Table()
-    before = Before(1, 1, ("node-7",))
+    before = EarlierAttempts(1, 1, ("node-7",))
     made = launcher(kind, api).create(3, Counts(1, 1), before)
     (path,) = (key for key in api.objects if key.split("/")[-2] == kind.before.plural)
     spec = api.objects[path]["spec"]
@@ -187,8 +189,8 @@ def test_a_launcher_that_comes_back_gives_it_to_the_object(
 def test_each_attempt_has_a_podgroup_of_its_own_and_pods_that_grow() -> None:
     kind, api = WORDS["jobset+volcano"], Table()
     given = launcher(kind, api)
-    given.create(1, Counts(), Before())
-    given.create(2, Counts(1), Before(1))
+    given.create(1, Counts(), EarlierAttempts())
+    given.create(2, Counts(1), EarlierAttempts(1))
     groups = {each["metadata"]["name"]: each["spec"] for each in api.of("podgroups")}
     assert list(groups.values()) == [{"minMember": 2, "queue": "research"}] * 2
     asked = {}
@@ -207,7 +209,7 @@ def test_a_cluster_that_does_not_know_it_is_told_before_anything_is_made(kind: G
     class Without(Table):
         def _request(self, method: str, path: str, body: Any, query: Any) -> dict[str, Any]:
             if path.endswith(plural):
-                raise Refused(404, "404 page not found")
+                raise ApiRefusal(404, "404 page not found")
             return super()._request(method, path, body, query)
 
     api = Without()
@@ -220,10 +222,10 @@ def test_a_refusal_to_give_it_is_said_and_ends_nothing(capsys: pytest.CaptureFix
     class Closed(Table):
         def _request(self, method: str, path: str, body: Any, query: Any) -> dict[str, Any]:
             if method == "PATCH":
-                raise Refused(403, "podgroups is forbidden")
+                raise ApiRefusal(403, "podgroups is forbidden")
             return super()._request(method, path, body, query)
 
     kind, api = WORDS["jobset+volcano"], Closed()
-    made = launcher(kind, api).create(1, Counts(), Before())
+    made = launcher(kind, api).create(1, Counts(), EarlierAttempts())
     assert "podgroups is forbidden; what stands before JobSet" in capsys.readouterr().out
     assert attempt_object.number(made, attempt_object.ATTEMPT) == 1 and json.dumps(made)

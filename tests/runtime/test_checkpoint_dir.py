@@ -153,7 +153,7 @@ def test_a_dotted_file_that_is_removed_between_two_looks_makes_no_checkpoint_eit
     directory: Directory, tmp_path: Path
 ) -> None:
     (tmp_path / ".tmp").write_text("whole")
-    if not files.born(str(tmp_path / ".tmp")):
+    if not files.birth_time(str(tmp_path / ".tmp")):
         pytest.skip("this file system knows no time of birth")
     for index in range(30):
         (tmp_path / ".tmp").write_text("whole")
@@ -235,7 +235,7 @@ def test_a_directory_made_anew_in_place_under_a_finished_name_is_not_finished(
 def test_without_births_a_directory_that_changed_is_no_checkpoint_and_that_is_said(
     directory: Directory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "born", lambda path: 0)
+    monkeypatch.setattr(files, "birth_time", lambda path: 0)
     (tmp_path / "last").mkdir()
     directory.record("last")
     time.sleep(0.01)
@@ -247,7 +247,7 @@ def test_without_births_a_directory_that_changed_is_no_checkpoint_and_that_is_sa
 
 def test_a_file_put_into_a_finished_directory_later_does_not_undo_it(directory: Directory, tmp_path: Path) -> None:
     (tmp_path / "last").mkdir()
-    if not files.born(str(tmp_path / "last")):
+    if not files.birth_time(str(tmp_path / "last")):
         pytest.skip("this file system knows no time of birth")
     directory.record("last")
     time.sleep(0.01)

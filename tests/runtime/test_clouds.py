@@ -20,7 +20,7 @@ from typing import NoReturn
 import pytest
 
 from gpuflow.runtime.artifacts import artifact_files
-from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.checkpoints import transfer
 from gpuflow.runtime.state.ledger import Ledger
 from gpuflow.runtime.stores import local_files
@@ -195,14 +195,14 @@ def test_an_artifact_goes_there_and_comes_back(store: Store, tmp_path: Path) -> 
         store,
         prefix,
         manifest.files,
-        Shared(os.path.dirname(back)),
+        SharedFolder(os.path.dirname(back)),
         back,
         manifest.key,
         lambda _: None,
         single=False,
         arrived=set(),
     )
-    assert artifact_files.is_here(back, artifact_files.kept("directory", kept, None, None))
+    assert artifact_files.is_present(back, artifact_files.kept_output("directory", kept, None, None))
     assert os.stat(f"{back}/deep/tool").st_mode & 0o777 == 0o755
 
 

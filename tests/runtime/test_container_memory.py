@@ -42,12 +42,12 @@ def test_the_limit_of_the_group_counts(
 def test_without_a_limit_it_is_what_the_machine_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "memory.max").write_text("max\n")
     monkeypatch.setattr(container, "_memory_files", lambda: [str(tmp_path / "memory.events")])
-    assert container.available_memory() == pytest.approx(container._free_here(), rel=0.2)
+    assert container.available_memory() == pytest.approx(container._free_on_machine(), rel=0.2)
 
 
 def test_what_cannot_be_read_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "_memory_files", list)
-    monkeypatch.setattr(container, "_free_here", lambda: None)
+    monkeypatch.setattr(container, "_free_on_machine", lambda: None)
     assert container.available_memory() is None
 
 

@@ -238,12 +238,12 @@ def test_where_orphans_cannot_be_inherited_their_mark_gives_them_away(stage: Sta
 def test_a_process_that_becomes_another_program_just_now_is_still_known_by_its_mark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real, unseen = container._read, [b"", b""]
+    real, unseen = container._read_bytes, [b"", b""]
 
     def read(path: str) -> bytes:
         return unseen.pop() if unseen and path.endswith("/environ") else real(path)
 
-    monkeypatch.setattr(container, "_read", read)
+    monkeypatch.setattr(container, "_read_bytes", read)
     with subprocess.Popen(["sleep", "60"], env={**os.environ, container.VARIABLE: "a.b.1.2"}) as process:
         assert container.marks(process.pid) == ["a.b.1.2"]
         process.kill()

@@ -49,15 +49,15 @@ def test_a_job_of_volcano_is_not_taken_for_one_of_kubernetes() -> None:
 
 def test_a_place_leads_through_maps_lists_and_entries_by_key() -> None:
     best = {"status": {"best": {"values": [{"name": "lr", "value": "0.1"}, {"name": "n", "value": 3}]}}}
-    assert object_state.found(best, "status.best.values[name=lr].value") == "0.1"
-    assert object_state.found(best, "status.best.values[1].value") == 3
+    assert object_state.value_at(best, "status.best.values[name=lr].value") == "0.1"
+    assert object_state.value_at(best, "status.best.values[1].value") == 3
     for nowhere in (
         "status.worst",
         "status.best.values[9].value",
         "status.best[0]",
         "status.best.values[name=x].value",
     ):
-        assert object_state.found(best, nowhere) is None
+        assert object_state.value_at(best, nowhere) is None
 
 
 def test_a_condition_is_parted_at_the_equals_sign_outside_brackets() -> None:
@@ -102,7 +102,7 @@ def test_what_is_set_is_no_variable_of_the_created_pods_kubelet(place: str, valu
             POD, "--manifest", gang_command.parse(["--manifest=x", "--run-id=r", change], {}).set
         ),
     ):
-        assert expanded(object_state.found(made, place), {"DB_PASSWORD": "secret", "X": "secret"}) == value
+        assert expanded(object_state.value_at(made, place), {"DB_PASSWORD": "secret", "X": "secret"}) == value
 
 
 @pytest.mark.parametrize("value", VALUES)
@@ -111,7 +111,7 @@ def test_what_is_set_is_no_variable_of_the_created_pods_kubelet(place: str, valu
 )
 def test_where_no_kubelet_reads_it_what_is_set_stays_as_it_is(place: str, value: str) -> None:
     made = create.Request([f"--manifest={POD}", "--set", f"{place}={value}"]).manifest()
-    assert object_state.found(made, place) == value
+    assert object_state.value_at(made, place) == value
 
 
 @pytest.mark.parametrize(

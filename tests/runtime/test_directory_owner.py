@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime.base.attempt_folder import identity_of
-from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.state import directory_owner
 from gpuflow.runtime.state.checkpoint_dir import MARKER, Directory
-from gpuflow.runtime.state.directory_owner import Alive, Occupancy, remove_if_dead
+from gpuflow.runtime.state.directory_owner import AttemptLock, Occupancy, remove_if_dead
 from gpuflow.runtime.state.ledger import Ledger
 from gpuflow.runtime.stores.folder_store import Folder
 from tests.runtime.harness import environment, eventually, python, run, shell, start, words
@@ -143,8 +143,8 @@ def test_of_three_attempts_the_last_removes_nothing_of_the_second_that_lives_and
 
 
 def test_an_attempt_whose_folder_is_removed_while_it_comes_makes_it_again_and_is_alive(tmp_path: Path) -> None:
-    folder, shared = tmp_path / "attempt", Shared(str(tmp_path))
-    alive = Alive()
+    folder, shared = tmp_path / "attempt", SharedFolder(str(tmp_path))
+    alive = AttemptLock()
     assert alive.hold(shared, "attempt")
     remove_if_dead(shared, "attempt")
     assert folder.is_dir(), "it lives"
@@ -174,7 +174,7 @@ def test_nothing_of_another_run_is_removed_on_another_machines_word(
 ) -> None:
     stranger = occupy(tmp_path / "c", "other")
     stranger.leave()
-    monkeypatch.setattr(directory_owner, "boot", lambda: "another")
+    monkeypatch.setattr(directory_owner, "boot_id", lambda: "another")
     assert occupy(tmp_path / "c", "r").held
     assert os.path.exists(stranger.directory.attempt_folder)
 
@@ -215,7 +215,7 @@ def test_an_attempt_that_was_followed_by_another_does_not_write_its_name_any_mor
     new.enter()
     directory_owner.write_owner(new.directory, ledgers[1])
     directory_owner.write_owner(old.directory, ledgers[0], os.getpid())
-    assert directory_owner.owner(new.directory)["id"] == ledgers[1].id
+    assert directory_owner.read_owner(new.directory)["id"] == ledgers[1].id
 
 
 def test_checkpoints_written_down_by_an_earlier_version_are_resumed_from(tmp_path: Path) -> None:

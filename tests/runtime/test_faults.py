@@ -24,7 +24,7 @@ from gpuflow.runtime.checkpoints import restore, transfer
 from gpuflow.runtime.checkpoints.keeper import Keeper
 from gpuflow.runtime.state.checkpoint_dir import Directory
 from gpuflow.runtime.state.directory_owner import Occupancy
-from gpuflow.runtime.state.ledger import Ledger, Lost
+from gpuflow.runtime.state.ledger import Ledger, OwnershipLost
 from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.storage_timeout import Limit
 from gpuflow.runtime.stores.store import StorageError, Store
@@ -92,7 +92,7 @@ class Machine:
         self.said: list[str] = []
         self.keeper: Keeper | None = None
 
-    def begin(self, patience: float = 60.0) -> restore.Restored:
+    def begin(self, patience: float = 60.0) -> restore.RestoreResult:
         history = patiently(self.ledger.history)
         patiently(lambda: self.ledger.claim(history))
         Occupancy(self.directory, self.ledger, self.said.append).enter()
@@ -110,7 +110,7 @@ class Machine:
     def keep(self) -> None:
         """One try to keep the newest."""
         assert self.keeper is not None
-        entry = self.keeper._newest()
+        entry = self.keeper._newest_unsaved()
         if entry is not None:
             self.keeper._keep(entry, self.store)
             self.keeper._prune(self.store)
@@ -294,7 +294,7 @@ def test_two_attempts_alive_at_once_never_touch_each_other(tmp_path: Path) -> No
     old.keep()
     assert old.keeper is not None
     assert old.keeper.lost == "attempt 2 has taken over from attempt 1"
-    with pytest.raises(Lost):
+    with pytest.raises(OwnershipLost):
         old.ledger.succeed({})
     third = Machine(tmp_path / "c", store)
     assert third.begin().name == "two"

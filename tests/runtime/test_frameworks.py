@@ -91,7 +91,7 @@ def test_lightning_saves_after_optimizer_steps_only_and_keeps_the_newest(
 def test_lightning_with_a_sharded_model_is_refused_with_a_sentence(
     tmp_path: Path, lightning: Any, strategy: str
 ) -> None:
-    from gpuflow.runtime.checkpoints.training import Sharded
+    from gpuflow.runtime.checkpoints.training import ShardedState
     from gpuflow.runtime.lightning import GpuflowCheckpoint
 
     class Trainer:
@@ -102,7 +102,7 @@ def test_lightning_with_a_sharded_model_is_refused_with_a_sentence(
     with (
         checkpointing(str(tmp_path)) as ckpt,
         pytest.raises(
-            Sharded, match=rf'"model" is sharded over the ranks \({strategy}\), and gpuflow saves only whole'
+            ShardedState, match=rf'"model" is sharded over the ranks \({strategy}\), and gpuflow saves only whole'
         ),
     ):
         GpuflowCheckpoint(ckpt).on_train_start(Trainer(), torch.nn.Linear(1, 1))
@@ -184,11 +184,13 @@ def test_an_output_dir_elsewhere_is_refused_before_the_first_step(tmp_path: Path
 
 
 def test_the_hugging_face_trainer_with_fsdp_is_refused_with_a_sentence(tmp_path: Path, transformers: Any) -> None:
-    from gpuflow.runtime.checkpoints.training import Sharded
+    from gpuflow.runtime.checkpoints.training import ShardedState
 
     with checkpointing(str(tmp_path)) as ckpt:
         one = trainer(transformers, ckpt, max_steps=3)
         one.args.fsdp = ["full_shard"]
         callback = next(one for one in one.callback_handler.callbacks if hasattr(one, "ckpt"))
-        with pytest.raises(Sharded, match=r'"model" is sharded over the ranks \(fsdp\), and gpuflow saves only whole'):
+        with pytest.raises(
+            ShardedState, match=r'"model" is sharded over the ranks \(fsdp\), and gpuflow saves only whole'
+        ):
             callback.on_train_begin(one.args, one.state, one.control, model=one.model)

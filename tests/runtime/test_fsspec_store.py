@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from gpuflow.runtime.artifacts.artifact_files import Artifact, NotKept
-from gpuflow.runtime.checkpoints.transfer import Refused, unthrottled
+from gpuflow.runtime.checkpoints.transfer import CheckpointRefused, no_throttle
 from gpuflow.runtime.checkpoints.transfer import Upload as CheckpointUpload
 from gpuflow.runtime.state import attempts
-from gpuflow.runtime.state.ledger import Ledger, Lost
+from gpuflow.runtime.state.ledger import Ledger, OwnershipLost
 from gpuflow.runtime.stores import fsspec_store as remotes
 from gpuflow.runtime.stores.fsspec_store import Remote
 from gpuflow.runtime.stores.local_files import list_items
@@ -140,7 +140,7 @@ def test_a_driver_or_server_that_does_not_create_conditionally_is_found_out(
     assert two.claim(two.history())
     assert (one.number, two.number) == (1, 2)
     assert len(said) == 2  # each of the two supervisors once
-    with pytest.raises(Lost):
+    with pytest.raises(OwnershipLost):
         one.assert_owner()
 
 
@@ -296,8 +296,8 @@ def test_an_output_that_lies_too_deep_is_named_before_anything_of_it_is_sent(tmp
 def test_a_checkpoint_that_lies_too_deep_is_refused_before_anything_of_it_is_sent(tmp_path: Path) -> None:
     bucket = Honest()
     upload = CheckpointUpload("one", list_items(str(deep(tmp_path))))
-    with pytest.raises(Refused, match="is a name of"):
-        upload.send(remote(bucket), unthrottled(lambda: True))
+    with pytest.raises(CheckpointRefused, match="is a name of"):
+        upload.send(remote(bucket), no_throttle(lambda: True))
     assert not bucket.objects
 
 

@@ -90,7 +90,7 @@ def test_keys_with_dots_have_a_place() -> None:
     body = manifest()
     object_state.put(body, "metadata.labels['kueue.x-k8s.io/queue-name']", "other")
     object_state.put(body, "spec.replicatedJobs[0].template.spec.template.metadata.labels['a.b/c']", "=x")
-    assert object_state.found(body, "metadata.labels['kueue.x-k8s.io/queue-name']") == "other"
+    assert object_state.value_at(body, "metadata.labels['kueue.x-k8s.io/queue-name']") == "other"
     assert object_state.split("metadata.labels['a.b/c']=x=y") == ("metadata.labels['a.b/c']", "x=y")
     labels = body["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]["labels"]
     assert labels["a.b/c"] == "=x"

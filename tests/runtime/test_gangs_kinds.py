@@ -24,9 +24,9 @@ from gpuflow.runtime.gangs.kinds import (
     GangKind,
     kind_of,
 )
-from gpuflow.runtime.gangs.watch import Question, Watch, answered
+from gpuflow.runtime.gangs.watch import Question, Watch, run_questions
 from gpuflow.runtime.supervise import object_state
-from gpuflow.runtime.supervise.kube_client import Misuse, Refused
+from gpuflow.runtime.supervise.kube_client import ApiRefusal, Misuse
 
 from .gang_kinds import DONE, FAILED, OBJECTS, RUNS, TOO_LATE, jobs_of, object_of, pod, volcano_in
 
@@ -190,7 +190,7 @@ def test_the_launcher_of_an_mpijob_is_the_pod_of_a_job_and_the_workers_are_its_o
             return {"items": [*ranks, stranger]}
         return job if question.path == "/apis/batch/v1/namespaces/ns/jobs/train-launcher" else mpi
 
-    answered(watch.look(), ask)
+    run_questions(watch.look(), ask)
     assert len(watch.pods) == 3 and watch.rank_0() == ranks[0]
     # The operator counts the launcher as 0 and the workers from 1: the label is the rank.
     assert MPIJOB.first_ranks(mpi) == {"launcher": 0, "worker": 0}
@@ -221,18 +221,18 @@ def test_the_ranks_of_a_trainjob_are_found_through_its_jobset() -> None:
             return {"items": [owned("jobset", "job", name="train-worker-0")]}
         if question.path == "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ns/jobsets/train":
             if inner is None:
-                raise Refused(404, "there is none")
+                raise ApiRefusal(404, "there is none")
             return inner
         return train
 
-    answered(watch.look(), ask)
+    run_questions(watch.look(), ask)
     assert not watch.pods and not watch.jobs, "Trainer has made nothing yet"
     inner = {**owned("somebody else", "jobset"), "spec": {}}
-    answered(watch.look(), ask)
+    run_questions(watch.look(), ask)
     assert not watch.pods, "a JobSet of the same name that is not its own"
     spec = _manifest(TRAINJOB, 2)["runtime"]["spec"]["template"]["spec"]
     inner = {**owned("train", "jobset"), "spec": spec}
-    answered(watch.look(), ask)
+    run_questions(watch.look(), ask)
     assert len(watch.pods) == 2 and len(watch.jobs) == 1 and watch.rank_0() == ranks[0]
     assert watch.jobset is not None and TRAINJOB.first_ranks(watch.jobset) == {"worker": 0}
 
@@ -258,10 +258,10 @@ def test_where_a_job_of_volcano_waits_is_said_and_why_pods_are_missing() -> None
             return {"items": events}
         return {"items": []} if question.path.endswith("/pods") else job
 
-    answered(watch.look(), ask)
-    assert answered(watch.situation(), ask) == "0 of 2 pods running, 0 there; it waits in the queue research"
+    run_questions(watch.look(), ask)
+    assert run_questions(watch.situation(), ask) == "0 of 2 pods running, 0 there; it waits in the queue research"
     events.append(event)
-    words = answered(watch.situation(), ask)
+    words = run_questions(watch.situation(), ask)
     assert "a pod is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1" in words
     assert "StatusError" not in words
 
@@ -281,18 +281,18 @@ def test_where_a_podgroup_of_volcanos_waits_is_said_and_why() -> None:
             return {"items": groups}
         return made if question.path.endswith(gang.name(1)) else {"items": []}
 
-    answered(watch.look(), ask)
-    assert answered(watch.situation(), ask) == "0 of 2 pods running, 0 there; it waits in the queue research"
+    run_questions(watch.look(), ask)
+    assert run_questions(watch.situation(), ask) == "0 of 2 pods running, 0 there; it waits in the queue research"
     assert asked[0].path == "/apis/scheduling.volcano.sh/v1beta1/namespaces/ns/podgroups"
     assert asked[0].query == {"fieldSelector": f"metadata.name={gang.name(1)}"}
     words = "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable"
     row = {"type": "Unschedulable", "status": "True", "message": words}
     group["status"] = {"phase": "Inqueue", "conditions": [row]}
-    assert answered(watch.situation(), ask).endswith(f"it waits in the queue research: {words}")
+    assert run_questions(watch.situation(), ask).endswith(f"it waits in the queue research: {words}")
     row["status"] = "False"
-    assert answered(watch.situation(), ask).endswith("it waits in the queue research")
+    assert run_questions(watch.situation(), ask).endswith("it waits in the queue research")
     groups.clear()
-    assert "is gone, and Volcano places no pod without it" in answered(watch.situation(), ask)
+    assert "is gone, and Volcano places no pod without it" in run_questions(watch.situation(), ask)
 
 
 def test_a_jobset_without_a_podgroup_asks_for_none() -> None:
@@ -305,5 +305,5 @@ def test_a_jobset_without_a_podgroup_asks_for_none() -> None:
         assert "podgroups" not in question.path
         return made if question.path.endswith(gang.name(1)) else {"items": []}
 
-    answered(watch.look(), ask)
-    assert answered(watch.situation(), ask) == "0 of 2 pods running, 0 there"
+    run_questions(watch.look(), ask)
+    assert run_questions(watch.situation(), ask) == "0 of 2 pods running, 0 there"

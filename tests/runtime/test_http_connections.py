@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.runtime.stores.http_connections import BadAnswer, Closed, Connections, FromFile
+from gpuflow.runtime.stores.http_connections import BadAnswer, Connections, FileBody, StaleConnection
 from tests.runtime.scripted_server import Peer, ScriptedServer, scripted
 from tests.runtime.servers import free_port
 
@@ -234,7 +234,7 @@ def test_a_file_is_sent_while_it_is_read_also_to_a_server_that_had_closed_the_co
 
     with scripted(handle) as server, (tmp_path / "f").open("rb") as file:
         passed: list[int] = []
-        body = FromFile(file.fileno(), len(data), memoryview(bytearray(1000)), passed.append)
+        body = FileBody(file.fileno(), len(data), memoryview(bytearray(1000)), passed.append)
         assert not passed
         kept = connections(server)
         for _ in range(2):
@@ -248,7 +248,7 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_is_an_error(tmp_path: Path
     path = tmp_path / "f"
     path.write_bytes(bytes(300_000))
     with scripted(always(OK)) as server, path.open("rb") as file:
-        body = FromFile(file.fileno(), 300_000, memoryview(bytearray(1000)), lambda _: None)
+        body = FileBody(file.fileno(), 300_000, memoryview(bytearray(1000)), lambda _: None)
         os.truncate(path, 1000)
         with pytest.raises(BadAnswer, match="lost 299000 bytes"):
             connections(server).ask(PUT, body)
@@ -265,7 +265,7 @@ def test_a_file_that_changes_between_its_sums_and_its_sending_never_arrives_whol
         peer.send(OK)
 
     with scripted(handle) as server, path.open("r+b") as file:
-        body = FromFile(file.fileno(), 300_000, memoryview(bytearray(1000)), lambda _: None)
+        body = FileBody(file.fileno(), 300_000, memoryview(bytearray(1000)), lambda _: None)
         os.pwrite(file.fileno(), b"x", 150_000)
         with pytest.raises(BadAnswer, match="has changed"):
             connections(server).ask(PUT, body)
@@ -338,7 +338,7 @@ def test_a_connection_that_was_closed_between_two_requests_is_replaced() -> None
 
 def test_a_new_connection_that_is_closed_without_an_answer_is_an_error() -> None:
     with scripted(saying(b"")) as server:
-        with pytest.raises(Closed):
+        with pytest.raises(StaleConnection):
             connections(server).ask(GET)
         assert server.connections == 1
 

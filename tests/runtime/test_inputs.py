@@ -29,7 +29,7 @@ from gpuflow.runtime.base import records
 from gpuflow.runtime.base.options import BadOption, parse
 from gpuflow.runtime.base.records import File, Manifest
 from gpuflow.runtime.base.signing import Keys
-from gpuflow.runtime.checkpoints.transfer import Abandoned
+from gpuflow.runtime.checkpoints.transfer import TransferAbandoned
 from gpuflow.runtime.state.ledger import Ledger
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.folder_store import Folder
@@ -51,7 +51,7 @@ TREE: Tree = {
 def _forget() -> Iterator[None]:
     """Each test is a process of its own."""
     yield
-    inputs._PLACED.clear()
+    inputs._PLACED_SOURCES.clear()
 
 
 def keep(source: Path, store: Store, keys: Keys | None = None, top: str = "", run: str = "p/r/train") -> str:
@@ -128,7 +128,7 @@ def test_files_links_modes_and_empty_things_come_as_they_were(tmp_path: Path, ke
 @given(trees())
 def test_any_tree_arrives_as_it_was(tree: Tree) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        inputs._PLACED.clear()
+        inputs._PLACED_SOURCES.clear()
         top = Path(folder)
         uri = keep(make(tree, top / "made"), Folder(str(top / "root"), lasting=False))
         bring("--input", f"{not_linked(top / 'in')}={uri}")
@@ -243,7 +243,9 @@ def test_a_wrong_read_that_does_not_repeat_is_no_matter(tmp_path: Path, kept: st
 
 
 def test_the_digest_is_the_one_of_the_success_marker(tmp_path: Path, kept: str) -> None:
-    digest = artifact_files.kept("directory", artifact_files.measured(str(tmp_path / "made")), None, None).sha256
+    digest = artifact_files.kept_output(
+        "directory", artifact_files.measure_files(str(tmp_path / "made")), None, None
+    ).sha256
     bring("--input", f"{tmp_path}/in={kept}", "--input-digest", f"{tmp_path}/in=sha256:{digest}")
     with pytest.raises(BadOption, match=r"is sha256:[0-9a-f]{64}, and should be sha256:0000"):
         bring("--input", f"{tmp_path}/in2={kept}", "--input-digest", f"{tmp_path}/in2=sha256:{'0' * 64}")
@@ -375,7 +377,7 @@ def test_a_signed_artifact_goes_from_program_to_program(tmp_path: Path) -> None:
 def test_what_is_there_already_is_not_fetched_again(tmp_path: Path, kept: str) -> None:
     (tmp_path / "in").mkdir()
     bring("--input", f"{tmp_path}/in={kept}")
-    inputs._PLACED.clear()
+    inputs._PLACED_SOURCES.clear()
     shutil.rmtree(kept)  # nothing can be read there any more
     assert "is there already" in bring("--input", f"{tmp_path}/in={kept}")[-1]
 
@@ -524,10 +526,10 @@ def test_on_a_mounted_claim_nothing_is_copied_where_a_link_can_stand(tmp_path: P
     said = bring("--input", f"{tmp_path}/in/m=file://{uri}")
     assert os.readlink(tmp_path / "in" / "m") == uri
     assert any("is a link to" in line for line in said)
-    inputs._PLACED.clear()
+    inputs._PLACED_SOURCES.clear()
     assert "there already" in bring("--input", f"{tmp_path}/in/m=file://{uri}")[-1]
     (Path(uri) / "w").write_text("x")
-    inputs._PLACED.clear()
+    inputs._PLACED_SOURCES.clear()
     with pytest.raises(BadOption):
         bring("--input", f"{tmp_path}/in/m=file://{uri}")
 
@@ -575,7 +577,7 @@ def test_a_wrong_digest_from_outside_is_refused(copied: bool, tmp_path: Path, ou
     if copied:
         not_linked(there)
     bring("--input", f"{there}={outside}", "--input-digest", f"{there}=sha256:{digest}")
-    inputs._PLACED.clear()
+    inputs._PLACED_SOURCES.clear()
     assert "there already" in bring("--input", f"{there}={outside}", "--input-digest", f"{there}=sha256:{digest}")[-1]
     other = tmp_path / "in2"
     if copied:
@@ -590,10 +592,10 @@ def test_a_wrong_digest_from_outside_is_refused(copied: bool, tmp_path: Path, ou
 def test_data_from_outside_that_is_there_is_compared_and_never_mixed(tmp_path: Path, outside: Path) -> None:
     there = tmp_path / "in"
     bring("--input", f"{not_linked(there)}={outside}")
-    inputs._PLACED.clear()
+    inputs._PLACED_SOURCES.clear()
     bring("--input", f"{there}={outside}")  # the same: fetched, compared, kept
     assert read(there) == read(outside)
-    inputs._PLACED.clear()
+    inputs._PLACED_SOURCES.clear()
     (outside / "w").write_bytes(b"changed")
     with pytest.raises(BadOption, match="'w' has other bytes"):
         bring("--input", f"{there}={outside}")
@@ -619,7 +621,7 @@ def test_a_stop_in_the_middle_of_a_file_ends_it_there(tmp_path: Path, kept: str)
     words = parse(["--input", f"{tmp_path}/in={kept}"], {})
     (tmp_path / "in").mkdir()
     asked = iter([True] * 3 + [False] * 1000)
-    with pytest.raises(Abandoned):
+    with pytest.raises(TransferAbandoned):
         Inputs(parse_inputs(words), None, 1, open_store, lambda _: None, lambda: next(asked)).bring()
     assert os.listdir(tmp_path / "in") == [".gpuflow-input"]
 
@@ -657,7 +659,7 @@ def test_an_empty_directory_is_placed_too(tmp_path: Path) -> None:
     empty.mkdir()
     bring("--input", f"{tmp_path}/in={json.dumps([str(empty), None, str(empty)])}")
     assert sorted(os.listdir(tmp_path / "in")) == ["0", "2"]
-    inputs._PLACED.clear()
+    inputs._PLACED_SOURCES.clear()
     bring("--input", f"{tmp_path}/one={empty}")
     assert (tmp_path / "one").is_dir()
 
@@ -687,4 +689,4 @@ def test_an_empty_directory_from_a_directory_that_is_the_store_is_one(fan_in: bo
         bring("--input", f'{tmp_path}/in=["{uri}"]' if fan_in else f"{tmp_path}/in={uri}")
         assert place.is_dir()
         assert not list(place.iterdir())
-        inputs._PLACED.clear()
+        inputs._PLACED_SOURCES.clear()

@@ -471,7 +471,7 @@ def test_with_notice_nothing_is_pruned_before_the_upload(
     marked(made, "first", **{f"f{index}": "x" for index in range(40)})
     made.keep()
     made.save("second", b"2")
-    entry = keeper(made)._newest()
+    entry = keeper(made)._newest_unsaved()
     assert entry is not None
     keeper(made)._keep(entry, store)
     real = Hooked.delete
@@ -535,8 +535,8 @@ def test_told_to_stop_a_comparison_with_the_store_ends_at_once(tmp_path: Path) -
         return len(asked) < 2
 
     files = [File(path="", size=3 << 20, sha256="0" * 64, mode=0o644)]
-    with pytest.raises(transfer.Abandoned):
-        transfer.same(str(tmp_path / "big"), files, transfer.unthrottled(proceed))
+    with pytest.raises(transfer.TransferAbandoned):
+        transfer.is_same_content(str(tmp_path / "big"), files, transfer.no_throttle(proceed))
 
 
 # -- what is needed
@@ -586,10 +586,10 @@ def test_resumed_from_what_lay_here_the_older_copies_in_the_store_may_go(tmp_pat
 def test_a_newer_attempts_name_in_the_directory_makes_the_older_one_ask(tmp_path: Path, store: Hooked) -> None:
     old = machine(tmp_path, store)
     keeper(old)._next_question = time.monotonic() + 3600
-    keeper(old)._mind_others()
+    keeper(old)._check_owner()
     assert keeper(old).lost is None
     machine(tmp_path, store)
-    keeper(old)._mind_others()
+    keeper(old)._check_owner()
     assert keeper(old).lost == "attempt 2 has taken over from attempt 1"
 
 
@@ -626,11 +626,11 @@ def test_the_lock_is_taken_once_the_older_attempt_that_had_it_is_gone(tmp_path: 
     old, new = machine(tmp_path, store), machine(tmp_path, store)
     assert old.directory.occupancy is not None
     assert new.directory.occupancy is not None
-    keeper(new)._mind_others()
+    keeper(new)._check_owner()
     assert not new.directory.occupancy.held
     old.directory.occupancy.leave()
     keeper(new)._next_question = 0.0
-    keeper(new)._mind_others()
+    keeper(new)._check_owner()
     assert new.directory.occupancy.held
 
 
@@ -654,7 +654,7 @@ def test_a_directory_that_the_program_removes_and_makes_anew_is_watched_again_an
     os.rename(place / ".x", place / "one")
     keeper(made)._turn(last=True)
     assert keeper(made).kept is not None
-    assert directory_owner.owner(made.directory)["id"] == made.ledger.id
+    assert directory_owner.read_owner(made.directory)["id"] == made.ledger.id
     assert made.directory.occupancy is not None
     assert made.directory.occupancy.held
     keeper(made)._watch.close()  # type: ignore[union-attr]  # it was put there above
@@ -898,10 +898,10 @@ def storeless(tmp_path: Path) -> Machine:
 
 
 def settle(made: Machine) -> None:
-    entry = keeper(made)._newest()
+    entry = keeper(made)._newest_unsaved()
     assert entry is not None
     keeper(made)._settle(entry)
-    assert keeper(made)._newest() is None
+    assert keeper(made)._newest_unsaved() is None
 
 
 def test_without_a_store_a_checkpoint_that_a_crash_tore_is_passed_over_for_the_one_before(
@@ -918,13 +918,13 @@ def test_without_a_store_a_checkpoint_that_a_crash_tore_is_passed_over_for_the_o
         file.write(b"\0" * 10)
     os.utime(tmp_path / "a" / "two", ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    def begin() -> restore.Restored:
+    def begin() -> restore.RestoreResult:
         return restore.restore(
             made.directory, made.ledger, made.ledger.history(), None, Limit(10.0), lambda: True, made.said.append
         )
 
     assert begin().name == "two"  # the same boot: what was written is what is read
-    monkeypatch.setattr(restore, "boot", lambda: "after the crash")
+    monkeypatch.setattr(restore, "boot_id", lambda: "after the crash")
     assert begin().name == "one"
     assert any("two is not what it was" in sentence for sentence in made.said)
     monkeypatch.undo()
@@ -938,9 +938,9 @@ def test_without_a_store_one_that_was_never_forced_to_disk_is_trusted_only_when_
 
     made = storeless(tmp_path)
     made.save("one", b"1")
-    monkeypatch.setattr(restore, "boot", lambda: "after the crash")
+    monkeypatch.setattr(restore, "boot_id", lambda: "after the crash")
 
-    def begin() -> restore.Restored:
+    def begin() -> restore.RestoreResult:
         return restore.restore(
             made.directory, made.ledger, made.ledger.history(), None, Limit(10.0), lambda: True, made.said.append
         )

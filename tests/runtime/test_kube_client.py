@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime.supervise import kube_client
-from gpuflow.runtime.supervise.kube_client import ApiServer, Refused, Unreachable
+from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiServer, ApiUnreachable
 
 PODS = "/api/v1/namespaces/ns/pods"
 NO_RIGHT = 'pods is forbidden: User "system:serviceaccount:ns:launcher" cannot list resource "pods" in API group ""'
@@ -85,7 +85,7 @@ def test_a_right_that_was_there_is_asked_for_again(
     monkeypatch.setattr(kube_client, "POLL", 0.01)
     api.get(PODS)
     script.answers = [(status, words), (status, words), (200, "")]
-    assert api.patiently(lambda: api.get(PODS, limit="1"))["items"] == []
+    assert api.retry_while_unreachable(lambda: api.get(PODS, limit="1"))["items"] == []
     assert capsys.readouterr().out.count(words) == 1, "said once"
 
 
@@ -93,22 +93,22 @@ def test_a_right_that_was_never_there_is_refused_at_once(api: ApiServer, script:
     api.get(f"{PODS}/a")
     api.get(f"{PODS}/a/log")
     script.answers = [(403, NO_RIGHT)]
-    with pytest.raises(Refused, match="cannot list resource"):
+    with pytest.raises(ApiRefusal, match="cannot list resource"):
         api.get(PODS)
 
 
 def test_a_right_that_stays_away_is_gone(api: ApiServer, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     api.get(PODS)
     script.answers = [(403, NO_RIGHT)]
-    with pytest.raises(Unreachable):
+    with pytest.raises(ApiUnreachable):
         api.get(PODS)
-    monkeypatch.setattr(kube_client, "DOUBTED", 0.0)
-    with pytest.raises(Refused):
+    monkeypatch.setattr(kube_client, "DOUBT_SECONDS", 0.0)
+    with pytest.raises(ApiRefusal):
         api.get(PODS)
 
 
 def test_a_quota_is_an_answer(api: ApiServer, script: Script) -> None:
     api.create(PODS, {})
     script.answers = [(403, NO_QUOTA)]
-    with pytest.raises(Refused, match="exceeded quota"):
+    with pytest.raises(ApiRefusal, match="exceeded quota"):
         api.create(PODS, {})

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime.artifacts import kubeflow_outputs as kubeflow
-from gpuflow.runtime.base.records import File, Kept
+from gpuflow.runtime.artifacts import kubeflow_outputs
+from gpuflow.runtime.base.records import File, KeptOutput
 from tests.runtime.harness import run, shell
 
 
@@ -40,7 +40,7 @@ def test_a_model_is_a_pointer_with_its_digest_and_its_place(tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stderr
     found = told(tmp_path)["model"]
-    pointer = json.loads((tmp_path / "kfp" / "model").read_text())[kubeflow.POINTER]
+    pointer = json.loads((tmp_path / "kfp" / "model").read_text())[kubeflow_outputs.POINTER]
     assert pointer["uri"] == found["gpuflow_uri"] and pointer["uri"].endswith("/files")
     assert (Path(pointer["uri"]) / "sub" / "x").read_text() == "x\n"
     assert {key: found[key] for key in ("display_name", "bytes", "files", "gpuflow_attempt")} == {
@@ -100,11 +100,11 @@ def test_metrics_that_are_none_fail_nobody(text: str, said: str, tmp_path: Path)
     assert said in done.stderr
 
 
-def artifact(folder: Path, data: Any) -> kubeflow.Artifact:
+def artifact(folder: Path, data: Any) -> kubeflow_outputs.Artifact:
     (folder / "c").write_text(json.dumps(data))
     file = File(path="c", size=1, sha256="0" * 64)
-    kept = Kept(type="file", sha256="0" * 64, bytes=1, uri="s3://b/000001-ab/files/c", files=[file])
-    return kubeflow.Artifact("c", kubeflow.CLASSIFICATION, kept, str(folder / "c"))
+    kept = KeptOutput(type="file", sha256="0" * 64, bytes=1, uri="s3://b/000001-ab/files/c", files=[file])
+    return kubeflow_outputs.Artifact("c", kubeflow_outputs.CLASSIFICATION, kept, str(folder / "c"))
 
 
 def test_a_confusion_matrix_and_a_curve_are_written_in_kfps_words(tmp_path: Path) -> None:
@@ -153,15 +153,15 @@ def test_what_an_earlier_attempt_kept_is_told_again_with_its_files(tmp_path: Pat
 
 
 def test_a_pointer_leads_to_what_it_names_and_files_stay_files(tmp_path: Path) -> None:
-    (tmp_path / "pointer").write_text(json.dumps({kubeflow.POINTER: {"uri": "s3://b/m/000001-ab/files"}}))
+    (tmp_path / "pointer").write_text(json.dumps({kubeflow_outputs.POINTER: {"uri": "s3://b/m/000001-ab/files"}}))
     (tmp_path / "data.json").write_text('{"uri": "s3://elsewhere"}')
     mounts = [f"{tmp_path}/"]
-    assert kubeflow.brought(str(tmp_path / "pointer"), mounts) == ("s3://b/m/000001-ab/files", None)
-    assert kubeflow.brought(str(tmp_path / "data.json"), mounts) == (str(tmp_path / "data.json"), "file")
+    assert kubeflow_outputs.resolve_input(str(tmp_path / "pointer"), mounts) == ("s3://b/m/000001-ab/files", None)
+    assert kubeflow_outputs.resolve_input(str(tmp_path / "data.json"), mounts) == (str(tmp_path / "data.json"), "file")
     for other in (f"{tmp_path}/", str(tmp_path / "none"), "s3://b/x", "[]"):
-        assert kubeflow.brought(other, mounts) == (other, None)
+        assert kubeflow_outputs.resolve_input(other, mounts) == (other, None)
     # Elsewhere nothing is followed: data of somebody's own may look like a pointer.
-    assert kubeflow.brought(str(tmp_path / "pointer")) == (str(tmp_path / "pointer"), None)
+    assert kubeflow_outputs.resolve_input(str(tmp_path / "pointer")) == (str(tmp_path / "pointer"), None)
 
 
 def test_what_is_no_word_of_the_launcher_is_refused_before_the_command_starts(tmp_path: Path) -> None:
@@ -186,5 +186,5 @@ def test_what_is_no_word_of_the_launcher_is_refused_before_the_command_starts(tm
 )
 def test_places_are_those_of_the_launcher(uri: str, place: str | None) -> None:
     said = {"outputs": {"artifacts": {"m": {"artifacts": [{"uri": uri}]}}, "outputFile": "/x"}}
-    found = kubeflow.Task(json.dumps(said)).place("m")
+    found = kubeflow_outputs.Task(json.dumps(said)).place("m")
     assert (found and found[0]) == place

@@ -17,7 +17,7 @@ from gpuflow.runtime.gangs import attempt_object, gang_command, later_attempts
 from gpuflow.runtime.gangs.attempt_object import Gang
 from gpuflow.runtime.gangs.attempt_verdict import Verdict, judge
 from gpuflow.runtime.gangs.kinds import JOBSET
-from gpuflow.runtime.gangs.later_attempts import Before, Changes, amount_of, more
+from gpuflow.runtime.gangs.later_attempts import Changes, EarlierAttempts, amount_of, grown_memory
 from gpuflow.runtime.supervise.kube_client import Misuse
 from tests.runtime.test_attempt_verdict import SURVIVORS, job, jobset, pod
 from tests.runtime.test_gang_command import manifest
@@ -50,17 +50,17 @@ def pods_of(body: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_run_out_of_memory_gives_the_program_more_and_nothing_else() -> None:
     made = launched("--more-memory", "2:3Gi")
-    first = pods_of(made.body(1, 0, 0, Before()))
+    first = pods_of(made.body(1, 0, 0, EarlierAttempts()))
     for times, asked, limit in ((0, "1Gi", "1500Mi"), (1, "2Gi", "3000Mi"), (2, "3Gi", "3Gi"), (9, "3Gi", "3Gi")):
-        proxy, own = pods_of(made.body(times + 1, times, 0, Before(times)))["containers"]
+        proxy, own = pods_of(made.body(times + 1, times, 0, EarlierAttempts(times)))["containers"]
         assert proxy == first["containers"][0]
         assert own["resources"] == {"requests": {"cpu": "1", "memory": asked}, "limits": {"memory": limit}}
 
 
 def test_without_the_options_every_attempt_is_alike() -> None:
     made = launched()
-    last = Before(3, 4, ("node-a",))
-    assert pods_of(made.body(5, 3, 4, last)) == pods_of(made.body(1, 0, 0, Before()))
+    last = EarlierAttempts(3, 4, ("node-a",))
+    assert pods_of(made.body(5, 3, 4, last)) == pods_of(made.body(1, 0, 0, EarlierAttempts()))
     assert made.differences(last) == []
 
 
@@ -68,10 +68,10 @@ def test_after_enough_interruptions_it_leaves_spot_nodes() -> None:
     fields = json.dumps({"tolerations": None, "nodeSelector": {"pool": "fixed"}})
     made = launched("--fallback-after", "2", "--on-demand", fields, tolerations=[SPOT], nodeSelector={"pool": "spot"})
     for times in range(4):
-        spec = pods_of(made.body(times + 1, 0, times, Before(interruptions=times)))
+        spec = pods_of(made.body(times + 1, 0, times, EarlierAttempts(interruptions=times)))
         off = times >= 2
         assert (spec["nodeSelector"], "tolerations" in spec) == ({"pool": "fixed" if off else "spot"}, not off)
-    assert made.differences(Before(interruptions=2)) == ["off spot nodes after being interrupted 2 times"]
+    assert made.differences(EarlierAttempts(interruptions=2)) == ["off spot nodes after being interrupted 2 times"]
 
 
 def test_a_later_attempt_keeps_away_from_nodes_and_its_ranks_together() -> None:
@@ -81,7 +81,7 @@ def test_a_later_attempt_keeps_away_from_nodes_and_its_ranks_together() -> None:
     terms = [{"matchExpressions": [{"key": "gpu", "operator": "In", "values": [name]}]} for name in ("l4", "a100")]
     affinity = {"nodeAffinity": {required: {"nodeSelectorTerms": terms}}, "podAffinity": {required: near}}
     made = launched("--other-node", affinity=affinity)
-    spec = pods_of(made.body(2, 1, 0, Before(failed_nodes=("a", "b"))))
+    spec = pods_of(made.body(2, 1, 0, EarlierAttempts(failed_nodes=("a", "b"))))
     found = spec["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"]
     assert [term["matchExpressions"] for term in found] == [term["matchExpressions"] for term in terms]
     away = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in ("a", "b")]
@@ -96,7 +96,7 @@ def test_fields_off_spot_nodes_are_of_this_gang_too() -> None:
     fields = json.dumps({"affinity": {"podAffinity": {required: near}}})
     made = launched("--fallback-after", "1", "--on-demand", fields)
     for _ in range(2):
-        spec = pods_of(made.body(2, 0, 1, Before(interruptions=1)))
+        spec = pods_of(made.body(2, 0, 1, EarlierAttempts(interruptions=1)))
         assert spec["affinity"]["podAffinity"][required][0]["labelSelector"] == {
             "matchLabels": {attempt_object.GANG: made.digest}
         }
@@ -105,16 +105,16 @@ def test_fields_off_spot_nodes_are_of_this_gang_too() -> None:
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.lists(st.from_regex(r"[a-z][a-z0-9.-]{0,8}", fullmatch=True)))
 def test_what_is_known_survives_the_launcher(memory: int, interruptions: int, nodes: list[str]) -> None:
-    before = Before(memory, interruptions, tuple(sorted(set(nodes))))
-    assert attempt_object.read_before(launched().body(7, 0, interruptions, before)) == before
+    before = EarlierAttempts(memory, interruptions, tuple(sorted(set(nodes))))
+    assert attempt_object.read_earlier_attempts(launched().body(7, 0, interruptions, before)) == before
 
 
 def test_a_jobset_of_a_launcher_that_noted_nothing_has_nothing_before_it() -> None:
     body = launched().body(3, 1, 1)
-    assert attempt_object.read_before(body) == Before(interruptions=1)
+    assert attempt_object.read_earlier_attempts(body) == EarlierAttempts(interruptions=1)
     body["metadata"]["annotations"][attempt_object.OUT_OF_MEMORY] = "often"
     with pytest.raises(Misuse, match=r'out-of-memory is "often", and no number'):
-        attempt_object.read_before(body)
+        attempt_object.read_earlier_attempts(body)
 
 
 @given(
@@ -129,7 +129,7 @@ def test_amounts_are_those_of_exact_arithmetic(first: str, factor: Any, most: st
     start, limit = Quantity(first).value, Quantity(most).value
     grown = -(-start * Fraction(str(factor)) ** times // 2**20) * 2**20 if times else start
     expected = start if start >= limit or not times else min(grown, limit)
-    assert Quantity(more(first, str(factor), most, times)).value == expected
+    assert Quantity(grown_memory(first, str(factor), most, times)).value == expected
 
 
 @pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "-1Gi", "1ZB", "1e", "nan", "1Gi2"])
@@ -163,7 +163,7 @@ def test_memory_that_nobody_named_cannot_grow() -> None:
     bare = Gang(manifest(), options("--more-memory", "2:4Gi"), None)
     bare.changes = Changes("2", "4Gi")
     assert not bare.has_memory() and launched().has_memory()
-    assert pods_of(bare.body(2, 1, 0, Before(1))) == pods_of(bare.body(2, 1, 0, Before()))
+    assert pods_of(bare.body(2, 1, 0, EarlierAttempts(1))) == pods_of(bare.body(2, 1, 0, EarlierAttempts()))
 
 
 def on(node: str, found: dict[str, Any], **facts: Any) -> dict[str, Any]:
@@ -242,10 +242,10 @@ def test_the_leader_grows_and_leaves_spot_nodes_in_its_own_way() -> None:
         job_["template"]["spec"]["template"]["spec"] = {"containers": [own], "nodeSelector": {"pool": "spot"}}
     made = Gang(body, given_by, None)
     made.changes, made.leader_on_demand = later_attempts.changes_of(given_by), later_attempts.leader_fields_of(given_by)
-    leader, worker = (each["spec"] for each in attempt_object.templates(made.body(3, 1, 1, Before(1, 1))))
+    leader, worker = (each["spec"] for each in attempt_object.templates(made.body(3, 1, 1, EarlierAttempts(1, 1))))
     assert [each["containers"][0]["resources"]["limits"]["memory"] for each in (leader, worker)] == ["1Gi", "2Gi"]
     assert ("nodeSelector" in leader, worker["nodeSelector"]) == (False, {"pool": "gpu"})
-    assert made.differences(Before(1, 1)) == [
+    assert made.differences(EarlierAttempts(1, 1)) == [
         "leader: memory 1Gi instead of 512Mi after running out of it once",
         "worker: memory 2Gi instead of 1Gi after running out of it once",
         "off spot nodes after being interrupted once",

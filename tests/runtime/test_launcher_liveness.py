@@ -18,7 +18,7 @@ WAIT = shell('touch "$OWN/up"; exec sleep 60')
 SHORT = shell('touch "$OWN/up"; sleep 3')
 LAUNCHER = """
 import sys, time
-from gpuflow.runtime.gangs.launcher_liveness import Held
+from gpuflow.runtime.gangs.launcher_liveness import LivenessServer as Held
 print(Held(sys.argv[1]).port, flush=True)
 time.sleep(120)
 """

@@ -15,7 +15,7 @@ from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, RETRYABLE
 from gpuflow.runtime.base.records import Judgment, Manifest
 from gpuflow.runtime.state import attempts
 from gpuflow.runtime.state.forget import forget_run
-from gpuflow.runtime.state.ledger import Ledger, Lost
+from gpuflow.runtime.state.ledger import Ledger, OwnershipLost
 from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.store import StorageError
 from tests.runtime.harness import run, shell
@@ -85,7 +85,7 @@ def test_a_success_between_look_and_claim_is_found_and_given(store: Folder) -> N
     history = two.history()
     one.succeed({})
     assert two.claim(history)
-    with pytest.raises(Lost, match="attempt 1 has succeeded already"):
+    with pytest.raises(OwnershipLost, match="attempt 1 has succeeded already"):
         two.assert_owner()
     assert two.succeed({}).attempt == 1
 
@@ -93,7 +93,7 @@ def test_a_success_between_look_and_claim_is_found_and_given(store: Folder) -> N
 def test_an_older_attempt_cannot_succeed(store: Folder) -> None:
     one = begin(store)
     begin(store)
-    with pytest.raises(Lost):
+    with pytest.raises(OwnershipLost):
         one.succeed({})
 
 
@@ -180,7 +180,7 @@ def test_forgetting_takes_the_next_number_and_removes_what_was_before(store: Fol
 def test_a_live_attempt_of_a_forgotten_run_has_lost(store: Folder) -> None:
     one = begin(store)
     forget_run(Ledger(store, BASE))
-    with pytest.raises(Lost, match="attempt 2 has taken over"):
+    with pytest.raises(OwnershipLost, match="attempt 2 has taken over"):
         one.assert_owner()
 
 

@@ -21,8 +21,7 @@ from gpuflow.runtime.base import container
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.outcomes import OUT_OF_MEMORY, SUCCEEDED
 from gpuflow.runtime.base.signing import Keys
-from gpuflow.runtime.gangs.ranks import mpi, mpi_agent, rank_command
-from gpuflow.runtime.gangs.ranks import protocol as words
+from gpuflow.runtime.gangs.ranks import mpi, mpi_agent, protocol, rank_command
 from tests.runtime import harness
 from tests.runtime.gangs import Gang, free_port, orphans_of
 from tests.runtime.harness import eventually, run, shell, start
@@ -271,7 +270,7 @@ def _command(pid: int) -> str:
 
 def test_memory_that_a_process_lacked_on_a_rank_is_what_the_rank_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "oom_kills", lambda: 4)
-    running: Any = object.__new__(rank_command.OrderedRunning)
+    running: Any = object.__new__(rank_command.OrderedRun)
     running.folder, running.options = None, None
     outcomes = {}
     for code in (0, 1):
@@ -297,7 +296,7 @@ class Leader:
             self._connection = listener.accept()[0]
         self._connection.settimeout(30)
         self._stream = self._connection.makefile("rb")
-        self.say("welcome", gpuflow=words.VERSION, nonce="0" * 32)
+        self.say("welcome", gpuflow=protocol.VERSION, nonce="0" * 32)
         self.hello = self.hear("hello")
         self.say("beat")
         self.say("begin", attempt=1, id="a", interruptions=0)
@@ -305,7 +304,7 @@ class Leader:
         self.say("go")
 
     def say(self, what: str, **facts: Any) -> None:
-        self.send(words.pack(what, **facts))
+        self.send(protocol.pack(what, **facts))
 
     def send(self, *messages: bytes) -> None:
         """All at once: the member hears the second before it can act on the first."""
@@ -314,7 +313,7 @@ class Leader:
     def hear(self, what: str) -> dict[str, Any]:
         until, heard = time.monotonic() + 30, []
         while time.monotonic() < until and (line := self._stream.readline()):
-            message = words.unpack(line)
+            message = protocol.unpack(line)
             if message["say"] == what:
                 return message
             if message["say"] == "beat":
@@ -330,7 +329,7 @@ def test_a_rank_takes_orders_until_the_program_is_over_and_each_once(tmp_path: P
     assert leader.hear("returned") == {"say": "returned", "order": 1, "code": 4}
     leader.say("run", order=1, command="echo again >>$OWN/ran")
     assert leader.hear("returned")["code"] == 255
-    leader.send(words.pack("over", code=0), words.pack("run", order=2, command="echo late >>$OWN/ran"))
+    leader.send(protocol.pack("over", code=0), protocol.pack("run", order=2, command="echo late >>$OWN/ran"))
     assert leader.hear("returned")["code"] == 255
     assert leader.hear("ended")["outcome"] == SUCCEEDED
     leader.say("verdict", code=0, outcome=SUCCEEDED, because="all is well")
@@ -347,13 +346,13 @@ def test_with_a_key_an_order_must_be_signed_for_this_rank_and_this_command(tmp_p
     keys, nonce = Keys([key]), leader.hello["nonce"]
     wanted = "touch $OWN/ran"
     signed = {"rank": ("gang-1", 2, 1, wanted), "command": ("gang-1", 1, 1, "true"), "gang": ("gang-2", 1, 1, wanted)}
-    others = [None, keys.sign("0" * 32, words.order_sign("gang-1", 1, 1, wanted))]
-    others += [keys.sign(nonce, words.order_sign(*each)) for each in signed.values()]
+    others = [None, keys.sign("0" * 32, protocol.order_sign("gang-1", 1, 1, wanted))]
+    others += [keys.sign(nonce, protocol.order_sign(*each)) for each in signed.values()]
     for proof in others:
         leader.say("run", order=1, command=wanted, proof=proof)
         assert leader.hear("returned")["code"] == 255
     assert not (tmp_path / "1" / "ran").exists()
-    leader.say("run", order=1, command=wanted, proof=keys.sign(nonce, words.order_sign("gang-1", 1, 1, wanted)))
+    leader.say("run", order=1, command=wanted, proof=keys.sign(nonce, protocol.order_sign("gang-1", 1, 1, wanted)))
     assert leader.hear("returned")["code"] == 0 and (tmp_path / "1" / "ran").exists()
     leader.say("stop", because="enough")
     leader.say("verdict", code=75, outcome="interrupted", because="enough")

@@ -12,9 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime.artifacts.outputs import BadOutput, Output, Witness, collect, deliver, pairs, parse, typed
+from gpuflow.runtime.artifacts.outputs import (
+    BadOutput,
+    Output,
+    OutputWatch,
+    collect,
+    deliver,
+    pairs,
+    parse,
+    parse_value,
+)
 from gpuflow.runtime.base.options import BadOption
-from gpuflow.runtime.base.records import Kept
+from gpuflow.runtime.base.records import KeptOutput
 from tests.runtime.harness import run, shell, start
 
 
@@ -30,7 +39,7 @@ def test_airflow_gets_one_json_object_with_typed_values(tmp_path: Path) -> None:
 
 
 def test_airflow_gets_the_uri_of_an_artifact(tmp_path: Path) -> None:
-    marker = {"m": Kept(type="directory", sha256="0" * 64, bytes=1, uri="s3://b/m/000001-ab/files", files=[])}
+    marker = {"m": KeptOutput(type="directory", sha256="0" * 64, bytes=1, uri="s3://b/m/000001-ab/files", files=[])}
     deliver(marker, "airflow", str(tmp_path), {}, xcom=str(tmp_path / "return.json"))
     uri = "s3://b/m/000001-ab/files"
     about = {"uri": uri, "type": "directory", "sha256": "0" * 64, "bytes": 1, "files": 0}
@@ -47,7 +56,7 @@ def test_no_engine_means_no_xcom(tmp_path: Path) -> None:
 )
 def test_a_text_that_is_not_of_its_type_is_refused(kind: str, text: str) -> None:
     with pytest.raises(BadOutput, match=f"is not of type {kind}"):
-        typed(Output("x", kind, None), text)
+        parse_value(Output("x", kind, None), text)
 
 
 def test_a_file_where_a_directory_should_be_is_refused(tmp_path: Path) -> None:
@@ -250,11 +259,11 @@ def test_a_daemon_that_has_nothing_to_do_with_the_output_is_ended_and_the_step_s
 
 
 def test_beside_a_daemon_one_that_finishes_the_output_by_itself_is_no_trouble(tmp_path: Path) -> None:
-    witness = Witness(parse(["x"]), str(tmp_path))
+    witness = OutputWatch(parse(["x"]), str(tmp_path))
     witness.look()  # the command has ended
     (tmp_path / "x").write_text("whole")  # by one that ends by itself now
     witness.look()
     witness.note_killed({})
-    assert witness.testimony() is None
+    assert witness.damage() is None
     (tmp_path / "x").write_text("torn")
-    assert "it changed after the command had ended" in str(witness.testimony())
+    assert "it changed after the command had ended" in str(witness.damage())

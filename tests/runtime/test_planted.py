@@ -16,13 +16,13 @@ from gpuflow.runtime.artifacts import artifact_files
 from gpuflow.runtime.artifacts.artifact_files import NotKept
 from gpuflow.runtime.artifacts.outputs import BadOutput, collect, parse
 from gpuflow.runtime.base import signing
-from gpuflow.runtime.base.files import NotAFile, NotAFolder, Shared
+from gpuflow.runtime.base.files import NotAFile, NotAFolder, SharedFolder
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.signing import read_keys
 from gpuflow.runtime.checkpoints import transfer
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.folder_store import Folder
-from gpuflow.runtime.stores.local_files import Refused
+from gpuflow.runtime.stores.local_files import CheckpointRefused
 from proofs.links import attempt
 from tests.runtime.harness import run, shell
 
@@ -117,16 +117,16 @@ def test_a_folder_that_becomes_a_link_during_a_walk_is_not_entered(
 ) -> None:
     store = Folder(str(tmp_path / "s"))
     store.write("a/b/c", b"ours")
-    real = Shared._scan
+    real = SharedFolder._scan
 
-    def swapping(self: Shared, inside: str) -> Any:
+    def swapping(self: SharedFolder, inside: str) -> Any:
         found = real(self, inside)
         if inside == "a" and not (tmp_path / "aside").exists():
             (tmp_path / "s/a/b").rename(tmp_path / "aside")
             (tmp_path / "s/a/b").symlink_to(outside)
         return found
 
-    monkeypatch.setattr(Shared, "_scan", swapping)
+    monkeypatch.setattr(SharedFolder, "_scan", swapping)
     assert store.names("a") == []
     with pytest.raises(BadOption, match="s/a/b is a link"):
         store.delete(["a/b/c"])
@@ -152,7 +152,7 @@ def test_a_folder_that_becomes_a_link_while_its_tree_is_removed_is_not_entered(
         return found
 
     monkeypatch.setattr(os, "listdir", swapping)
-    Shared(str(tmp_path / "s")).discard("a")
+    SharedFolder(str(tmp_path / "s")).discard("a")
     assert untouched(outside)
     assert not (tmp_path / "s" / "a").exists()  # the link itself went with it
 
@@ -168,8 +168,8 @@ def test_a_file_that_becomes_a_link_before_it_is_read_is_not_sent(tmp_path: Path
     (entry / "w").symlink_to(outside / "c")
     os.utime(outside / "c", ns=(times.st_atime_ns, times.st_mtime_ns))
     store = Folder(str(tmp_path / "s"))
-    with pytest.raises(transfer.Vanished):
-        transfer.Upload("it", items).send(store, transfer.unthrottled(lambda: True))
+    with pytest.raises(transfer.CheckpointVanished):
+        transfer.Upload("it", items).send(store, transfer.no_throttle(lambda: True))
     assert store.names("it") == []
 
 
@@ -185,7 +185,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, outside: Path, kind:
         os.mkfifo(place)
     else:
         place.mkdir()
-    shared = Shared(str(tmp_path))
+    shared = SharedFolder(str(tmp_path))
     with pytest.raises(NotAFile):
         shared.read("it")
     if kind != "folder":
@@ -237,9 +237,9 @@ def test_no_secret_is_kept_in_a_checkpoint_even_below_a_folder_that_is_named(tmp
     volume, entry = secrets_volume(tmp_path), tmp_path / "c" / "ck"
     entry.mkdir(parents=True)
     (entry / "leak").symlink_to(volume / "token")
-    with pytest.raises(Refused, match="is not followed; put the file itself there, or name the folder"):
+    with pytest.raises(CheckpointRefused, match="is not followed; put the file itself there, or name the folder"):
         local_files.list_items(str(entry))
-    with pytest.raises(Refused, match="c/ck/leak must not be kept: it is a file of a mounted Secret"):
+    with pytest.raises(CheckpointRefused, match="c/ck/leak must not be kept: it is a file of a mounted Secret"):
         local_files.list_items(str(entry), [str(volume)])
 
 

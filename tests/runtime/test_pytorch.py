@@ -175,17 +175,17 @@ def test_buffers_for_the_gpu_are_used_again_and_given_back_when_no_longer_needed
     from gpuflow.runtime.checkpoints import torch_state
 
     waited = []
-    monkeypatch.setattr(torch_state, "_on_gpu", lambda storage: True)
-    monkeypatch.setattr(torch_state, "_pinned", lambda size: torch.full((size,), 255, dtype=torch.uint8))
+    monkeypatch.setattr(torch_state, "_is_on_gpu", lambda storage: True)
+    monkeypatch.setattr(torch_state, "_pinned_buffer", lambda size: torch.full((size,), 255, dtype=torch.uint8))
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     weight = torch.randn(10, 3)
     state = {"a": weight, "tied": weight[2], "b": torch.randn(30), "none": torch.empty(0), "n": torch.tensor(7)}
     area = torch_state.Staging()
-    assert torch_state.Frozen(state).host_bytes(area.pinned_buffers()) == 128 + 128 + 8
+    assert torch_state.FrozenState(state).host_bytes(area.pinned_buffers()) == 128 + 128 + 8
     first = area.copy(state)
     assert waited == [weight.device]
     assert area.pinned_buffers() == {120: 2, 8: 1}
-    assert torch_state.Frozen(state).host_bytes(area.pinned_buffers()) == 0
+    assert torch_state.FrozenState(state).host_bytes(area.pinned_buffers()) == 0
     assert all(torch.equal(first[name], value) for name, value in state.items())
     assert first["tied"].untyped_storage().data_ptr() == first["a"].untyped_storage().data_ptr()
     places = {value.untyped_storage().data_ptr() for value in first.values()}

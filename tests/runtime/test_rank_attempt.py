@@ -389,7 +389,7 @@ def test_a_stranger_without_the_secret_takes_no_ranks_place_and_is_told_nothing(
             assert stranger.is_gone()
     replayed = Stranger(gang.port)
     another = Stranger(gang.port)
-    proofs = protocol.proving(read_keys(str(tmp_path / "key")) if key else None, environ)
+    proofs = protocol.proof_keys(read_keys(str(tmp_path / "key")) if key else None, environ)
     assert proofs is not None
     stolen = proofs.sign(str(another.nonce), protocol.sign_of(gang.name, 1))
     replayed.say(protocol.pack("hello", gpuflow=1, gang=gang.name, rank=1, size=2, proof=stolen, **slots))

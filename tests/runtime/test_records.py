@@ -21,9 +21,9 @@ from gpuflow.runtime.base.records import (
     End,
     File,
     Judgment,
-    Kept,
+    KeptOutput,
     Manifest,
-    Previous,
+    PreviousAttempt,
     Success,
     UnknownFormat,
 )
@@ -40,7 +40,7 @@ def examples() -> list[Record]:
         File(path="d/l", link="../w"),
         File(path="w", size=3, sha256=SHA, mode=0o644),
     ]
-    previous = Previous(attempt=6, id="aa", outcome="interrupted", assumed=True)
+    previous = PreviousAttempt(attempt=6, id="aa", outcome="interrupted", assumed=True)
     return [
         Claim(attempt=7, id="ab", since=2, failures=1, interruptions=2, seconds=3.5, previous=previous),
         End(outcome="failed (final)", final=True, exit_code=3, because="ä\n", seconds=1.0, time="now"),
@@ -51,8 +51,8 @@ def examples() -> list[Record]:
             id="ab",
             time="now",
             outputs={
-                "n": Kept(type="int", value="7", sha256=records.text_digest("7")),
-                "m": Kept(type="directory", sha256=SHA, bytes=3, uri="s3://b/m", files=files),
+                "n": KeptOutput(type="int", value="7", sha256=records.text_digest("7")),
+                "m": KeptOutput(type="directory", sha256=SHA, bytes=3, uri="s3://b/m", files=files),
             },
         ),
     ]

@@ -17,7 +17,7 @@ from gpuflow.runtime.stores import s3_client
 from gpuflow.runtime.stores.fsspec_store import Remote
 from gpuflow.runtime.stores.http_connections import BadAnswer
 from gpuflow.runtime.stores.open import open_store
-from gpuflow.runtime.stores.s3_client import Direct, learn_direct
+from gpuflow.runtime.stores.s3_client import DirectClient, learn_direct
 from gpuflow.runtime.stores.store import StorageError
 from tests.runtime.scripted_server import Broken, between, scripted
 from tests.runtime.servers import BUCKET, command, free_port, s3_server, started
@@ -47,7 +47,7 @@ def remote(prefix: str) -> Remote:
     return store
 
 
-def direct_of(store: Remote) -> Direct:
+def direct_of(store: Remote) -> DirectClient:
     direct = store._direct()
     assert direct is not None
     return direct
@@ -117,7 +117,7 @@ def test_addresses_and_tokens_are_the_drivers(
     direct = learn_direct(driver(config_kwargs=settings), bucket)
     assert direct is not None
     assert (direct._put.scheme, direct._put.netloc, direct._put.before) == ("https", netloc, before)
-    head = direct._head(direct._put, f"{before}k", "", {}, s3_client.EMPTY).decode()
+    head = direct._head(direct._put, f"{before}k", "", {}, s3_client.EMPTY_SHA256).decode()
     assert (f"\r\nx-amz-security-token: {token}\r\n" in head) is (token is not None)
     assert f"\r\nhost: {netloc}\r\n" in head
     assert "eu-central-1/s3/aws4_request" in head

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuflow.runtime.stores import s3_client
-from gpuflow.runtime.stores.s3_client import EMPTY, UNSIGNED, Signer, _quoted
+from gpuflow.runtime.stores.s3_client import EMPTY_SHA256, UNSIGNED_PAYLOAD, Signer, _quote
 
 pytestmark = pytest.mark.s3
 
@@ -24,7 +24,7 @@ QUERIES = st.dictionaries(st.text(VISIBLE, min_size=1, max_size=12), KEYS, max_s
 SECRETS = st.text(VISIBLE, min_size=1, max_size=60)
 TOKENS = st.none() | st.text(string.ascii_letters + string.digits + "+/=", min_size=1, max_size=400)
 REGIONS = st.sampled_from(["us-east-1", "eu-central-1", "cn-north-1", "us-gov-west-1", "auto", "garage"])
-PAYLOADS = st.sampled_from([EMPTY, UNSIGNED]) | st.binary(max_size=40).map(lambda data: _sum(data))
+PAYLOADS = st.sampled_from([EMPTY_SHA256, UNSIGNED_PAYLOAD]) | st.binary(max_size=40).map(lambda data: _sum(data))
 BUCKETS = st.from_regex(r"[a-z0-9][a-z0-9-]{1,20}[a-z0-9]", fullmatch=True)
 
 
@@ -36,7 +36,7 @@ def _sum(data: bytes) -> str:
 
 def places(bucket: str, key: str, style: str) -> tuple[str, str]:
     """The host and the path of an object in one of the two styles of address."""
-    quoted = _quoted(key, "/")
+    quoted = _quote(key, "/")
     if style == "path":
         return "s3.example.com:9000", f"/{bucket}/{quoted}"
     return f"{bucket}.s3.amazonaws.com", f"/{quoted}"
@@ -53,9 +53,17 @@ def places(bucket: str, key: str, style: str) -> tuple[str, str]:
     headers=HEADERS,
     payload=PAYLOADS,
 )
-@example(("a", "b", None), "us-east-1", "GET", "path", "bkt", "a//b/./../c", {}, {}, EMPTY)
+@example(("a", "b", None), "us-east-1", "GET", "path", "bkt", "a//b/./../c", {}, {}, EMPTY_SHA256)
 @example(
-    ("a", "b", "t=="), "us-east-1", "PUT", "virtual", "bkt", "ü +%25?&=~*'()", {"uploadId": "a/b=+ ~"}, {}, UNSIGNED
+    ("a", "b", "t=="),
+    "us-east-1",
+    "PUT",
+    "virtual",
+    "bkt",
+    "ü +%25?&=~*'()",
+    {"uploadId": "a/b=+ ~"},
+    {},
+    UNSIGNED_PAYLOAD,
 )
 def test_it_signs_as_botocore_does(
     credentials: tuple[str, str, str | None],
@@ -69,7 +77,7 @@ def test_it_signs_as_botocore_does(
     payload: str,
 ) -> None:
     host, path = places(bucket, key, style)
-    fields = "&".join(sorted(f"{quote(name, safe='~')}={_quoted(value, '')}" for name, value in query.items()))
+    fields = "&".join(sorted(f"{quote(name, safe='~')}={_quote(value, '')}" for name, value in query.items()))
     theirs = _signed_by_botocore(credentials, region, method, f"https://{host}{path}", fields, headers, payload)
     signed = {name.lower(): str(value) for name, value in theirs.items() if name.lower() != "authorization"}
     ours = Signer(*credentials, region).authorization(method, path, fields, {**signed, "host": host})
@@ -108,12 +116,12 @@ def test_the_key_of_the_day_is_made_anew_when_the_day_ends() -> None:
     signer = Signer("a", "b", None, "us-east-1")
     days = ["20260101T235959Z", "20260102T000000Z", "20260101T235959Z"]
     signed = [
-        signer.authorization("GET", "/", "", {"host": "h", "x-amz-date": day, "x-amz-content-sha256": EMPTY})
+        signer.authorization("GET", "/", "", {"host": "h", "x-amz-date": day, "x-amz-content-sha256": EMPTY_SHA256})
         for day in days
     ]
     fresh = [
         Signer("a", "b", None, "us-east-1").authorization(
-            "GET", "/", "", {"host": "h", "x-amz-date": day, "x-amz-content-sha256": EMPTY}
+            "GET", "/", "", {"host": "h", "x-amz-date": day, "x-amz-content-sha256": EMPTY_SHA256}
         )
         for day in days
     ]

@@ -20,7 +20,7 @@ from gpuflow.runtime.checkpoints import completeness
 from gpuflow.runtime.gangs.ranks import hub
 from gpuflow.runtime.state.ledger import Ledger
 from gpuflow.runtime.stores.folder_store import Folder
-from gpuflow.runtime.stores.local_files import Refused
+from gpuflow.runtime.stores.local_files import CheckpointRefused
 from gpuflow.runtime.stores.store import Memory, StorageError
 from gpuflow.runtime.supervise.main import main
 from proofs.shards import Killing, undisturbed
@@ -266,7 +266,7 @@ def test_what_two_ranks_both_have_must_be_the_same() -> None:
     folder = File(path="m", directory=True)
     whole = hub.merge_lists({0: [folder, file("m/x")], 1: [folder, file("m/x"), file("m/y")]})
     assert [each.path for each in whole] == ["m", "m/x", "m/y"]
-    with pytest.raises(Refused, match="m/x is not the same on rank 0 and on rank 3"):
+    with pytest.raises(CheckpointRefused, match="m/x is not the same on rank 0 and on rank 3"):
         hub.merge_lists({0: [file("m/x")], 3: [file("m/x", "b")]})
 
 

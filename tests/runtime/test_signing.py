@@ -19,11 +19,21 @@ from gpuflow.runtime.base import records
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.outcomes import RETRYABLE
 from gpuflow.runtime.base.record_fields import LAST
-from gpuflow.runtime.base.records import Claim, Corrupt, End, File, Judgment, Kept, Manifest, Success, UnknownFormat
+from gpuflow.runtime.base.records import (
+    Claim,
+    Corrupt,
+    End,
+    File,
+    Judgment,
+    KeptOutput,
+    Manifest,
+    Success,
+    UnknownFormat,
+)
 from gpuflow.runtime.base.signing import Keys, read_keys
 from gpuflow.runtime.checkpoints import keeper, transfer
 from gpuflow.runtime.state.forget import forget_run
-from gpuflow.runtime.state.ledger import Ledger, Lost
+from gpuflow.runtime.state.ledger import Ledger, OwnershipLost
 from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.store import StorageError
 from tests.runtime.harness import python, run, shell
@@ -64,7 +74,7 @@ def forged_claim(number: int, **fields: Any) -> bytes:
 
 def forged_success() -> bytes:
     text = "s3://evil/model"
-    kept = Kept(type="string", value=text, sha256=hashlib.sha256(text.encode()).hexdigest())
+    kept = KeptOutput(type="string", value=text, sha256=hashlib.sha256(text.encode()).hexdigest())
     return records.pack(Success(attempt=1, id=FORGER, outputs={"model": kept}))
 
 
@@ -141,7 +151,7 @@ def test_a_forged_claim_takes_nothing_over(keys: Keys | None, store: Folder) -> 
     ledger = begin(store, keys)
     store.write(f"{BASE}/attempts/000099.json", forged_claim(99, since=99))
     if keys is None:
-        with pytest.raises(Lost):
+        with pytest.raises(OwnershipLost):
             ledger.assert_owner()
         return
     ledger.assert_owner()

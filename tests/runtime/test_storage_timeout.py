@@ -40,7 +40,7 @@ def test_a_call_that_does_not_answer_is_given_up_and_not_tried_again(never: thre
         tries.append(1)
         never.wait()
 
-    with pytest.raises(storage_timeout.Silent, match="nothing moved"):
+    with pytest.raises(storage_timeout.StorageSilent, match="nothing moved"):
         persist(hang, Limit(0.5))
     assert len(tries) == 1
 
@@ -63,7 +63,7 @@ def test_what_it_waits_for_is_said_now_and_then_with_its_place(
     store, said = Folder(str(tmp_path)), list[str]()
     monkeypatch.setattr(store._shared, "read", lambda *_: never.wait())
     monkeypatch.setattr(store, "url", lambda key: f"{tmp_path}/{key}")
-    with pytest.raises(storage_timeout.Silent, match=f"{tmp_path}/record: nothing moved"):
+    with pytest.raises(storage_timeout.StorageSilent, match=f"{tmp_path}/record: nothing moved"):
         persist(lambda: store.read("record"), Limit(2), say=said.append)
     assert said
     assert all(line.startswith(f"storage does not answer: {tmp_path}/record: nothing has moved") for line in said)
@@ -82,7 +82,7 @@ def test_what_was_given_up_begins_no_other_call(never: threading.Event, tmp_path
         finally:
             ended.set()
 
-    with pytest.raises(storage_timeout.Silent):
+    with pytest.raises(storage_timeout.StorageSilent):
         persist(hang_then_write, Limit(0.5))
     never.set()
     assert ended.wait(30)
@@ -119,7 +119,7 @@ def test_a_few_bytes_a_second_are_none() -> None:
             peer.send(b"x")
 
     with scripted(drip) as server:
-        with pytest.raises(storage_timeout.Silent):
+        with pytest.raises(storage_timeout.StorageSilent):
             persist(lambda: _read_all(server.port), Limit(1.5))
         over.set()
 

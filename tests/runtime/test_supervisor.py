@@ -19,7 +19,7 @@ import pytest
 
 from gpuflow.runtime.base import options as table
 from gpuflow.runtime.base import termination_message
-from gpuflow.runtime.base.records import Kept, text_digest
+from gpuflow.runtime.base.records import KeptOutput, text_digest
 from gpuflow.runtime.state.ledger import History, Ledger
 from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.supervise.supervisor import Attempt
@@ -583,7 +583,7 @@ def test_what_another_attempt_does_between_look_and_claim_is_found(
     def claim(self: Ledger, history: History, **named: bool) -> bool:
         monkeypatch.setattr(Ledger, "claim", real)
         if how == "succeeds":
-            other.succeed({"x": Kept(type="string", value="first", sha256=text_digest("first"))})
+            other.succeed({"x": KeptOutput(type="string", value="first", sha256=text_digest("first"))})
         else:
             other.end("failed (final)", final=True, exit_code=79, because="it was the data")
         return real(self, history, **named)

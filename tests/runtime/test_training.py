@@ -300,7 +300,7 @@ def attempt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AttemptFolder:
     folder.prepare()
     monkeypatch.setenv("GPUFLOW_STOP", folder.stop)
     monkeypatch.setenv("GPUFLOW_CHECKPOINT_DIR", str(tmp_path / "c"))
-    monkeypatch.setattr(training, "_GLANCE", 0.0)
+    monkeypatch.setattr(training, "_POLL", 0.0)
     return folder
 
 
@@ -325,10 +325,10 @@ def test_the_notice_and_its_deadline_are_those_of_the_own_attempt(attempt: Attem
         assert not ckpt.due(), "a save of 10 s does not fit the 5 s that are left, whatever the grace was said to be"
         ckpt.save_seconds = 1.0
         assert ckpt.due()
-        assert not attempt.said_stopped(), "asking for a save is not leaving"
+        assert not attempt.has_stopped(), "asking for a save is not leaving"
         assert ckpt.interrupted
-        assert attempt.said_stopped()
-    assert not other.said_stopped()
+        assert attempt.has_stopped()
+    assert not other.has_stopped()
 
 
 def test_a_signal_that_comes_with_a_notice_has_the_deadline_of_the_notice(attempt: AttemptFolder) -> None:

@@ -19,14 +19,14 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime.base import container, records
-from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.base.records import File
 from gpuflow.runtime.checkpoints import transfer
 from gpuflow.runtime.stores import local_files, transfer_pool
 from gpuflow.runtime.stores.fsspec_store import Remote
-from gpuflow.runtime.stores.local_files import Changed, Item
+from gpuflow.runtime.stores.local_files import CheckpointChanged, Item
 from gpuflow.runtime.stores.open import open_store
-from gpuflow.runtime.stores.s3_client import Renewed, Signer
+from gpuflow.runtime.stores.s3_client import DriverCredentials, Signer
 from tests.runtime.harness import mount
 from tests.runtime.scripted_server import between, scripted
 
@@ -67,7 +67,7 @@ def remote(s3: str, name: str) -> Remote:
 
 
 def sent(store: Remote, top: Path) -> list[File]:
-    return transfer.Upload("it", items(top)).send(store, transfer.unthrottled(lambda: True))
+    return transfer.Upload("it", items(top)).send(store, transfer.no_throttle(lambda: True))
 
 
 def fetch(store: Remote, files: list[File], into: Path, arrived: set[str] | None = None) -> None:
@@ -77,7 +77,7 @@ def fetch(store: Remote, files: list[File], into: Path, arrived: set[str] | None
         store,
         "it",
         files,
-        Shared(str(into.parent)),
+        SharedFolder(str(into.parent)),
         into.name,
         lambda file: key(file.path),
         lambda _: None,
@@ -176,8 +176,8 @@ def test_what_is_damaged_in_the_store_is_said_as_ever_and_leaves_no_half_file(
 def test_a_file_that_is_not_the_one_that_was_meant_is_not_taken(s3: str, tree: Path) -> None:
     listed = items(tree)
     (tree / "f3" / "in ner" / "ü 3%.bin").write_bytes(b"other")
-    with pytest.raises(Changed):
-        transfer.Upload("it", listed).send(remote(s3, "changed"), transfer.unthrottled(lambda: True))
+    with pytest.raises(CheckpointChanged):
+        transfer.Upload("it", listed).send(remote(s3, "changed"), transfer.no_throttle(lambda: True))
     assert workers() == []
 
 
@@ -195,7 +195,7 @@ def test_a_file_that_changes_while_a_worker_sends_it_is_not_taken(
 
     with scripted(between(port, listen)) as server:  # type: ignore[arg-type]  # it answers nothing itself
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
-        with pytest.raises(Changed):
+        with pytest.raises(CheckpointChanged):
             sent(remote(s3, "growing"), tree)
     assert workers() == []
 
@@ -203,8 +203,8 @@ def test_a_file_that_changes_while_a_worker_sends_it_is_not_taken(
 @pytest.mark.s3
 def test_it_stops_when_it_is_told_to(s3: str, tree: Path) -> None:
     asked: list[int] = []
-    throttle = transfer.unthrottled(lambda: (asked.append(1), len(asked) < 50)[1])
-    with pytest.raises(transfer.Abandoned):
+    throttle = transfer.no_throttle(lambda: (asked.append(1), len(asked) < 50)[1])
+    with pytest.raises(transfer.TransferAbandoned):
         transfer.Upload("it", items(tree)).send(remote(s3, "stopped"), throttle)
     assert workers() == []
 
@@ -219,13 +219,13 @@ def test_workers_sign_with_the_credentials_of_the_moment(s3: str, tree: Path, mo
     port = int(os.environ["AWS_ENDPOINT_URL"].rpartition(":")[2])
     given: list[int] = []
 
-    def current(self: Renewed) -> Signer:
+    def current(self: DriverCredentials) -> Signer:
         given.append(1)
         own = self.signer
         return own if len(given) < 200 else second.setdefault(0, Signer(own.access_key + "2", "s", None, own.region))
 
     second: dict[int, Signer] = {}
-    monkeypatch.setattr(Renewed, "current", current)
+    monkeypatch.setattr(DriverCredentials, "current", current)
     with scripted(between(port, listen)) as server:  # type: ignore[arg-type]  # it answers nothing itself
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
         with contextlib.suppress(Exception):  # not every server believes the second ones

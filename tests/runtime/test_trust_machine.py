@@ -13,7 +13,7 @@ import pytest
 
 from gpuflow.runtime.base import container, files, records
 from gpuflow.runtime.base.attempt_folder import AttemptFolder, identity_of, process_began
-from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.base.units import one_line
 from gpuflow.runtime.state import directory_owner
 from gpuflow.runtime.state.checkpoint_dir import Directory, dump, load
@@ -99,7 +99,7 @@ def test_a_small_file_is_made_only_where_there_is_none(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "urandom", lambda count: b"\0" * count)
     (tmp_path / f".{'0' * 16}.part").symlink_to(tmp_path / "theirs")
     for write in (
-        lambda: dump(Shared(str(tmp_path)), "owner.json", {"a": 1}),
+        lambda: dump(SharedFolder(str(tmp_path)), "owner.json", {"a": 1}),
         lambda: AttemptFolder(str(tmp_path)).write_interval(1.0),
         lambda: AttemptFolder(str(tmp_path)).write_stop(1.0),
     ):
@@ -124,10 +124,10 @@ def test_pipes_links_and_large_files_are_not_read(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as file:
         file.truncate(files.MOST + 1)
     for name in ("pipe", "link", "large", "."):
-        assert load(Shared(str(tmp_path)), name) is None
-    assert load(Shared(str(tmp_path)), "file") == {}
+        assert load(SharedFolder(str(tmp_path)), name) is None
+    assert load(SharedFolder(str(tmp_path)), "file") == {}
     (tmp_path / "deep").write_text("[" * 100_000)
-    assert load(Shared(str(tmp_path)), "deep") is None
+    assert load(SharedFolder(str(tmp_path)), "deep") is None
     folder = AttemptFolder(str(tmp_path))
     os.mkfifo(folder.interval)
     assert folder.read_interval() is None
@@ -229,7 +229,13 @@ def stranger(environ: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
 
 
 def forge_owner(hidden: Path, pid: int, attempt_id: str = "ab") -> None:
-    facts = {"identity": identity_of(BASE), "run": BASE, "attempt": 1, "id": attempt_id, "boot": directory_owner.boot()}
+    facts = {
+        "identity": identity_of(BASE),
+        "run": BASE,
+        "attempt": 1,
+        "id": attempt_id,
+        "boot": directory_owner.boot_id(),
+    }
     (hidden / "owner.json").write_text(json.dumps({**facts, "child": pid, "child_began": process_began(pid)}))
 
 
@@ -288,10 +294,10 @@ def test_an_owner_file_of_another_user_is_not_believed_and_that_is_said(tmp_path
     occupancy = Occupancy(Directory(str(tmp_path / "c")), ledger, lambda _: None)
     occupancy.enter()
     try:
-        assert directory_owner.owner(occupancy.directory) == {}
+        assert directory_owner.read_owner(occupancy.directory) == {}
         assert any("belongs to user 12345" in remark for remark in occupancy.directory.remarks)
         directory_owner.write_owner(occupancy.directory, ledger)
-        assert directory_owner.owner(occupancy.directory)["id"] == ledger.id
+        assert directory_owner.read_owner(occupancy.directory)["id"] == ledger.id
     finally:
         occupancy.leave()
     done = run(*options(tmp_path), *shell("sleep 0.3"))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gpuflow.runtime.base import record_fields, records
-from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.records import Claim, Corrupt, File, Manifest
 from gpuflow.runtime.checkpoints import restore
@@ -149,7 +149,7 @@ def test_a_link_that_is_planted_while_files_come_is_not_followed(tmp_path: Path,
 def bring(store: Folder, files: list[File], into: Path, arrived: set[str] | None = None) -> None:
     key = Manifest(checkpoint="000001-000001-a", entry="e", kind="directory", attempt=1, id="a", files=files).key
     found = arrived if arrived is not None else set()
-    shared = Shared(str(into.parent))
+    shared = SharedFolder(str(into.parent))
     local_files.bring_files(store, "p", files, shared, into.name, key, lambda _: None, single=False, arrived=found)
 
 
@@ -377,7 +377,7 @@ def test_a_manifest_that_no_reader_would_take_is_not_written(tmp_path: Path, mon
     manifest = Manifest(
         checkpoint="000001-000001-a", entry="e", kind="directory", attempt=1, id="a", files=kept(tmp_path, "a", "b")
     )
-    with pytest.raises(local_files.Refused, match="its 2 files are too many"):
+    with pytest.raises(local_files.CheckpointRefused, match="its 2 files are too many"):
         transfer.commit(Folder(str(tmp_path / "s")), "p", manifest)
     assert not (tmp_path / "s" / "p" / "manifest.json").exists()
 

@@ -209,14 +209,14 @@ def test_an_import_path_is_what_python_would_import_and_nothing_else(path: str) 
 def test_words_for_one_engine_are_no_loss_on_the_others() -> None:
     from gpuflow.engines import ENGINES
     from gpuflow.targets import load_target
-    from gpuflow.targets.capabilities import construct_losses, weaknesses
+    from gpuflow.targets.capabilities import construct_losses, partial_support_notes
 
     every: Any = loads(WORDS.read_text().replace("approval: Go on?", "command: [z]"), "words.yaml")
     for name in ENGINES:
         table = load_target(name).capabilities
         lost = [loss.construct for loss in construct_losses(every, table, name)]
         assert not [construct for construct in lost if construct and construct.startswith("engines")], name
-        assert not [each for each in weaknesses(every, table) if "engines" in each.message], name
+        assert not [each for each in partial_support_notes(every, table) if "engines" in each.message], name
 
 
 def test_the_end_of_a_dag_is_a_date_of_python_too() -> None:

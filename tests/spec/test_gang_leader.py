@@ -13,7 +13,7 @@ from gpuflow.spec.canonical import digest, meaning_of, to_document, to_yaml
 from gpuflow.spec.loading import loads
 from gpuflow.spec.rules.remarks import remarks_on
 from gpuflow.spec.schema import pipeline_schema
-from gpuflow.spec.step import leading
+from gpuflow.spec.step import leader_step
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i, env: {A: a}, memory: 64Gi, cpu: 8}\n"
 STEP = "steps:\n  train:\n    command: [train]\n    args: [--all]\n    gpu: l4 x 4\n    env: {B: b}\n"
@@ -24,7 +24,7 @@ def pipeline(leader: str, more: str = "") -> Pipeline:
 
 
 def led(leader: str, more: str = "") -> Step:
-    return leading(pipeline(leader, more).effective("train"))
+    return leader_step(pipeline(leader, more).effective("train"))
 
 
 def refused(leader: str, more: str = "") -> Finding:
@@ -42,7 +42,7 @@ def test_a_leader_is_one_more_pod(leader: str, pods: int) -> None:
 
 def test_a_leader_like_the_workers_is_the_step_itself() -> None:
     given = pipeline("true").effective("train")
-    assert leading(given) == given
+    assert leader_step(given) == given
 
 
 def test_what_the_leader_says_takes_the_place_of_what_the_step_says() -> None:
@@ -71,7 +71,7 @@ def test_a_program_of_its_own_has_none_of_the_steps_words(
 @pytest.mark.parametrize(("leader", "gpus"), [("{gpu: null}", 0), ("{gpu: l4 x 2}", 2)])
 def test_no_gpu_means_no_device_of_any_kind(device: str, leader: str, gpus: int) -> None:
     text = (HEAD + STEP).replace("gpu: l4 x 4", device) + f"    gang: {{workers: 2, leader: {leader}}}\n"
-    found = leading(loads(text).effective("train"))
+    found = leader_step(loads(text).effective("train"))
     assert (found.mig, found.shared_gpu, found.device_claim) == (None, None, None)
     assert (found.gpu.count if found.gpu else 0) == gpus
 

@@ -4,7 +4,7 @@ import pytest
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.loading import loads
-from gpuflow.spec.model import MOST_ALIKE, NOTHING
+from gpuflow.spec.model import EMPTY_MAP, MOST_ALIKE
 from gpuflow.spec.step import Step
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nsteps:\n"
@@ -52,7 +52,7 @@ def test_more_kinds_than_are_kept() -> None:
 
 def test_the_default_of_a_map_stays_empty() -> None:
     step = _steps("gpu: l4")[0]
-    assert step.env == {} and step.env is NOTHING
+    assert step.env == {} and step.env is EMPTY_MAP
     with pytest.raises(TypeError):
         step.env["A"] = "a"
     with pytest.raises(TypeError):

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from gpuflow import GpuflowError, Pipeline, join, loads, run
-from gpuflow.pod.spelling import Readable
+from gpuflow.pod.spelling import ReadableSpelling
 from gpuflow.site import Site
 from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.text import RUN_FIELDS, RunRef
@@ -178,6 +178,6 @@ def test_a_machine_without_time_zones_says_so_where_it_needs_one() -> None:
 
 
 def test_facts_are_shown_readably() -> None:
-    shown = Readable().reference
+    shown = ReadableSpelling().reference
     assert shown(RunRef("date")) == "<run date>"
     assert shown(RunRef("date", "%Y/%m", "Europe/Berlin")) == "<run date %Y/%m Europe/Berlin>"

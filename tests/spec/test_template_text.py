@@ -16,7 +16,7 @@ from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.canonical import digest, to_yaml
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules.template_text import questioned_texts
+from gpuflow.spec.rules.template_text import template_warnings
 from gpuflow.spec.template_tags import looks_like_template, meaning_of_tag, tags_in
 from gpuflow.spec.text import RUN_FIELDS, Literally, join, parse_text, text
 from tests.cli.commands import EXAMPLES
@@ -30,7 +30,7 @@ def pipeline(step: str, more: str = "") -> Pipeline:
 
 
 def asked(step: str, more: str = "") -> list[tuple[str, str]]:
-    found = questioned_texts(pipeline(step, more))
+    found = template_warnings(pipeline(step, more))
     assert {each.severity for each in found} <= {"warning"}
     return [(each.message, each.hint or "") for each in found]
 
@@ -160,7 +160,7 @@ def test_every_place_is_asked_about_once() -> None:
     # Where nothing can be compiled any more, it can still be asked about.
     for place in ("store", "uri"):
         text = text.replace(f"{place}: {tag}", f"{place}: 's3://x/{{{{ x }}}} and {{{{ y }}}}'")
-    found = questioned_texts(loads(text, "p.yaml"))
+    found = template_warnings(loads(text, "p.yaml"))
     places = [each.message.partition(" in ")[2].partition(" is plain")[0] for each in found]
     own = ["command", "args", "env.E", "image", "annotations.example.com/n", "checkpoint.store", "outputs.o.uri"]
     assert sorted(places) == sorted(["env.D", *own, "init_containers.command", "init_containers.env.F"])
@@ -177,17 +177,19 @@ def test_defaults_of_parameters_data_locations_and_arguments_of_sub_pipelines() 
         + f'  t: {{params: {{x: "{{{{ ds }}}}", y: {{text: "{{{{ ds }}}}"}}}}, pipeline: {inner}}}\n'
     )
     said = loads(text)
-    assert [each.message.partition(" is plain")[0] for each in questioned_texts(said)] == [
+    assert [each.message.partition(" is plain")[0] for each in template_warnings(said)] == [
         'parameter "day": {{ ds }} in the default',
         "on_data: {{ ds }}",
         'step "t": {{ ds }} in params.x',
     ]
     assert said.steps["t"].params["y"] == {"text": "{{ ds }}"}, "of type json it is the map that it was"
     meant = loads(text.replace('x: "{{ ds }}"', 'x: {text: "{{ ds }}"}'))
-    assert [each.message for each in questioned_texts(meant) if "params.x" in each.message] == []
+    assert [each.message for each in template_warnings(meant) if "params.x" in each.message] == []
     assert meant.steps["t"].params["x"] == "{{ ds }}"
     assert loads(to_yaml(meant)) == meant
-    assert [e.message for e in questioned_texts(loads(to_yaml(meant)))] == [e.message for e in questioned_texts(meant)]
+    assert [e.message for e in template_warnings(loads(to_yaml(meant)))] == [
+        e.message for e in template_warnings(meant)
+    ]
 
 
 def test_items_and_questions_to_people() -> None:
@@ -209,14 +211,14 @@ def test_text_that_is_meant_literally_is_not_questioned_and_means_the_same() -> 
     plain, meant = (pipeline(f"command: [x, {words}]") for words in ('"{{ ds }}"', '{text: "{{ ds }}"}'))
     assert plain == meant
     assert digest(plain) == digest(meant)
-    assert (len(questioned_texts(plain)), questioned_texts(meant)) == (1, [])
+    assert (len(template_warnings(plain)), template_warnings(meant)) == (1, [])
     glued = pipeline('command: [x, {join: [a, {text: "{{ x }}"}, b, {param: lr}, "{{ y }}"]}]')
-    assert [each.message.split('"')[2].split(" in ")[0] for each in questioned_texts(glued)] == [": {{ y }}"]
+    assert [each.message.split('"')[2].split(" in ")[0] for each in template_warnings(glued)] == [": {{ y }}"]
     for each in (plain, meant, glued):
         again = loads(to_yaml(each), "p.yaml")
         assert again == each
         assert to_yaml(again) == to_yaml(each)
-        assert len(questioned_texts(again)) == len(questioned_texts(each))
+        assert len(template_warnings(again)) == len(template_warnings(each))
 
 
 def test_the_mark_is_written_only_where_it_makes_a_difference() -> None:
@@ -247,7 +249,7 @@ def test_text_takes_plain_text(value: str) -> None:
 def test_in_python() -> None:
     with gpuflow.Pipeline("p", defaults={"image": "i"}) as p:
         p.step("a", ["x", gpuflow.text("{{ ds }}"), "{{ ds }}"])
-    assert len(questioned_texts(p)) == 1
+    assert len(template_warnings(p)) == 1
     (finding,) = gpuflow.compile(p, "airflow").findings
     assert (finding.code, finding.severity) == ("GF341", "warning")
     with pytest.raises(TypeError):
@@ -256,7 +258,7 @@ def test_in_python() -> None:
 
 def test_no_example_is_questioned() -> None:
     for path in sorted(EXAMPLES.glob("*.yaml")):
-        assert questioned_texts(load(path)) == []
+        assert template_warnings(load(path)) == []
 
 
 def test_a_file_that_is_nearly_named_is_suggested_with_its_folder(

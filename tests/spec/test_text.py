@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
 from gpuflow import GpuflowError, loads
-from gpuflow.core.yaml_tree import plain
+from gpuflow.core.yaml_tree import parse_plain
 from gpuflow.spec.params import Param, text_of
 from gpuflow.spec.text import (
     RUN_DATES,
@@ -64,7 +64,7 @@ def test_joined_literals_are_merged_and_never_empty(parts: list[Any]) -> None:
 
 @pytest.mark.parametrize("word", ["1e-3", "1.50", "0x1F", "007", "1E5", "+4"])
 def test_a_number_reaches_the_container_as_it_was_spelled(word: str) -> None:
-    assert parse_text(plain(word)) == word
+    assert parse_text(parse_plain(word)) == word
 
 
 @pytest.mark.parametrize("text", ["{{ x }}", "$(HOME)", "$$", "'quoted'", "a\nb", "{param: x}", "ünïcödé", "", " "])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.pod import pod_for
-from gpuflow.pod.later_attempts import Before, changes_of
+from gpuflow.pod.later_attempts import EarlierAttempts, changes_of
 from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
@@ -84,7 +84,7 @@ def pipeline_of(text: str) -> Pipeline:
     return loads(f"{HEAD}steps: {{a: {{{text}}}}}", "p.yaml")
 
 
-def pod_after(text: str, before: Before, site: str = "nvidia") -> dict[str, Any]:
+def pod_after(text: str, before: EarlierAttempts, site: str = "nvidia") -> dict[str, Any]:
     """The spec of the pod that the one maker of later attempts gives."""
     # What is compiled is the meaning, in which maps have an order of their own.
     pipeline, where = meaning_of(pipeline_of(text)), meaning_of(Site.load(site))

@@ -16,7 +16,7 @@ from gpuflow.spec.policies import Backoff, Retry
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_fields import Settings
 from gpuflow.targets import load_target
-from gpuflow.targets.capabilities import Cannot, IncompleteTable, Weaker, capabilities
+from gpuflow.targets.capabilities import IncompleteTable, NoSupport, PartialSupport, capabilities
 from gpuflow.targets.constructs import VOCABULARY
 from tests.targets.spec_fields import NEEDS_NONE, PART_OF, SPEC, models_in, unanswered
 
@@ -32,7 +32,11 @@ def test_a_construct_that_a_target_has_not_decided_about_is_an_error_at_import(n
 
 
 def test_a_table_says_all_that_is_wrong_with_it() -> None:
-    table = {"carried": ("a", "b", "b"), "weaker": {"a": Weaker("half")}, "cannot": {"retrey": Cannot("never", "no")}}
+    table = {
+        "carried": ("a", "b", "b"),
+        "weaker": {"a": PartialSupport("half")},
+        "cannot": {"retrey": NoSupport("never", "no")},
+    }
     with pytest.raises(IncompleteTable) as wrong:
         capabilities(**table, vocabulary=("a", "b", "retry"))  # type: ignore[arg-type]  # three shapes in one dict
     assert str(wrong.value).split("; ") == [
@@ -45,7 +49,7 @@ def test_a_table_says_all_that_is_wrong_with_it() -> None:
 
 
 def test_a_table_keeps_the_answers_apart() -> None:
-    less, none = Weaker("half of it"), Cannot("never", "no such thing")
+    less, none = PartialSupport("half of it"), NoSupport("never", "no such thing")
     table = capabilities(carried=["a"], weaker={"b": less}, cannot={"c": none}, vocabulary=WORDS)
     assert table == {"a": True, "b": less, "c": none}
 
@@ -54,7 +58,7 @@ def test_a_table_keeps_the_answers_apart() -> None:
 def test_every_gap_says_why(name: str) -> None:
     gaps = [answer for answer in load_target(name).capabilities.values() if answer is not True]
     assert gaps and all(gap.reason for gap in gaps)
-    assert all(gap.instead for gap in gaps if isinstance(gap, Cannot))
+    assert all(gap.instead for gap in gaps if isinstance(gap, NoSupport))
 
 
 def test_every_field_of_the_spec_has_a_construct_or_a_reason() -> None:

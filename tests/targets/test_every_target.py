@@ -27,7 +27,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
-from gpuflow.targets.capabilities import NEEDED, Cannot, Weaker
+from gpuflow.targets.capabilities import REQUIRED_CONSTRUCTS, NoSupport, PartialSupport
 from gpuflow.targets.constructs import POD, VOCABULARY, uses
 from gpuflow.targets.target import Request, compile_with, findings_of
 from tests.cli.commands import Gpuflow
@@ -54,12 +54,12 @@ def cases(constructs: tuple[str, ...]) -> Iterator[Any]:
     for target in HERE:
         table = load_target(target).capabilities
         for construct in (each for each in constructs if each in PIPELINES):
-            gap = next((table[each] for each in used(construct) if isinstance(table[each], Cannot)), None)
+            gap = next((table[each] for each in used(construct) if isinstance(table[each], NoSupport)), None)
             marks = [] if gap is None else [_gap(gap)]
             yield pytest.param(target, construct, marks=marks, id=f"{target}-{construct}")
 
 
-def _gap(why: Cannot) -> pytest.MarkDecorator:
+def _gap(why: NoSupport) -> pytest.MarkDecorator:
     return pytest.mark.xfail(strict=True, raises=(GpuflowError, AssertionError), reason=f"{why.gap}: {why.reason}")
 
 
@@ -115,13 +115,13 @@ def plain(pod: Any) -> Any:
 def test_a_loss_is_said_by_name_everywhere(target: str, construct: str, site: Site) -> None:
     chosen = load_target(target)
     request = Request(pipeline_of(construct), site, "team-a", "p.yaml")
-    lost = [name for name in VOCABULARY if name in used(construct) and isinstance(chosen.capabilities[name], Cannot)]
+    lost = [name for name in VOCABULARY if name in used(construct) and isinstance(chosen.capabilities[name], NoSupport)]
     if lost:
         with pytest.raises(GpuflowError) as refusal:
             compile_with(chosen, request, allow_lossy=False)
         messages = [finding.message for finding in refusal.value.findings if finding.code == "GF301"]
         assert [f"{target} does not support {name}" in text for name, text in zip(lost, messages, strict=True)]
-    if needed := set(lost) & set(NEEDED):
+    if needed := set(lost) & set(REQUIRED_CONSTRUCTS):
         # A text that nobody can give leaves a hole in a command, and outputs that nobody reads are none.
         with pytest.raises(GpuflowError, match=f"does not support ({'|'.join(map(re.escape, needed))})"):
             compile_with(chosen, request, allow_lossy=True)
@@ -134,7 +134,7 @@ def test_a_loss_is_said_by_name_everywhere(target: str, construct: str, site: Si
     header = [line for line in compiled.artifact.text.splitlines() if "LOST: " in line]
     said = [finding for finding in findings_of(chosen, request, compiled) if finding.code == "GF303"]
     assert len(header) == len(said) == len(lost)
-    weaker = [name for name in used(construct) if isinstance(chosen.capabilities[name], Weaker)]
+    weaker = [name for name in used(construct) if isinstance(chosen.capabilities[name], PartialSupport)]
     notes = findings_of(chosen, request, compiled)
     by_table = [name for name in weaker if not chosen.capabilities[name].by_step]
     for name in by_table:

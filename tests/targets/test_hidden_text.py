@@ -18,7 +18,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuflow.core.printable import HIDDEN, escaped
+from gpuflow.core.printable import HIDDEN_CHARACTERS, escape_literal
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets import load_target
@@ -96,7 +96,7 @@ def test_a_name_in_the_header_is_a_comment_and_nothing_else(target: str, name: s
     request = Request(PLAIN, odd_site, None, name, remarks=(name,))
     text = compile_with(load_target(target), request, allow_lossy=False).text
     assert read(target, text) == read(target, plain)
-    assert not HIDDEN.search(text.replace("\n", ""))
+    assert not HIDDEN_CHARACTERS.search(text.replace("\n", ""))
     head = text.encode().split(b"\n\n")[0] if target == "airflow" else b""
     exec(compile(head, "<head>", "exec"), {})
 
@@ -105,7 +105,7 @@ def test_a_name_in_the_header_is_a_comment_and_nothing_else(target: str, name: s
 @pytest.mark.parametrize("target", HERE)
 def test_a_value_with_unseen_characters_is_the_same_value_written_visibly(target: str, text: str) -> None:
     compiled = _compiled(target, text)
-    assert not HIDDEN.search(compiled.replace("\n", ""))
+    assert not HIDDEN_CHARACTERS.search(compiled.replace("\n", ""))
     held = values(target, compiled)
     assert sum(text in each for each in held) >= 3  # description, default and variable
 
@@ -121,12 +121,12 @@ def test_a_value_with_unseen_characters_is_the_same_value_written_visibly(target
 @pytest.mark.parametrize("target", HERE)
 def test_whatever_the_text_it_is_the_same_value_written_visibly(target: str, text: str) -> None:
     compiled = _compiled(target, text)
-    assert not HIDDEN.search(compiled.replace("\n", ""))
+    assert not HIDDEN_CHARACTERS.search(compiled.replace("\n", ""))
     assert any(text in each for each in values(target, compiled))
 
 
 def _compiled(target: str, text: str) -> str:
-    shown = escaped(json.dumps(text, ensure_ascii=False))
+    shown = escape_literal(json.dumps(text, ensure_ascii=False))
     pipeline = loads(
         f"apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndescription: {shown}\n"
         f"params: {{q: {{type: string, default: {shown}}}}}\n"
@@ -138,7 +138,7 @@ def _compiled(target: str, text: str) -> str:
 def test_a_kustomization_shows_its_names() -> None:
     text = kustomization(["a\u202eb.yaml"], "n\u3164")
     assert yaml.safe_load(text)["resources"] == ["a\u202eb.yaml"]
-    assert not HIDDEN.search(text.replace("\n", ""))
+    assert not HIDDEN_CHARACTERS.search(text.replace("\n", ""))
 
 
 @pytest.mark.parametrize("standalone", [False, True])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
-from gpuflow.pod.later_attempts import Before, Changes, MoreMemory, memory_by_attempt
+from gpuflow.pod.later_attempts import Changes, EarlierAttempts, MoreMemory, memory_by_attempt
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
@@ -30,7 +30,7 @@ from tests.targets.attempts import (
 
 @pytest.mark.parametrize("case", GROWING.values(), ids=list(GROWING))
 def test_the_maker_grows_memory_attempt_by_attempt(case: Growing) -> None:
-    found = [memory(pod_after(case.text, Before(out_of_memory=times))) for times in range(case.failures + 1)]
+    found = [memory(pod_after(case.text, EarlierAttempts(out_of_memory=times))) for times in range(case.failures + 1)]
     assert found == list(zip(case.requests, case.limits, strict=True))
 
 
@@ -48,12 +48,12 @@ def test_the_checker_judges_the_last_of_them(case: Growing, engine: str) -> None
 
 @pytest.mark.parametrize("case", INTERRUPTED, ids=str)
 def test_the_maker_and_the_checker_leave_spot_nodes_at_the_same_attempt(case: Interrupted) -> None:
-    on_spot = scheduling(pod_after(f"command: [x], {case.gpu}spot: {case.mode}", Before(), case.site))
-    plain = scheduling(pod_after(f"command: [x], {case.gpu}spot: never", Before(), case.site))
+    on_spot = scheduling(pod_after(f"command: [x], {case.gpu}spot: {case.mode}", EarlierAttempts(), case.site))
+    plain = scheduling(pod_after(f"command: [x], {case.gpu}spot: never", EarlierAttempts(), case.site))
     assert on_spot != plain
     for times in range(case.interruptions + 1):
         expected = plain if times >= case.after else on_spot
-        assert scheduling(pod_after(case.text, Before(interruptions=times), case.site)) == expected
+        assert scheduling(pod_after(case.text, EarlierAttempts(interruptions=times), case.site)) == expected
     (*later,) = demand_of(meaning_of(pipeline_of(case.text)), meaning_of(Site.load(case.site))).later
     assert bool(later) is (case.interruptions >= case.after)
     if later:
@@ -81,7 +81,7 @@ def test_memory_never_shrinks_never_passes_the_most_and_grows_as_often_as_it_may
 
 def test_a_pod_of_somebodys_own_operator_is_never_given_less_memory() -> None:
     pod = {"metadata": {}, "spec": {"containers": [{"name": "main", "resources": {"limits": {"memory": "64Gi"}}}]}}
-    made = Changes(MoreMemory(2, Quantity("12Gi"))).pod(pod, Before(out_of_memory=2))
+    made = Changes(MoreMemory(2, Quantity("12Gi"))).pod(pod, EarlierAttempts(out_of_memory=2))
     assert made["spec"]["containers"][0]["resources"] == {"limits": {"memory": "64Gi"}}
 
 

@@ -46,7 +46,7 @@ class Question:
     asked: Amounts
     """What the pod asks for; every amount is above zero."""
     bins: Sequence[Bin]
-    others: Others
+    others: DistinctPods
     """What may lie in the bins."""
     budgets: Mapping[str, int | None]
     """The most that the others together weigh, per key; `None` where that is not bounded."""
@@ -56,16 +56,20 @@ class Question:
     """So many bins, whichever, may be closed to the pod for another reason."""
 
 
-def refusing(question: Question) -> tuple[str, ...] | None:
+def refusing_resources(question: Question) -> tuple[str, ...] | None:
     """The resources through which all bins may refuse the pod at once, or `None` when they cannot.
 
     Empty when there is nothing to wait for: no bin, or each refuses the pod as it is. `TooLarge` where that is not
     worked out.
     """
-    return None if _refusing(question, exact=False) is None else _refusing(question, exact=True)
+    return (
+        None
+        if _find_refusing_resources(question, exact=False) is None
+        else _find_refusing_resources(question, exact=True)
+    )
 
 
-def _refusing(question: Question, *, exact: bool) -> tuple[str, ...] | None:
+def _find_refusing_resources(question: Question, *, exact: bool) -> tuple[str, ...] | None:
     """The answer with the lightest loads worked out (`exact`), or quickly by the best ratio of amount to weight."""
     columns = _Columns(question, exact)
     if columns.lasting > question.avoided:
@@ -154,7 +158,7 @@ def _weightings(question: Question, *, mixed: bool) -> Iterator[tuple[Amounts, i
             yield factors, sum(factor * known[name] for name, factor in factors.items())
 
 
-class Others:
+class DistinctPods:
     """Each distinct pod that may be in the bins, by its amounts. A key may be added to count pods."""
 
     def __init__(self, distinct: Iterable[Amounts]) -> None:

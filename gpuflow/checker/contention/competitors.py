@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from gpuflow.checker.contention.bins import Amounts, Others
+from gpuflow.checker.contention.bins import Amounts, DistinctPods
 from gpuflow.checker.contention.concurrency import Concurrency, Load, PeakLoad
 
 MOST_NAMES = 3
@@ -62,7 +62,7 @@ class PendingRequests:
         return tuple(sorted(found, key=lambda each: ([-each.amounts.get(key, 0) for key in wanted], each.name)))
 
 
-def waiters(pending: Iterable[PendingRequest], noun: str) -> str:
+def waiting_clause(pending: Iterable[PendingRequest], noun: str) -> str:
     """That they wait: `pod others/p waits`, or `pods others/p, others/q, others/r and 7 more wait`."""
     names = list(dict.fromkeys(each.name for each in pending))
     if len(names) == 1:
@@ -95,21 +95,21 @@ class Competitors:
         self._loads: dict[str, Load] = {}
         self._peak_loads: dict[tuple[str, int | None], PeakLoad] = {}
         self._totals: dict[str, int | None] = {}
-        self._others: dict[PendingRequests, Others] = {}
+        self._others: dict[PendingRequests, DistinctPods] = {}
         self._concurrent_with: dict[frozenset[str], Competitors] = {}
 
     @cached_property
-    def distinct_pods(self) -> Others:
-        return Others(each.amounts for each in self.members)
+    def distinct_pods(self) -> DistinctPods:
+        return DistinctPods(each.amounts for each in self.members)
 
     def largest_amounts(self, keys: Iterable[str]) -> dict[str, int]:
         """The most that one of them takes of each."""
         return {key: max((each.amounts.get(key, 0) for each in self.members), default=0) for key in keys}
 
-    def others_with(self, pending: PendingRequests) -> Others:
+    def others_with(self, pending: PendingRequests) -> DistinctPods:
         """The same, with pending pods or workloads."""
         if pending not in self._others:
-            self._others[pending] = Others((*self.distinct_pods.distinct, *pending.distinct))
+            self._others[pending] = DistinctPods((*self.distinct_pods.distinct, *pending.distinct))
         return self._others[pending]
 
     def total(self, key: str, concurrency: Concurrency) -> int | None:

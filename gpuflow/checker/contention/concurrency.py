@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from gpuflow.demands import Demand
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, order, peak, weighted
-from gpuflow.graph.antichain import heaviest
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, order, peak, with_weights
+from gpuflow.graph.antichain import heaviest_antichain
 from gpuflow.graph.peak import CUT_SHORT
 
 
@@ -32,8 +32,8 @@ class Moment(NamedTuple):
     reached: int
 
 
-class Binding(Exception):
-    """A cap, or a number that is not known, has a say."""
+class BindingLimit(Exception):
+    """A cap or an unknown number limits the result."""
 
 
 NO_MOMENT = Moment(0, 0, (), 0)
@@ -42,40 +42,40 @@ NO_MOMENT = Moment(0, 0, (), 0)
 def heaviest_moment(tree: Tree, weights: Mapping[str, int]) -> Moment | None:
     """The heaviest moment when steps weigh this; `None` when it takes more to find out."""
     try:
-        return _heaviest(tree, weights)
-    except Binding:
+        return _heaviest_moment(tree, weights)
+    except BindingLimit:
         return None
 
 
-def _heaviest(node: Tree, weights: Mapping[str, int]) -> Moment:
+def _heaviest_moment(node: Tree, weights: Mapping[str, int]) -> Moment:
     match node:
         case Leaf():
             weight = weights.get(node.name, 0)
             return Moment(weight, node.pods, (node.name,), weight) if weight else NO_MOMENT
         case Loop():
-            body = _heaviest(node.body, weights)
-            return _repeated(node, body) if body.weight else NO_MOMENT
+            body = _heaviest_moment(node.body, weights)
+            return _moment_of_loop(node, body) if body.weight else NO_MOMENT
         case Dag():
-            parts = [_heaviest(each, weights) for each in node.nodes.values()]
-            found = heaviest(node.shape, [part.weight for part in parts])
+            parts = [_heaviest_moment(each, weights) for each in node.nodes.values()]
+            found = heaviest_antichain(node.shape, [part.weight for part in parts])
             alive = [parts[index] for index in found.nodes]
             pods = sum(part.pods for part in alive)
             if node.parallel is not None and pods > node.parallel:
-                raise Binding
+                raise BindingLimit
             steps = tuple(name for part in alive for name in part.steps)
             return Moment(found.bound, pods, steps, sum(part.reached for part in alive))
 
 
-def _repeated(loop: Loop, body: Moment) -> Moment:
+def _moment_of_loop(loop: Loop, body: Moment) -> Moment:
     copies = loop.copies.at_most if isinstance(loop.copies, Unknown) else loop.copies
     known = [count for count in (copies, loop.parallel) if count is not None]
     if not known:
-        raise Binding
+        raise BindingLimit
     times = min(known)
     return Moment(body.weight * times, body.pods * times, body.steps, body.reached * times) if times else NO_MOMENT
 
 
-def bounded_moment(tree: Tree, weights: Mapping[str, int], pods: Mapping[str, int], cap: int) -> int | None:
+def moment_bound(tree: Tree, weights: Mapping[str, int], pods: Mapping[str, int], cap: int) -> int | None:
     """A bound on the heaviest moment with at most `cap` pods alive: that without the cap, or the heaviest pods alone.
 
     Exact where all pods weigh the same. `None` where it is not known how many pods there may be.
@@ -125,7 +125,7 @@ class Branch:
         return {step: key for key, each in self.inner.items() for step in each.steps}
 
     @cached_property
-    def ordered(self) -> Mapping[str, int]:
+    def comparable_parts(self) -> Mapping[str, int]:
         """For each part of a graph those before and after it, and itself: a bit for each, in the order of the parts."""
         assert isinstance(self.node, Dag)
         places = {key: 1 << number for number, key in enumerate(self.inner)}
@@ -172,15 +172,15 @@ class Concurrency:
         self._neighbors: dict[frozenset[str], frozenset[str]] = {}
         self._concurrent: dict[frozenset[str], frozenset[str]] = {}
 
-    def capped(self, cap: int) -> Concurrency:
+    def with_cap(self, cap: int) -> Concurrency:
         """The same steps with at most so many pods alive at once."""
-        uncapped = self._uncapped  # found once, for all caps
+        uncapped = self._uncapped_tree  # found once, for all caps
         other = copy(self)
-        other.cap, other._uncapped, other._peak_loads, other._reached = cap, uncapped, {}, {}
+        other.cap, other._uncapped_tree, other._peak_loads, other._reached = cap, uncapped, {}, {}
         return other
 
     @cached_property
-    def _uncapped(self) -> Tree:
+    def _uncapped_tree(self) -> Tree:
         tree = self.tree
         return replace(tree, parallel=None) if isinstance(tree, Dag) and tree.parallel is not None else tree
 
@@ -209,11 +209,11 @@ class Concurrency:
                 because = CUT_SHORT if moment.weight > moment.reached else None
                 return PeakLoad(moment.weight, because, moment.steps), moment.reached
         elif len(self.pods) > MANY_STEPS:
-            bound = bounded_moment(self._uncapped, weights, self.pods, self.cap)
+            bound = moment_bound(self._uncapped_tree, weights, self.pods, self.cap)
             if bound is not None:
                 return PeakLoad(bound, None, ()), 0
         by_key = {name: {QUESTION: weight} for name, weight in weights.items()}
-        tree = weighted(self.tree if self.cap is None else self._uncapped, by_key)
+        tree = with_weights(self.tree if self.cap is None else self._uncapped_tree, by_key)
         found = peak(tree if self.cap is None else Dag({"all": tree}, parallel=self.cap), QUESTION)
         told = found.value is None or found.is_cut_short
         return PeakLoad(found.value, found.because if told else None, found.witness), found.reached
@@ -262,7 +262,7 @@ class Concurrency:
                     branch = branch.inner[BODY]
                 case Dag():
                     key = branch.key_of[name]
-                    bits = f"{branch.ordered[key]:0{len(branch.inner)}b}"[::-1]
+                    bits = f"{branch.comparable_parts[key]:0{len(branch.inner)}b}"[::-1]
                     for is_ordered, each in zip(bits, branch.inner.values(), strict=True):
                         if is_ordered == "0":
                             yield from each.steps
@@ -273,7 +273,7 @@ class Concurrency:
         return branch_of(self.tree)
 
     def most_pods(self) -> int:
-        """All pods there are, with fan-outs that only the run will tell counted once."""
+        """The number of all pods; a fan-out of unknown size counts once."""
 
         def count(node: Tree) -> int:
             match node:
@@ -294,13 +294,13 @@ def largest_cap(concurrency: Concurrency, holds: Callable[[Concurrency], bool]) 
     smaller than a gang, since the gang could not start.
     """
     low, high = concurrency.largest_gang, concurrency.most_pods()
-    if not holds(concurrency.capped(low)):
+    if not holds(concurrency.with_cap(low)):
         return None
-    while low < high and high < MOST_PODS and holds(concurrency.capped(high)):
+    while low < high and high < MOST_PODS and holds(concurrency.with_cap(high)):
         low, high = high, 2 * high  # fan-outs of unknown size: there are more pods than could be counted
     while high - low > 1:
         middle = (low + high) // 2
-        if holds(concurrency.capped(middle)):
+        if holds(concurrency.with_cap(middle)):
             low = middle
         else:
             high = middle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuflow.checker.contention.bins import Amounts, Bin, Question, refusing
+from gpuflow.checker.contention.bins import Amounts, Bin, Question, refusing_resources
 from gpuflow.checker.contention.competitors import Competitors, PendingRequest, PendingRequests
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.report import Verdict
@@ -56,7 +56,9 @@ def decide(contention: Contention, concurrency: Concurrency, runs: int = 1) -> D
         def refused_with(
             most: Mapping[str, int | None], competitors: Competitors = competitors
         ) -> tuple[str, ...] | None:
-            return refusing(_question(contention, competitors, {**most, **_under(contention, most)}))
+            return refusing_resources(
+                _question(contention, competitors, {**most, **_budgets_under_ceilings(contention, most)})
+            )
 
         try:
             refused = refused_with(bounds)
@@ -91,7 +93,11 @@ def decide_with_pending(
         with_pending = decide(replace(contention, pending=pending, avoided=0), concurrency, runs)
         if with_pending.because == TOO_LARGE["places"]:
             return with_pending
-        decision = decision if with_pending.verdict == "always" else blocked_by(pending, with_pending, contention.asked)
+        decision = (
+            decision
+            if with_pending.verdict == "always"
+            else decision_with_pending(pending, with_pending, contention.asked)
+        )
     if contention.avoided and decision.verdict == "always":
         kept_off = decide(replace(contention, pending=pending), concurrency, runs)
         if kept_off.because == TOO_LARGE["places"]:
@@ -101,7 +107,7 @@ def decide_with_pending(
     return decision
 
 
-def blocked_by(pending: PendingRequests, with_pending: Decision, asked: Amounts) -> Decision:
+def decision_with_pending(pending: PendingRequests, with_pending: Decision, asked: Amounts) -> Decision:
     """There is always room, except for pending pods or workloads."""
     return Decision(
         "may-queue", with_pending.resources, pending=pending.with_requests_for(with_pending.resources or asked)
@@ -131,10 +137,10 @@ def _rounds(
     own = {**contention.asked, contention.count: 1}
     everything = {key: contention.competitors.total(key, concurrency) for key in keys}
     if all(total is not None for total in everything.values()):
-        yield contention.competitors, _less(everything, everything, own, runs), None, None
+        yield contention.competitors, _load_beside_pod(everything, everything, own, runs), None, None
     whole, reasons, reached = _moments(contention.competitors, keys, concurrency)
-    least = _less(reached, reached, own, runs) if reached else None
-    yield contention.competitors, _less(whole, whole, own, runs), "; ".join(reasons) or None, least
+    least = _load_beside_pod(reached, reached, own, runs) if reached else None
+    yield contention.competitors, _load_beside_pod(whole, whole, own, runs), "; ".join(reasons) or None, least
     if is_half_used("moments"):
         return  # each pod group asks for moments of its own here, and others are yet to be judged
     near = concurrency.concurrent_with(frozenset(contention.steps))
@@ -143,14 +149,14 @@ def _rounds(
     concurrent_with = contention.competitors.concurrent_with(near)
     tighter, own_reasons, near_reached = _moments(concurrent_with, keys, concurrency)
     if runs == 1:
-        least = _less(near_reached, near_reached, own, runs) if near_reached else None
-        yield concurrent_with, _less(tighter, whole, own, runs), "; ".join(own_reasons) or None, least
+        least = _load_beside_pod(near_reached, near_reached, own, runs) if near_reached else None
+        yield concurrent_with, _load_beside_pod(tighter, whole, own, runs), "; ".join(own_reasons) or None, least
     else:  # other runs go at their own pace: of them anything may be alive
-        least = _less(near_reached, reached, own, runs) if near_reached and reached else None
-        yield contention.competitors, _less(tighter, whole, own, runs), "; ".join(reasons) or None, least
+        least = _load_beside_pod(near_reached, reached, own, runs) if near_reached and reached else None
+        yield contention.competitors, _load_beside_pod(tighter, whole, own, runs), "; ".join(reasons) or None, least
 
 
-def _under(contention: Contention, bounds: Mapping[str, int | None]) -> dict[str, int]:
+def _budgets_under_ceilings(contention: Contention, bounds: Mapping[str, int | None]) -> dict[str, int]:
     """The budgets that a ceiling makes smaller; the pod itself is one of those below it."""
     under = {
         key: max(most - contention.asked.get(key, 0), 0) for key, most in contention.ceilings.items() if key in bounds
@@ -172,7 +178,7 @@ def _moments(
     return values, list(reasons), reached
 
 
-def _less(
+def _load_beside_pod(
     first: Mapping[str, int | None], others: Mapping[str, int | None], own: Amounts, runs: int
 ) -> dict[str, int | None]:
     """What is alive besides one pod: the rest of its own run, and all of the other runs."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
-from gpuflow.checker.dra.cel import CelError, Unsupported, compiled
+from gpuflow.checker.dra.cel import CelError, Unsupported, compile_expression
 from gpuflow.checker.dra.eligibility import taint_prevents_allocation
 from gpuflow.checker.dra.objects import (
     ALL,
@@ -32,14 +32,14 @@ from gpuflow.checker.dra.objects import (
 from gpuflow.checker.dra.pools import (
     AllocatedState,
     AvailableCounters,
-    Consumed,
+    ConsumedCapacity,
     ConsumedCounters,
     Pool,
     SliceIndex,
     consumed_capacity,
     has_room,
 )
-from gpuflow.core.work_budget import TOO_LARGE, TooLarge, take
+from gpuflow.core.work_budget import TOO_LARGE, TooLarge, spend_work
 from gpuflow.kubernetes.labels import Labels
 from gpuflow.quantity import Quantity
 
@@ -68,7 +68,7 @@ class ConstraintState:
             elif not value[0] or value != self._same:
                 return False
         if self._constraint.is_distinct:
-            self._values[_base(request)] = value
+            self._values[_base_request(request)] = value
         elif not self._count:
             self._same = value
         self._count += 1
@@ -76,15 +76,17 @@ class ConstraintState:
 
     def remove(self, request: Request) -> None:
         if self._applies(request):
-            self._values.pop(_base(request), None)
+            self._values.pop(_base_request(request), None)
             self._count -= 1
 
     def _applies(self, request: Request) -> bool:
         names = self._constraint.requests
-        return not names or _base(request) in names or (request.parent is not None and request.full_name in names)
+        return (
+            not names or _base_request(request) in names or (request.parent is not None and request.full_name in names)
+        )
 
 
-def _base(request: Request) -> str:
+def _base_request(request: Request) -> str:
     return request.name if request.parent is None else request.parent
 
 
@@ -100,7 +102,7 @@ class AllocationError(Exception):
     """Something is wrong with a claim or class: the scheduler ends the attempt for all nodes."""
 
 
-class Undecided(Exception):
+class AllocationUnknown(Exception):
     """What the scheduler answers is not known; it says why."""
 
 
@@ -108,7 +110,7 @@ class _TooMany(Exception):
     """A claim would get more devices than it may hold."""
 
 
-class Picked(NamedTuple):
+class DeviceResult(NamedTuple):
     request: str
     device: DeviceId
 
@@ -121,11 +123,11 @@ class Allocation:
     """What one node can give. Status: `allocated`, `none`, or `invalid` when a pool of the node is."""
 
     status: str
-    claims: tuple[tuple[Picked, ...], ...] = ()
+    claims: tuple[tuple[DeviceResult, ...], ...] = ()
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _RequestData:
     """A request, or an alternative of one, with what is known of it before the search."""
 
     request: Request
@@ -153,18 +155,18 @@ class Allocator:
         return other
 
     def allocate(self, name: str, labels: Labels, claims: Sequence[Claim]) -> Allocation:
-        """What a node gives to claims. `AllocationError`, or `Undecided` where that is not known."""
+        """What a node gives to claims. `AllocationError`, or `AllocationUnknown` where that is not known."""
         try:
             pools = self.index.pools(name, labels)
         except TooLarge as reason:
-            raise Undecided(str(reason)) from None
+            raise AllocationUnknown(str(reason)) from None
         search = _Search(self, name, labels, pools, claims)
         if search.run():
             return Allocation("allocated", tuple(map(tuple, search.results)))
         return Allocation("invalid" if any(pool.is_invalid for pool in pools) else "none")
 
 
-def selects(device_class: DeviceClass, request: Request, device: Device) -> bool:
+def selectors_match(device_class: DeviceClass, request: Request, device: Device) -> bool:
     """Whether the selectors of a class and of a request take a device."""
     for owner, selectors in (
         (f"class {device_class.name}", device_class.selectors),
@@ -172,10 +174,12 @@ def selects(device_class: DeviceClass, request: Request, device: Device) -> bool
     ):
         for expression in selectors:
             try:
-                if not compiled(expression).matches(device.view):
+                if not compile_expression(expression).matches(device.view):
                     return False
             except Unsupported as reason:
-                raise Undecided(f"{owner}: the selector {expression!r} is not evaluated here: {reason}") from None
+                raise AllocationUnknown(
+                    f"{owner}: the selector {expression!r} is not evaluated here: {reason}"
+                ) from None
             except CelError as error:
                 raise AllocationError(f"{owner}: CEL runtime error: {error}") from None
     return True
@@ -189,12 +193,12 @@ class _Search:
         self.name, self.labels, self.pools, self.claims = name, labels, pools, claims
         self.taken: dict[DeviceId, set[int]] = {}
         """The claims for which a device is being picked."""
-        self.taking: dict[DeviceId, Consumed] = {}
+        self.taking: dict[DeviceId, ConsumedCapacity] = {}
         """What is being taken of devices that are shared."""
         self.counters = ConsumedCounters(allocator.counters)
-        self.results: list[list[Picked]] = [[] for _ in claims]
+        self.results: list[list[DeviceResult]] = [[] for _ in claims]
         self.steps = 0
-        self.wanted: list[list[list[_Wanted]]] = []
+        self.wanted: list[list[list[_RequestData]]] = []
         self.constraints: list[list[ConstraintState]] = []
         for claim in claims:
             wanted = [[self._request_data(claim, each) for each in alternatives] for alternatives in claim.requests]
@@ -206,14 +210,14 @@ class _Search:
             self.wanted.append(wanted)
             self.constraints.append([ConstraintState(each) for each in claim.constraints])
 
-    def _request_data(self, claim: Claim, request: Request) -> _Wanted:
+    def _request_data(self, claim: Claim, request: Request) -> _RequestData:
         where = f"claim {claim.name}, request {request.name}"
         if not request.device_class:
             raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
         device_class = self.allocator.classes.get(request.device_class)
         if device_class is None:
             raise AllocationError(f"{where}: could not retrieve device class {request.device_class}")
-        wanted = _Wanted(request, device_class, request.devices)
+        wanted = _RequestData(request, device_class, request.devices)
         if request.mode == ALL:
             for pool in self.pools:
                 if pool.is_incomplete or pool.is_invalid:
@@ -236,29 +240,29 @@ class _Search:
 
     def run(self) -> bool:
         if sum(each.count for claim in self.wanted for request in claim for each in request) > MOST_DEVICES:
-            raise Undecided(f"a pod that asks for more than {MOST_DEVICES} devices")
+            raise AllocationUnknown(f"a pod that asks for more than {MOST_DEVICES} devices")
         try:
-            return self._from_claim(0)
+            return self._allocate_claims_from(0)
         except _TooMany:  # only from the first claim: the rest is caught on the way
             raise AllocationError("allocation max size exceeded") from None
 
-    def _from_claim(self, claim: int) -> bool:
-        return claim >= len(self.claims) or self._from_request(claim, 0)
+    def _allocate_claims_from(self, claim: int) -> bool:
+        return claim >= len(self.claims) or self._allocate_requests_from(claim, 0)
 
-    def _from_request(self, claim: int, request: int) -> bool:
+    def _allocate_requests_from(self, claim: int, request: int) -> bool:
         """Everything from this request on."""
         if request >= len(self.wanted[claim]):
             try:
-                return self._from_claim(claim + 1)
+                return self._allocate_claims_from(claim + 1)
             except _TooMany:
                 return False
         alternatives = self.wanted[claim][request]
         if alternatives[0].request.parent is None:
-            return self._devices(claim, request, alternatives[0], 0, (0, 0, 0))
+            return self._allocate_devices(claim, request, alternatives[0], 0, (0, 0, 0))
         too_many = 0
         for alternative in alternatives:
             try:
-                if self._devices(claim, request, alternative, 0, (0, 0, 0)):
+                if self._allocate_devices(claim, request, alternative, 0, (0, 0, 0)):
                     return True
             except _TooMany:
                 too_many += 1
@@ -266,16 +270,18 @@ class _Search:
             raise _TooMany
         return False
 
-    def _devices(self, claim: int, request: int, wanted: _Wanted, number: int, start: tuple[int, int, int]) -> bool:
+    def _allocate_devices(
+        self, claim: int, request: int, wanted: _RequestData, number: int, start: tuple[int, int, int]
+    ) -> bool:
         """The devices of a request from this number on, then everything that follows."""
         self.steps += 1
         if self.steps > MOST_STEPS:
-            raise Undecided(TOO_LARGE["devices"])
+            raise AllocationUnknown(TOO_LARGE["devices"])
         is_all = wanted.request.mode == ALL
         if is_all and not wanted.everything:
             return False
         if number >= wanted.count:
-            return self._from_request(claim, request + 1)
+            return self._allocate_requests_from(claim, request + 1)
         if len(self.results[claim]) + wanted.count - number > MOST_RESULTS:
             raise _TooMany
         if is_all:
@@ -283,7 +289,7 @@ class _Search:
             undo = self._allocate_device(claim, wanted.request, pool, device, must=True)
             if undo is None:
                 return False
-            return self._try_rest(undo, lambda: self._devices(claim, request, wanted, number + 1, (0, 0, 0)))
+            return self._try_rest(undo, lambda: self._allocate_devices(claim, request, wanted, number + 1, (0, 0, 0)))
         if number == 0 and not self._has_enough(claim, wanted):
             return False
         for pool_index in range(start[0], len(self.pools)):
@@ -307,12 +313,12 @@ class _Search:
                     if undo is None:
                         continue
                     following = (pool_index, slice_index, device_index + 1)
-                    onward = partial(self._devices, claim, request, wanted, number + 1, following)
+                    onward = partial(self._allocate_devices, claim, request, wanted, number + 1, following)
                     if self._try_rest(undo, onward):
                         return True
         return False
 
-    def _has_enough(self, claim: int, wanted: _Wanted) -> bool:
+    def _has_enough(self, claim: int, wanted: _RequestData) -> bool:
         """Whether there are so many devices at all. It spares the search that would find out, device by device: that
         looks at the same ones in the same order, and so meets the same error first."""
         found = 0
@@ -333,8 +339,8 @@ class _Search:
     @staticmethod
     def _count_work(devices: int) -> None:
         """Count devices that are held against a request, over all nodes and claims of a check."""
-        if not take("devices", devices):
-            raise Undecided(TOO_LARGE["devices"])
+        if not spend_work("devices", devices):
+            raise AllocationUnknown(TOO_LARGE["devices"])
 
     @staticmethod
     def _try_rest(undo: Callable[[], None], rest: Callable[[], bool]) -> bool:
@@ -351,10 +357,10 @@ class _Search:
             return claim in self.taken.get(device, ())
         return device in self.allocated.devices or bool(self.taken.get(device))
 
-    def _is_selectable(self, wanted: _Wanted, each: Slice, device: Device) -> bool:
+    def _is_selectable(self, wanted: _RequestData, each: Slice, device: Device) -> bool:
         known = wanted.selectable.get(device.id)
         if known is None:
-            known = selects(wanted.device_class, wanted.request, device) and (
+            known = selectors_match(wanted.device_class, wanted.request, device) and (
                 not each.is_per_device or device.nodes.matches(self.name, self.labels)
             )
             wanted.selectable[device.id] = known
@@ -405,7 +411,7 @@ class _Search:
             self.taking[id] = {name: held.get(name, Quantity.zero) + amount for name, amount in more.items()}
         else:
             self.taken.setdefault(id, set()).add(claim)
-        self.results[claim].append(Picked(request.full_name, id))
+        self.results[claim].append(DeviceResult(request.full_name, id))
 
         def undo() -> None:
             self.results[claim].pop()

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from gpuflow.checker.dra.allocator import Allocator
 from gpuflow.checker.dra.eligibility import read_terms
 from gpuflow.checker.dra.objects import EXACT_COUNT, Claim, DeviceClass, Request, Slice, read_claim, read_device_class
-from gpuflow.checker.dra.pools import AllocatedState, read_allocated
+from gpuflow.checker.dra.pools import AllocatedState, read_allocated_state
 from gpuflow.checker.nodes.node_selection import NodeSelectorTerm
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.core.errors import Finding, GpuflowError
@@ -88,9 +88,9 @@ def _extended_request(index: int, container: Container, resource: str, device_cl
     return Request(name, None, device_class, (), EXACT_COUNT, count, False, (), None)
 
 
-UNREAD: Final = "resource.k8s.io/v1beta1"
+UNREAD_VERSION: Final = "resource.k8s.io/v1beta1"
 """A version of these kinds with another shape."""
-DECIDING: Final = ("DeviceClass", "ResourceSlice", "ResourceClaim")
+DECIDING_KINDS: Final = ("DeviceClass", "ResourceSlice", "ResourceClaim")
 """The kinds without which it is not known which devices there are, and which are free."""
 ADMIN_ACCESS: Final = "resource.kubernetes.io/admin-access"
 """The label of namespaces in which claims may ask for adminAccess."""
@@ -121,7 +121,7 @@ class Inventory:
         """With what claims hold."""
         held = AllocatedState()
         for item in self._read_objects("ResourceClaim"):
-            held.merge(_read_object(item, partial(read_allocated, [item.body])))
+            held.merge(_read_object(item, partial(read_allocated_state, [item.body])))
         return Allocator(self.slices, self.classes, held)
 
     @cached_property
@@ -150,18 +150,18 @@ class Inventory:
 
     def unknown(self) -> Iterator[str]:
         """What keeps any answer about devices from being certain."""
-        hidden = [kind for kind in DECIDING if not self.is_known(kind)]
+        hidden = [kind for kind in DECIDING_KINDS if not self.is_known(kind)]
         if hidden:
             yield f"the snapshot shows no {' and no '.join(hidden)}"
-        every = (item for kind in (*DECIDING, "ResourceClaimTemplate") for item in self.cluster.of(kind))
-        old = {item.kind for item in every if item.body.get("apiVersion") == UNREAD}
+        every = (item for kind in (*DECIDING_KINDS, "ResourceClaimTemplate") for item in self.cluster.of(kind))
+        old = {item.kind for item in every if item.body.get("apiVersion") == UNREAD_VERSION}
         if old:
-            yield f"{', '.join(sorted(old))} of {UNREAD}, which is not read"
+            yield f"{', '.join(sorted(old))} of {UNREAD_VERSION}, which is not read"
         if self.cluster.of("DeviceTaintRule"):
             yield "which devices a DeviceTaintRule taints"
 
     def _read_objects(self, kind: str) -> Sequence[Manifest]:
-        return [item for item in self.cluster.of(kind) if item.body.get("apiVersion") != UNREAD]
+        return [item for item in self.cluster.of(kind) if item.body.get("apiVersion") != UNREAD_VERSION]
 
     def _find_object(self, kind: str, name: str) -> Manifest | None:
         found = (item for item in self.cluster.of(kind, self.namespace) if item.name == name)
@@ -179,7 +179,7 @@ def _read_object(item: Manifest, read: Callable[[], Read]) -> Read:
 
 
 @dataclass(frozen=True, eq=False)
-class DeviceAsk:
+class DeviceNeeds:
     """What one pod of a group needs."""
 
     pod: Pod
@@ -208,7 +208,7 @@ class DeviceAsk:
         return (*self.made, extended_claim(self.pod, missing)) if missing else self.made
 
 
-class _AskReader:
+class _NeedsReader:
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
         self.claims: list[Claim] = []
@@ -217,7 +217,7 @@ class _AskReader:
         self.never: str | None = None
         self.unknown: list[str] = []
 
-    def read(self, pod: Pod, offered: Collection[str]) -> DeviceAsk:
+    def read(self, pod: Pod, offered: Collection[str]) -> DeviceNeeds:
         for index, each in enumerate(read_maps(pod.spec.get("resourceClaims"), "spec.resourceClaims")):
             where = f"spec.resourceClaims[{index}]"
             name, template = (
@@ -245,7 +245,7 @@ class _AskReader:
             opened = tuple(name for name in asked if name.partition("/")[0] not in vendors)
         if opened:
             self.unknown.append(f"no node has {', '.join(opened)}, and the snapshot does not show whether a class does")
-        return DeviceAsk(
+        return DeviceNeeds(
             pod,
             tuple(self.claims),
             tuple(self.held),
@@ -309,8 +309,8 @@ class _AskReader:
                 self.never = f"request {request.full_name}: device class {request.device_class} does not exist"
 
 
-def read_ask(pod: Mapping[str, Any], inventory: Inventory, offered: Collection[str]) -> DeviceAsk | None:
+def read_device_needs(pod: Mapping[str, Any], inventory: Inventory, offered: Collection[str]) -> DeviceNeeds | None:
     """What a pod asks of devices; `None` when nothing. `offered`: the resources that some node has."""
-    ask = _AskReader(inventory).read(read_pod(pod), offered)
+    ask = _NeedsReader(inventory).read(read_pod(pod), offered)
     asks = ask.claims or ask.held or ask.shared or ask.never or ask.unknown
     return ask if asks else None

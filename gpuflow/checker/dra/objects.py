@@ -81,11 +81,11 @@ class Device:
         """What selectors see; `CelError` where an attribute has a value that the scheduler cannot read."""
         attributes: dict[str, dict[str, Any]] = {}
         for name, attribute in self.attributes.items():
-            domain, own = _qualified(name, self.id.driver)
+            domain, own = _qualified_name(name, self.id.driver)
             attributes.setdefault(domain, {})[own] = _value(name, attribute)
         capacity: dict[str, dict[str, Quantity]] = {}
         for name, amount in self.capacity.items():
-            domain, own = _qualified(name, self.id.driver)
+            domain, own = _qualified_name(name, self.id.driver)
             capacity.setdefault(domain, {})[own] = amount.value
         return View(self.id.driver, self.allows_multiple, attributes, capacity)
 
@@ -265,7 +265,7 @@ def _value(name: str, attribute: Attribute) -> Any:
     return value
 
 
-def _qualified(name: str, driver: str) -> tuple[str, str]:
+def _qualified_name(name: str, driver: str) -> tuple[str, str]:
     domain, slash, own = name.partition("/")
     return (domain, own) if slash else (driver, name)
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuflow.checker.dra.allocator import MOST_RESULTS, AllocationError, Allocator, Undecided, selects
+from gpuflow.checker.dra.allocator import MOST_RESULTS, AllocationError, AllocationUnknown, Allocator, selectors_match
 from gpuflow.checker.dra.eligibility import taint_prevents_allocation
-from gpuflow.checker.dra.inventory import DeviceAsk, Inventory, read_ask
+from gpuflow.checker.dra.inventory import DeviceNeeds, Inventory, read_device_needs
 from gpuflow.checker.dra.objects import EXACT_COUNT, Claim, Device, DeviceId, Request
 from gpuflow.checker.dra.pools import AllocatedState, ConsumedCounters, Pool, has_room
 from gpuflow.checker.nodes.node_info import Node, NodeInfo, NodeList, UnboundPod
 from gpuflow.checker.nodes.node_pools import NodePools
-from gpuflow.core.work_budget import TOO_LARGE, TooLarge, take
+from gpuflow.core.work_budget import TOO_LARGE, TooLarge, spend_work
 from gpuflow.kubernetes.labels import Labels
 
 Token = DeviceId | tuple[str, str, str, str]
@@ -52,7 +52,7 @@ class Survey:
 
 
 def survey_node(allocator: Allocator, node: Node, pools: Iterable[Pool], request: Request) -> Survey:
-    """The devices of a node for a request, whether they are in use or not. `Undecided` for a selector not evaluated."""
+    """The devices of a node for a request, in use or not. `AllocationUnknown` for a selector not evaluated."""
     matches: list[Match] = []
     fault = change = None
     device_class = allocator.classes[request.device_class]
@@ -62,11 +62,11 @@ def survey_node(allocator: Allocator, node: Node, pools: Iterable[Pool], request
             change = change or f"resource pool {pool.driver}/{pool.name} is {state}"
             continue
         for each in pool.slices:
-            if not take("devices", len(each.devices)):
-                raise Undecided(TOO_LARGE["devices"])
+            if not spend_work("devices", len(each.devices)):
+                raise AllocationUnknown(TOO_LARGE["devices"])
             for device in each.devices:
                 try:
-                    chosen = selects(device_class, request, device)
+                    chosen = selectors_match(device_class, request, device)
                 except AllocationError as error:
                     fault = fault or f"on device {device.id} the scheduler gives up: {error}"
                     continue
@@ -81,19 +81,19 @@ def survey_node(allocator: Allocator, node: Node, pools: Iterable[Pool], request
     return Survey(tuple(matches), fault, change)
 
 
-def most_together(allocator: Allocator, matches: Iterable[Match]) -> int | None:
+def most_at_once(allocator: Allocator, matches: Iterable[Match]) -> int | None:
     """How many of these devices can be had beside what is in use; `None` when some of them exclude each other."""
     free = [each for each in matches if each.device.id not in allocator.allocated.devices]
-    alone = [each for each in free if _fits_alone(allocator, [each])]
-    return len(alone) if _fits_alone(allocator, alone) else None
+    alone = [each for each in free if _counters_suffice(allocator, [each])]
+    return len(alone) if _counters_suffice(allocator, alone) else None
 
 
-def _fits_alone(allocator: Allocator, matches: Iterable[Match]) -> bool:
+def _counters_suffice(allocator: Allocator, matches: Iterable[Match]) -> bool:
     taken = ConsumedCounters(allocator.counters)
     return all(not each.device.consumes or taken.reserve(each.pool, each.device) for each in matches)
 
 
-Held = tuple[tuple[DeviceId, ...], ...]
+HeldDevices = tuple[tuple[DeviceId, ...], ...]
 """The devices of each pod that is there, in order."""
 
 
@@ -117,8 +117,8 @@ def least_blocking(
     takes too long, or cannot be told, it is one: each of them finds devices on the node as it is. A pod with nothing
     but access for administrators takes no device, and is in nobody's way.
     """
-    seen: set[Held] = {()}
-    todo: list[Held] = [()]
+    seen: set[HeldDevices] = {()}
+    todo: list[HeldDevices] = [()]
     least: int | None = None
     while todo:
         held = todo.pop()
@@ -130,7 +130,7 @@ def least_blocking(
                 return 1
             try:
                 given = _devices_of_one_more(allocator, name, labels, claims, held)
-            except (AllocationError, Undecided):
+            except (AllocationError, AllocationUnknown):
                 return 1
             if given is None:
                 least = len(held)
@@ -147,7 +147,7 @@ def least_blocking(
 
 
 def _devices_of_one_more(
-    allocator: Allocator, name: str, labels: Labels, claims: Sequence[Claim], held: Held
+    allocator: Allocator, name: str, labels: Labels, claims: Sequence[Claim], held: HeldDevices
 ) -> tuple[DeviceId, ...] | None:
     """The devices that one more pod takes; `None` when there are too few."""
     state = AllocatedState()
@@ -182,7 +182,7 @@ Share = tuple[str, frozenset[Token]]
 class Group:
     """Pods of a pipeline that ask for the same devices."""
 
-    ask: DeviceAsk
+    ask: DeviceNeeds
     hosts: tuple[int, ...]
     """The nodes that labels and taints leave to them."""
     has_templates: bool
@@ -216,7 +216,7 @@ class DevicePlan:
         nodes = (*(host.node for host in node_pools.node_list.hosts), *node_pools.node_list.templates)
         offered = {name for node in nodes for name, amount in node.allocatable.items() if amount > 0}
         for number, (body, pod) in pods.items():
-            ask = read_ask(body, inventory, offered)
+            ask = read_device_needs(body, inventory, offered)
             if ask is not None:
                 pool = node_pools.pool(pod)
                 self.groups[number] = Group(ask, pool.ever, bool(pool.templates))
@@ -255,7 +255,7 @@ class DevicePlan:
         try:
             for request in requests:
                 group.surveys[_key(request)] = self._survey(request)
-        except (Undecided, TooLarge) as reason:
+        except (AllocationUnknown, TooLarge) as reason:
             group.unknown.append(str(reason))
             return
         own = [[found[index] for index in group.hosts] for found in group.surveys.values()]
@@ -284,7 +284,7 @@ class DevicePlan:
 
     def _count(self, groups: Mapping[int, Group]) -> None:
         """Amounts for each group: exact numbers where that is right, else one pod a node at a time."""
-        exact = self._exact(groups)
+        exact = self._exact_groups(groups)
         names: dict[frozenset[Token], str] = {}
         for number, group in groups.items():
             if number in exact:
@@ -305,7 +305,7 @@ class DevicePlan:
             for index in group.hosts
         )
 
-    def _exact(self, groups: Mapping[int, Group]) -> set[int]:
+    def _exact_groups(self, groups: Mapping[int, Group]) -> set[int]:
         """The groups for which numbers of devices say all that there is to say, and that draw on no others' devices."""
         shares = {number: _shares(group) for number, group in groups.items()}
         exact = {number for number, group in groups.items() if self._is_countable(group, shares[number])}
@@ -345,8 +345,8 @@ class DevicePlan:
                 if any(not match.is_local or match.device.allows_multiple for match in each.matches):
                     return False
                 if None in (
-                    most_together(self.inventory.empty_allocator, each.matches),
-                    most_together(self.inventory.current_allocator, each.matches),
+                    most_at_once(self.inventory.empty_allocator, each.matches),
+                    most_at_once(self.inventory.current_allocator, each.matches),
                 ):
                     return False
         return True
@@ -373,7 +373,7 @@ class DevicePlan:
                         index,
                         name,
                         len(each.matches),
-                        most_together(self.inventory.current_allocator, each.matches) or 0,
+                        most_at_once(self.inventory.current_allocator, each.matches) or 0,
                     )
 
     def _add_turns(self, number: int, group: Group) -> None:
@@ -391,7 +391,7 @@ class DevicePlan:
             try:
                 ever = self._finds(self.inventory.empty_allocator, group.ask, node, is_now=False)
                 now = self._finds(self.inventory.current_allocator, group.ask, node, is_now=True)
-            except Undecided as reason:
+            except AllocationUnknown as reason:
                 group.unknown.append(str(reason))
                 return
             except AllocationError as error:
@@ -432,7 +432,7 @@ class DevicePlan:
                 )
 
     def _is_in_use(self, index: int, node: Node) -> bool:
-        """Whether somebody holds a device that the node reaches."""
+        """Whether a claim holds a device that the node can access."""
         held = self.inventory.current_allocator.allocated
         return any(
             held.is_allocated(device.id)
@@ -442,7 +442,7 @@ class DevicePlan:
         )
 
     @staticmethod
-    def _finds(allocator: Allocator, ask: DeviceAsk, node: Node, *, is_now: bool) -> bool:
+    def _finds(allocator: Allocator, ask: DeviceNeeds, node: Node, *, is_now: bool) -> bool:
         """Whether one pod finds its devices on a node."""
         for terms in ask.held if is_now else ():
             if terms is not None and not any(t.is_possible and t.matches(node.name, node.labels) for t in terms):

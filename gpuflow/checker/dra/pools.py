@@ -61,7 +61,7 @@ class AllocatedState:
                     held[name] = held.get(name, Quantity.zero) + amount
 
 
-def read_allocated(claims: Iterable[Mapping[str, Any]]) -> AllocatedState:
+def read_allocated_state(claims: Iterable[Mapping[str, Any]]) -> AllocatedState:
     """What these ResourceClaims hold, from their status."""
     state = AllocatedState()
     for claim in claims:
@@ -164,12 +164,12 @@ def _build_pool(id: PoolId, members: Iterable[Slice], everywhere: Sequence[Slice
     counters = dict(sets)
     here = {each.name for each in own}
     elsewhere = tuple(each for each in everywhere if each.name not in here)
-    if len(names) != len(set(names)) or len(sets) != len(counters) or not _consume_what_is_there(counters, everywhere):
+    if len(names) != len(set(names)) or len(sets) != len(counters) or not _has_all_counters(counters, everywhere):
         return Pool(*id, is_invalid=True)
     return Pool(*id, slices=with_devices, elsewhere=elsewhere, counters=counters)
 
 
-def _consume_what_is_there(counters: Mapping[str, Counters], slices: Iterable[Slice]) -> bool:
+def _has_all_counters(counters: Mapping[str, Counters], slices: Iterable[Slice]) -> bool:
     return all(
         name in counters and counters[name].keys() >= consumed.keys()
         for each in slices
@@ -236,7 +236,7 @@ def _take_counters(sets: CounterSets, device: Device, sign: int) -> None:
             counters[counter] = counters.get(counter, Quantity.zero) + amount * sign
 
 
-Consumed = dict[str, Quantity]
+ConsumedCapacity = dict[str, Quantity]
 
 
 def has_room(request: Request, device: Device, used: Mapping[str, Quantity], taking: Mapping[str, Quantity]) -> bool:
@@ -253,7 +253,7 @@ def has_room(request: Request, device: Device, used: Mapping[str, Quantity], tak
     return True
 
 
-def consumed_capacity(request: Request, device: Device) -> Consumed:
+def consumed_capacity(request: Request, device: Device) -> ConsumedCapacity:
     asked = request.capacity or {}
     return {name: _consumed_amount(asked.get(name), capacity) for name, capacity in device.capacity.items()}
 

@@ -16,17 +16,25 @@ from gpuflow.checker.kueue.queues import ClusterQueue
 from gpuflow.checker.kueue.reasons import (
     AboveCapacity,
     AffinityMismatch,
-    Inadmissible,
+    InadmissibleReason,
     NoPlace,
     TopologyLevelMissing,
     TopologyMismatch,
-    Uncovered,
+    UncoveredResource,
     UntoleratedTaint,
 )
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.capacity import gang_has_no_domain, taken_for_good, way_out
-from gpuflow.checker.nodes.filters import CORDONED, NO_DEVICES, NOT_SELECTED, OTHER_NAME, PORTS_TAKEN, TAINTED, NodeFit
-from gpuflow.checker.nodes.node_info import NO_FEATURES, TOO_MANY_PODS, UnboundPod, insufficient
+from gpuflow.checker.nodes.capacity import capacity_hint, gang_has_no_domain, is_port_taken_for_good
+from gpuflow.checker.nodes.filters import (
+    NO_DEVICES,
+    OTHER_NAME,
+    PORTS_TAKEN,
+    REASON_CORDONED,
+    REASON_NOT_SELECTED,
+    REASON_TAINTED,
+    NodeFit,
+)
+from gpuflow.checker.nodes.node_info import NO_FEATURES, TOO_MANY_PODS, UnboundPod, insufficient_reason
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.pod_affinity import NO_AFFINITY, NO_ANTI_AFFINITY, NO_EXISTING, UNEVEN
 from gpuflow.checker.nodes.volumes import NO_DISK
@@ -37,7 +45,7 @@ from gpuflow.engines import facts_of
 from gpuflow.kubernetes.admission.decision import Admission, Reason
 from gpuflow.kubernetes.admission.field_errors import LimitRequired, RequestAboveLimit
 from gpuflow.kubernetes.admission.limit_range import BoundViolation
-from gpuflow.kubernetes.admission.quota import Unspecified
+from gpuflow.kubernetes.admission.quota import UnspecifiedResources
 
 MAIN: Final = "main"
 
@@ -45,7 +53,7 @@ MAIN: Final = "main"
 def refusal_hint(answer: Admission, demand: Demand) -> str | None:
     """What to change, and where; None when the sentence says it all."""
     for reason in answer.reasons:
-        if isinstance(reason, Unspecified):
+        if isinstance(reason, UnspecifiedResources):
             return "\n".join(_must_specify(reason, demand))
         if isinstance(reason, LimitRequired) and demand.pipeline is None:
             return (
@@ -103,7 +111,7 @@ _ADMISSION_HINTS: Final = (_missing_device_limit, _limit_ratio, _missing_limit, 
 """The hints in the order in which they are tried."""
 
 
-def _must_specify(reason: Unspecified, demand: Demand) -> Iterator[str]:
+def _must_specify(reason: UnspecifiedResources, demand: Demand) -> Iterator[str]:
     """One line for the step's own command, one for its other containers, one for those of the engine."""
     wanted: dict[str, set[str]] = {}
     for key, names in reason.missing.items():
@@ -180,9 +188,9 @@ def _missing_queue(kueue: Kueue, namespace: str, local_queue: str) -> str:
 
 def _blocked_queue(found: Assignment, queue: ClusterQueue, is_driver: bool) -> str | None:
     other = other_queue(is_driver=is_driver)
-    if found.blocked is Inadmissible.LOCAL_QUEUE_STOPPED or queue.is_stopped:
+    if found.blocked is InadmissibleReason.LOCAL_QUEUE_STOPPED or queue.is_stopped:
         return f"it is stopped (stopPolicy) and admits nothing until its owner resumes it; {other}"
-    if found.blocked is Inadmissible.NAMESPACE:
+    if found.blocked is InadmissibleReason.NAMESPACE:
         return (
             f"ClusterQueue {queue.name} is not for this namespace: label the namespace as its namespaceSelector asks, "
             f"or {other}"
@@ -191,7 +199,7 @@ def _blocked_queue(found: Assignment, queue: ClusterQueue, is_driver: bool) -> s
 
 
 def _uncovered_resources(found: Assignment, queue: ClusterQueue, kueue: Kueue, asked: Collection[str]) -> Iterator[str]:
-    named = {each.resource for each in found.reasons if isinstance(each, Uncovered)}
+    named = {each.resource for each in found.reasons if isinstance(each, UncoveredResource)}
     if not named:
         return
     covered: set[str] = set().union(*(group.covered for group in queue.groups))
@@ -258,17 +266,17 @@ NODE_PHRASES: Final = {
     UNEVEN: "is left out by its topology spread constraints",
     NO_DEVICES: "has too few devices left for its claims",
     NO_FEATURES: "lacks a feature that it asks for",
-    TAINTED: "has a taint that it does not tolerate",
-    NOT_SELECTED: "lacks the labels that it asks for",
+    REASON_TAINTED: "has a taint that it does not tolerate",
+    REASON_NOT_SELECTED: "lacks the labels that it asks for",
     OTHER_NAME: "is not the node that it names",
-    CORDONED: "is cordoned",
+    REASON_CORDONED: "is cordoned",
 }
 """What a node does or is, for each of the scheduler's reasons but room."""
 
 
-def why_not_now(pod: UnboundPod, nodes: str, names: Collection[str], fitted: NodeFit) -> str:
+def reason_not_now(pod: UnboundPod, nodes: str, names: Collection[str], fitted: NodeFit) -> str:
     """Why none of the nodes that are for a pod takes it as they are. `nodes` is what a sentence calls them."""
-    short = {insufficient(name): name for name in pod.requests}
+    short = {insufficient_reason(name): name for name in pod.requests}
     reasons = [reason for name in names for reason in fitted.reasons.get(name, ())]
     if set(reasons) == {NO_DEVICES}:
         return f"none of {nodes} has the devices of its claims free"
@@ -293,9 +301,9 @@ def _each_node(nodes: str, count: int, reasons: Mapping[str, int], short: Mappin
     return f"none of {nodes} takes it: {parts}"
 
 
-def why_nowhere(node_pools: NodePools, pod: UnboundPod, pods: int) -> str:
+def reason_nowhere(node_pools: NodePools, pod: UnboundPod, pods: int) -> str:
     """Why no node ever takes a pod, or the pods of a gang together."""
-    found = way_out(node_pools, pod)
+    found = capacity_hint(node_pools, pod)
     if found.shortfalls:
         return ", ".join(
             f"{name}: asked {amount(offer.asked)}, the largest eligible node has {amount(offer.largest)}"
@@ -307,7 +315,7 @@ def why_nowhere(node_pools: NodePools, pod: UnboundPod, pods: int) -> str:
         return f"every node {' or '.join(named)}" if named else "no node has the labels and taints the step asks for"
     if all(node_pools.empty[index].slots < 1 for index in pool.ever):
         return "every eligible node has no pod slot (allocatable pods) left beside the pods that belong to it"
-    if taken_for_good(node_pools, pod):
+    if is_port_taken_for_good(node_pools, pod):
         return "on every eligible node a pod that belongs to the node has a host port that the step asks for"
     if gang_has_no_domain(node_pools, pod, pods):
         return f"no domain that the gang must be in together holds all {pods} pods"

@@ -25,7 +25,7 @@ from gpuflow.cluster import Manifest
 from gpuflow.core.errors import Finding
 from gpuflow.core.work_budget import limited_advice, may_advise
 from gpuflow.demands import Demand
-from gpuflow.demands.model import DeviceWish, LaterAttempts, OwnPipeline, Pod
+from gpuflow.demands.model import DeviceRequest, LaterAttempts, OwnPipeline, Pod
 from gpuflow.engines import facts_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree
 from gpuflow.quantity import Quantity
@@ -33,7 +33,7 @@ from gpuflow.quantity import Quantity
 MANY_STEPS: Final = 500
 """With more steps than that one judgment takes long, and few are made."""
 FEW_TRIALS: Final = 3
-NOWHERE: Final = "GF506"
+NO_NODE_CODE: Final = "GF506"
 """That no node takes a step."""
 MANY_TRIALS: Final = 24
 
@@ -50,7 +50,7 @@ class Trials:
         self.left = FEW_TRIALS if max(steps, nodes) > MANY_STEPS else MANY_TRIALS
 
     def verdict(self, demand: Demand | None) -> Verdict | None:
-        """The verdict on a whole demand; None when nothing may be tried any more, or when nobody can ask for this."""
+        """The verdict on a whole demand; None when the trials are used up, or when there is no such demand."""
         outcome = self._outcome(demand)
         return None if outcome is None else outcome.verdict
 
@@ -61,7 +61,9 @@ class Trials:
         if outcome is None or outcome.verdict != "unknown":
             return outcome is not None and outcome.verdict != "never"
         known = self._outcome(before)
-        return known is not None and _messages(outcome) <= {each for each in _messages(known) if each[0] != NOWHERE}
+        return known is not None and _messages(outcome) <= {
+            each for each in _messages(known) if each[0] != NO_NODE_CODE
+        }
 
     def _outcome(self, demand: Demand | None) -> Outcome | None:
         if demand is None or not self.left:
@@ -110,10 +112,10 @@ def _graph_of_step(node: Tree, name: str) -> Tree | None:
             return replace(node, nodes=inner, edges={}) if inner else None
 
 
-UNBOUNDED: Final = "GF514"
+UNBOUNDED_CODE: Final = "GF514"
 """A fan-out of unknown size: the one reason for *unknown* that a cap removes."""
 WAITING_CODES: Final = (
-    "GF512", UNBOUNDED, "GF515", "GF517", "GF520", "GF522", "GF524", "GF525", "GF527", "GF528", "GF553", "GF555",
+    "GF512", UNBOUNDED_CODE, "GF515", "GF517", "GF520", "GF522", "GF524", "GF525", "GF527", "GF528", "GF553", "GF555",
 )  # fmt: skip
 """Findings about pods that wait; the number stands under the first of them."""
 
@@ -133,7 +135,7 @@ def with_parallel(whole: Outcome, demand: Demand, trials: Trials) -> tuple[Findi
 
 def _may_help(whole: Outcome) -> bool:
     return whole.verdict == "may-queue" or (
-        whole.verdict == "unknown" and any(finding.code == UNBOUNDED for finding in whole.findings)
+        whole.verdict == "unknown" and any(finding.code == UNBOUNDED_CODE for finding in whole.findings)
     )
 
 
@@ -149,16 +151,16 @@ def proved_parallel(whole: Outcome, demand: Demand, trials: Trials) -> int | Non
     low, candidate = concurrency.largest_gang, safe_parallelism(whole.scopes)
     high = candidate if candidate is not None else concurrency.most_pods()
     if candidate is not None and candidate > low:
-        verdict = trials.verdict(demand.capped(candidate))
+        verdict = trials.verdict(demand.with_cap(candidate))
         if verdict == "always":
             return candidate
         if verdict != "may-queue":
             return None  # for want of something that no smaller number gives
-    if trials.verdict(demand.capped(low)) != "always":
+    if trials.verdict(demand.with_cap(low)) != "always":
         return None
     while high - low > 1 and trials.left:
         middle = (low + high) // 2
-        if trials.verdict(demand.capped(middle)) == "always":
+        if trials.verdict(demand.with_cap(middle)) == "always":
             low = middle
         else:
             high = middle
@@ -217,7 +219,7 @@ class OtherGpus:
             self._told[wish.key] = "\n".join(self._lines(pipeline, name, wish)) or None
         return self._told[wish.key]
 
-    def _lines(self, pipeline: OwnPipeline, name: str, wish: DeviceWish) -> Iterator[str]:
+    def _lines(self, pipeline: OwnPipeline, name: str, wish: DeviceRequest) -> Iterator[str]:
         # What fits in some number fits in any smaller one.
         held = bisect_left(range(1, wish.count), True, key=lambda n: not self._fits(pipeline, name, None, n))
         fewer = self._most_admitted(pipeline, name, held)
@@ -228,7 +230,7 @@ class OtherGpus:
         # Slices do not talk to each other as whole GPUs do, so several GPUs are not answered with slices.
         offered = [
             each
-            for each in self._offered
+            for each in self._node_offers
             if (each.profile is None or wish.is_slice or wish.count == 1)
             and _words_of_offer(each) not in wish.words.split(" or ")
         ]
@@ -274,7 +276,7 @@ class OtherGpus:
         return pod is not None and room(self.node_pools, read_pending(pod), pods).verdict != "never"
 
     @cached_property
-    def _offered(self) -> tuple[Offer, ...]:
+    def _node_offers(self) -> tuple[Offer, ...]:
         """Every GPU and slice that some node has, once."""
         node_list = self.node_pools.node_list
         nodes = (*(host.node for host in node_list.hosts), *(node for node in node_list.templates if node.group_max))

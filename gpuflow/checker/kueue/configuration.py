@@ -75,7 +75,7 @@ def read_configuration(manifest: object) -> Configuration:
         read_choice(resources, "quotaCheckStrategy", "Configuration: resources", STRATEGIES) == IGNORE_UNDECLARED,
         read_text(requeuing, "timestamp", "Configuration: waitForPodsReady.requeuingStrategy") != "Creation",
         _is_on(manifest, "fairSharing"),
-        tuple(_unmodeled(manifest)),
+        tuple(_unmodeled_notes(manifest)),
         tuple(_other_gates(manifest, TOPOLOGY_GATES)),
     )
 
@@ -95,7 +95,7 @@ def _read_transformations(value: object, where: str) -> dict[str, Transformation
     return found
 
 
-def _unmodeled(manifest: Body) -> list[str]:
+def _unmodeled_notes(manifest: Body) -> list[str]:
     notes = []
     if _is_on(manifest, "admissionFairSharing"):
         notes.append("admissionFairSharing orders queues and victims by past usage")

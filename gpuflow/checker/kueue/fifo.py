@@ -10,15 +10,15 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource
-from gpuflow.checker.kueue.prechecks import own_refusal
-from gpuflow.checker.kueue.reasons import Inadmissible
+from gpuflow.checker.kueue.prechecks import workload_refusal
+from gpuflow.checker.kueue.reasons import InadmissibleReason
 from gpuflow.checker.kueue.scheduler import Assignment, Kueue, run_cycles
 from gpuflow.checker.kueue.workloads import NOT_YET, Workload, read_workload
 
-EVER: Final = datetime.min.replace(tzinfo=NOT_YET.tzinfo)
+LONG_AGO: Final = datetime.min.replace(tzinfo=NOT_YET.tzinfo)
 
 
-class Ahead(NamedTuple):
+class BlockingWorkload(NamedTuple):
     """A workload that is ahead of another one and is not admitted."""
 
     namespace: str
@@ -31,7 +31,9 @@ class Ahead(NamedTuple):
         return self.assignment.verdict in ("never", "blocked")
 
 
-def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[Mapping[str, Any]]) -> Ahead | None:
+def blocker_ahead(
+    kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[Mapping[str, Any]]
+) -> BlockingWorkload | None:
     """The pending workload that keeps this one from being looked at, in a StrictFIFO ClusterQueue.
 
     Those ahead that fit are taken to be admitted first. `None` when nothing holds it up, and always for a
@@ -41,21 +43,23 @@ def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[M
     queue = kueue.queue_of(asked)
     if queue is None or not queue.is_strict:
         return None
-    others = (each for each in map(read_workload, pending) if kueue.queue_of(each) is queue and not own_refusal(each))
+    others = (
+        each for each in map(read_workload, pending) if kueue.queue_of(each) is queue and not workload_refusal(each)
+    )
     # Of one whose age is not known, all that is certain is that it was there before.
-    places = {_place(each, kueue, since=EVER): each for each in others}
+    places = {_place(each, kueue, since=LONG_AGO): each for each in others}
     node = kueue.snapshot.nodes[queue.name]
     admitted: list[Mapping[FlavorResource, int]] = []
     try:
         for _, each in sorted(item for item in places.items() if item[0] < _place(asked, kueue, since=NOT_YET)):
             head = kueue.enter(each)
             if isinstance(head, Assignment):
-                if head.blocked is Inadmissible.NAMESPACE:
+                if head.blocked is InadmissibleReason.NAMESPACE:
                     continue  # The one refusal that does not keep a workload at the head.
-                return Ahead(each.namespace, each.name, head)
+                return BlockingWorkload(each.namespace, each.name, head)
             answer = kueue.decide(each, head, kueue.snapshot)
             if not answer.fits:
-                return Ahead(each.namespace, each.name, answer)
+                return BlockingWorkload(each.namespace, each.name, answer)
             admitted.append(run_cycles(head, kueue.snapshot)[0].proposal.usage)
             node.add_usage(admitted[-1])
     finally:

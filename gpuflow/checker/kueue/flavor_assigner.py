@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource, amounts_of, clamp, in_visiting_order, minus, plus
 from gpuflow.checker.kueue.flavors import Flavor
-from gpuflow.checker.kueue.preemption import Preemptor, find_targets
+from gpuflow.checker.kueue.preemption import Preemptor, get_targets
 from gpuflow.checker.kueue.queues import NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue, Fungibility, ResourceGroup
 from gpuflow.checker.kueue.reasons import (
     AboveCapacity,
@@ -27,11 +27,11 @@ from gpuflow.checker.kueue.reasons import (
     NoUnusedQuota,
     TopologyLevelMissing,
     TopologyMismatch,
-    Uncovered,
+    UncoveredResource,
 )
 from gpuflow.checker.kueue.snapshot import Snapshot
 from gpuflow.checker.kueue.tas_flavor_snapshot import NotPlaced, PlaceRequest, Places, find_topology_assignments
-from gpuflow.checker.kueue.workloads import PodSet, TopologyRequest, scaled
+from gpuflow.checker.kueue.workloads import PodSet, TopologyRequest, scale_amounts
 
 Progress = tuple[Mapping[str, int], ...]
 """Per pod set and resource the flavor at which the last scan stopped, -1 when it saw them all."""
@@ -68,7 +68,7 @@ class PodSetResources(NamedTuple):
     def scaled_to(self, pods: int) -> PodSetResources:
         if self.pods in (0, pods):
             return self
-        return self._replace(pods=pods, amounts=scaled(self.amounts, self.pods, pods))
+        return self._replace(pods=pods, amounts=scale_amounts(self.amounts, self.pods, pods))
 
 
 class Choice(NamedTuple):
@@ -77,7 +77,7 @@ class Choice(NamedTuple):
     stopped_at: int
 
 
-class Found(NamedTuple):
+class PodSetAssignment(NamedTuple):
     """What the search came to for one pod set."""
 
     demand: PodSetResources
@@ -88,7 +88,7 @@ class Found(NamedTuple):
     def sentences(self) -> list[str]:
         return [each.sentence() for each in self.reasons]
 
-    def preempting(self) -> Found:
+    def as_preempting(self) -> PodSetAssignment:
         mode = PreemptionMode.PREEMPT
         return self._replace(choices={name: each._replace(mode=mode) for name, each in self.choices.items()})
 
@@ -104,7 +104,7 @@ class Found(NamedTuple):
 class Proposal(NamedTuple):
     """What the search came to for a workload; pod sets after one that failed are not in it."""
 
-    found: tuple[Found, ...]
+    found: tuple[PodSetAssignment, ...]
     usage: Mapping[FlavorResource, int]
     asked: tuple[PlaceRequest, ...] = ()
     """What is asked of the nodes, by topology."""
@@ -128,10 +128,10 @@ class Proposal(NamedTuple):
         )
         return self._replace(found=tuple(found), by_place=PreemptionMode.PREEMPT)
 
-    def preempting(self) -> Proposal:
-        """Whoever holds a place may have to leave it, also where quota is left."""
+    def as_preempting(self) -> Proposal:
+        """The proposal in preemption mode: other workloads may have to leave their domains, even with quota left."""
         placed = {each.pod_set for each in self.asked}
-        found = (each.preempting() if each.demand.pod_set.name in placed else each for each in self.found)
+        found = (each.as_preempting() if each.demand.pod_set.name in placed else each for each in self.found)
         return self._replace(found=tuple(found), by_place=PreemptionMode.PREEMPT)
 
     @property
@@ -170,12 +170,12 @@ Levels = Mapping[str, tuple[str, ...]]
 """The labels of each Topology, from the highest level to the lowest."""
 
 
-def asks_topology(pod_set: PodSet, queue: ClusterQueue, topologies: Mapping[str, str]) -> bool:
+def is_tas_requested(pod_set: PodSet, queue: ClusterQueue, topologies: Mapping[str, str]) -> bool:
     """Whether the pods are placed by topology: because they ask, or because the queue has nothing else."""
     return pod_set.topology.is_explicit or all(name in topologies for name in queue.flavors)
 
 
-def topology_mismatch(
+def check_pod_set_and_flavor_match_for_tas(
     pod_set: PodSet,
     flavor: Flavor,
     queue: ClusterQueue,
@@ -184,7 +184,7 @@ def topology_mismatch(
     levels: Levels | None,
 ) -> TopologyMismatch | TopologyLevelMissing | None:
     """Why a flavor is not for this pod set. `levels`: `None` where the Topologies are not known."""
-    if not asks_topology(pod_set, queue, topologies):
+    if not is_tas_requested(pod_set, queue, topologies):
         if flavor.topology is not None:
             return TopologyMismatch(flavor.name, is_topology_aware=True)
     elif pod_set.topology.is_explicit:
@@ -206,7 +206,7 @@ def topology_fault(
     pod_set: PodSet, queue: ClusterQueue, topologies: Mapping[str, str], flavors: Collection[str]
 ) -> str | None:
     """Why the pods cannot be placed whatever the nodes are like, in Kueue's words."""
-    if not asks_topology(pod_set, queue, topologies):
+    if not is_tas_requested(pod_set, queue, topologies):
         return None
     if not topologies:
         return "workload requires Topology, but there is no TAS cache information"
@@ -218,7 +218,7 @@ def topology_fault(
     return None
 
 
-def place_request(pod_set: PodSet, pods: int, flavor: str) -> PlaceRequest:
+def pod_set_topology_request(pod_set: PodSet, pods: int, flavor: str) -> PlaceRequest:
     """What one pod set asks of the nodes of its flavor."""
     asked = pod_set.topology
     return PlaceRequest(
@@ -261,7 +261,7 @@ class FlavorAssigner:
         return {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
 
     def run(self, demands: Sequence[PodSetResources]) -> Proposal:
-        found: list[Found] = []
+        found: list[PodSetAssignment] = []
         usage: dict[FlavorResource, int] = {}
         if self.queue.group_of("pods"):
             demands = [
@@ -273,7 +273,7 @@ class FlavorAssigner:
             has_failed = False
             for demand in group:
                 own = self._resolve_pod_set_flavors(demand, choices)
-                found.append(Found(demand, own, tuple(reasons)))
+                found.append(PodSetAssignment(demand, own, tuple(reasons)))
                 for name, choice in own.items():
                     key = choice.flavor, name
                     usage[key] = plus(usage.get(key, 0), demand.amounts.get(name, 0))
@@ -291,22 +291,22 @@ class FlavorAssigner:
 
     def _place(self, proposal: Proposal) -> Proposal:
         """The proposal, with what topology-aware scheduling says to it."""
-        found: list[Found] = []
+        found: list[PodSetAssignment] = []
         asked: list[PlaceRequest] = []
         for each in proposal.found:
             pod_set, pods = each.demand.pod_set, each.demand.pods
             flavors = {choice.flavor for choice in each.choices.values()}
             fault = topology_fault(pod_set, self.queue, self.topologies, flavors) if pods else None
             found.append(each._replace(error=fault) if fault else each)
-            if pods and not fault and asks_topology(pod_set, self.queue, self.topologies):
+            if pods and not fault and is_tas_requested(pod_set, self.queue, self.topologies):
                 (flavor,) = (name for name in flavors if name in self.topologies)
-                asked.append(place_request(pod_set, pods, flavor))
+                asked.append(pod_set_topology_request(pod_set, pods, flavor))
         proposal = proposal._replace(found=tuple(found), asked=tuple(asked))
         # Without nodes, and for slices of pods, quota alone is judged.
         has_slices = any(each.demand.pod_set.topology.has_slices for each in found)
-        return proposal if self.snapshot.trees is None or has_slices else self._on_nodes(proposal)
+        return proposal if self.snapshot.trees is None or has_slices else self._find_places(proposal)
 
-    def _on_nodes(self, proposal: Proposal) -> Proposal:
+    def _find_places(self, proposal: Proposal) -> Proposal:
         trees = self.snapshot.trees
         assert trees is not None
         if proposal.mode is PreemptionMode.FIT:
@@ -318,7 +318,7 @@ class FlavorAssigner:
             return proposal
         if isinstance(find_topology_assignments(trees, proposal.asked, empty=True), NotPlaced):
             return proposal._replace(by_place=PreemptionMode.NO_FIT)
-        return proposal.preempting() if proposal.asked else proposal
+        return proposal.as_preempting() if proposal.asked else proposal
 
     def _choose(
         self, group: list[PodSetResources], indices: list[int], usage: Mapping[FlavorResource, int]
@@ -336,7 +336,7 @@ class FlavorAssigner:
             if resource_group is None:
                 if amount == 0 or self.ignores_undeclared:
                     continue
-                return {}, [Uncovered(name)]
+                return {}, [UncoveredResource(name)]
             if name in choices:
                 continue
             covered = {each: total[each] for each in total if each in resource_group.covered}
@@ -366,36 +366,38 @@ class FlavorAssigner:
         for index in range(start, len(resource_group.flavors)):
             stopped_at = index
             flavor = resource_group.flavors[index]
-            mismatch = self._mismatch(flavor, group, resource_group)
+            mismatch = self._check_flavor_for_pod_sets(flavor, group, resource_group)
             if mismatch:
                 reasons.append(mismatch)
                 continue
             offer = BEST
             choices: dict[str, Choice] = {}
             for name, amount in requests.items():
-                own, reason = self._offer(flavor, name, usage.get((flavor, name), 0), amount)
+                own, reason = self._fits_resource_quota(flavor, name, usage.get((flavor, name), 0), amount)
                 if reason:
                     reasons.append(reason)
-                if _is_better(offer, own, self.queue.fungibility):
+                if _is_preferred(offer, own, self.queue.fungibility):
                     offer = own
                 if offer.mode is not PreemptionMode.NO_FIT:
                     choices[name] = Choice(flavor, own.mode, -1)
-            if not _goes_on(offer, self.queue.fungibility):
+            if not _should_try_next_flavor(offer, self.queue.fungibility):
                 best, best_offer = choices, offer
                 break
-            if _is_better(offer, best_offer, self.queue.fungibility):
+            if _is_preferred(offer, best_offer, self.queue.fungibility):
                 best, best_offer = choices, offer
         if stopped_at == len(resource_group.flavors) - 1:
             stopped_at = -1
         return {name: each._replace(stopped_at=stopped_at) for name, each in best.items()}, best_offer, reasons
 
-    def _mismatch(self, name: str, group: list[PodSetResources], resource_group: ResourceGroup) -> FlavorReason | None:
+    def _check_flavor_for_pod_sets(
+        self, name: str, group: list[PodSetResources], resource_group: ResourceGroup
+    ) -> FlavorReason | None:
         flavor = self.snapshot.flavors.get(name)
         if flavor is None:
             return FlavorNotFound(name)
         for demand in group:
             covered = resource_group.covered
-            mismatch = topology_mismatch(
+            mismatch = check_pod_set_and_flavor_match_for_tas(
                 demand.pod_set, flavor, self.queue, self.topologies, covered, self.snapshot.levels
             )
             reason = mismatch or flavor.mismatch(demand.pod_set.constraints)
@@ -403,14 +405,16 @@ class FlavorAssigner:
                 return reason
         return None
 
-    def _offer(self, flavor: str, resource: str, before: int, amount: int) -> tuple[GranularMode, FlavorReason | None]:
-        """How so much of a flavor could be had, on top of what pod sets before took, and what is against it."""
+    def _fits_resource_quota(
+        self, flavor: str, resource: str, before: int, amount: int
+    ) -> tuple[GranularMode, FlavorReason | None]:
+        """How the amount fits a flavor's quota on top of earlier pod sets, and the reason when it does not."""
         key = flavor, resource
         total = plus(before, amount)
-        most = self.node.potential(key)
+        most = self.node.potential_available(key)
         if total > most:
             return GranularMode(PreemptionMode.NO_FIT, 0), AboveCapacity(resource, flavor, before, amount, most)
-        height, may_reclaim = self.node.lowest_fit(key, total)
+        height, may_reclaim = self.node.find_height_of_lowest_subtree_that_fits(key, total)
         available = max(0, self.node.available(key))
         if total <= available:
             return GranularMode(PreemptionMode.FIT, height), None
@@ -418,15 +422,15 @@ class FlavorAssigner:
         reason = NoUnusedQuota(resource, flavor, minus(total, available))
         nominal = self.node.subtree.get(key, 0)
         if nominal >= total or may_reclaim or self.queue.preemption.borrow != NEVER:
-            return self._preemption(key, total), reason
+            return self._simulate_preemption(key, total), reason
         return GranularMode(PreemptionMode.NO_FIT, height), reason
 
-    def _preemption(self, key: FlavorResource, total: int) -> GranularMode:
+    def _simulate_preemption(self, key: FlavorResource, total: int) -> GranularMode:
         """What preemption in this flavor and resource alone would come to."""
-        targets = find_targets(self.asking, self.snapshot, {key}, {key: total})
+        targets = get_targets(self.asking, self.snapshot, {key}, {key: total})
         for target in targets:
             self.snapshot.remove_workload(target)
-        height, _ = self.node.lowest_fit(key, total)
+        height, _ = self.node.find_height_of_lowest_subtree_that_fits(key, total)
         for target in targets:
             self.snapshot.add_workload(target)
         if not targets:
@@ -444,7 +448,7 @@ def _groups(demands: Sequence[PodSetResources]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _is_better(one: GranularMode, other: GranularMode, fungibility: Fungibility) -> bool:
+def _is_preferred(one: GranularMode, other: GranularMode, fungibility: Fungibility) -> bool:
     if PreemptionMode.NO_FIT in (one.mode, other.mode):
         return one.mode is not PreemptionMode.NO_FIT
     if (one.mode is PreemptionMode.NO_CANDIDATES) is not (other.mode is PreemptionMode.NO_CANDIDATES):
@@ -454,7 +458,7 @@ def _is_better(one: GranularMode, other: GranularMode, fungibility: Fungibility)
     return (one.mode, -one.height) > (other.mode, -other.height)
 
 
-def _goes_on(offer: GranularMode, fungibility: Fungibility) -> bool:
+def _should_try_next_flavor(offer: GranularMode, fungibility: Fungibility) -> bool:
     """Whether the search looks at the next flavor too."""
     if offer.mode in (PreemptionMode.NO_FIT, PreemptionMode.NO_CANDIDATES):
         return True

@@ -31,7 +31,7 @@ class NodeAffinity(NamedTuple):
         """Whether nodes of a flavor may do: keys that the flavor does not carry have no say."""
         if any(key in labels and labels[key] != value for key, value in self.selector.items()):
             return False
-        terms = [_known(term, labels) for term in self.terms]
+        terms = [_known_requirements(term, labels) for term in self.terms]
         # A term that knows none of the flavor's keys, or names fields only, leaves the affinity open.
         return not terms or not all(terms) or self._any_matches(terms, labels)
 
@@ -75,7 +75,7 @@ def read_node_affinity(spec: Mapping[str, Any], where: str) -> NodeAffinity:
     return NodeAffinity(selector, each("matchExpressions"), at, each("matchFields"))
 
 
-def _known(term: Iterable[Requirement], labels: Collection[str]) -> tuple[Requirement, ...]:
+def _known_requirements(term: Iterable[Requirement], labels: Collection[str]) -> tuple[Requirement, ...]:
     return tuple(each for each in term if each.key in labels)
 
 

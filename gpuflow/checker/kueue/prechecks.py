@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gpuflow.checker.kueue.flavors import Flavor
 from gpuflow.checker.kueue.queues import ClusterQueue, LocalQueue
-from gpuflow.checker.kueue.reasons import Inadmissible, Refusal
+from gpuflow.checker.kueue.reasons import InadmissibleReason, Refusal
 from gpuflow.checker.kueue.requests import LimitSummary, PodTemplate, limit_range_faults, request_faults
 from gpuflow.checker.kueue.workloads import Workload
 
@@ -20,7 +20,7 @@ CLAIMS_REFUSED = "KueueDRAIntegration feature does not support use of resource c
 NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 
 
-class Known(NamedTuple):
+class ClusterFacts(NamedTuple):
     """What is known of the cluster around the queues; `None` where nothing is."""
 
     flavors: Mapping[str, Flavor]
@@ -30,28 +30,28 @@ class Known(NamedTuple):
     topologies: Collection[str] | None
 
 
-def own_refusal(workload: Workload) -> Refusal | None:
+def workload_refusal(workload: Workload) -> Refusal | None:
     """Why the workload is not queued at all, by what it says itself."""
     if any("resourceClaimName" in pod_set.claims for pod_set in workload.pod_sets):
-        return Refusal(Inadmissible.CLAIMS, CLAIMS_REFUSED)
+        return Refusal(InadmissibleReason.CLAIMS, CLAIMS_REFUSED)
     if not workload.is_active:
-        return Refusal(Inadmissible.DEACTIVATED, "The workload is deactivated")
+        return Refusal(InadmissibleReason.DEACTIVATED, "The workload is deactivated")
     gate = workload.annotations.get(GATE)
-    return Refusal(Inadmissible.GATED, f"Admission is gated by: {gate}") if gate else None
+    return Refusal(InadmissibleReason.GATED, f"Admission is gated by: {gate}") if gate else None
 
 
 def queue_refusal(name: str, queue: LocalQueue | None, cluster_queue: ClusterQueue | None) -> Refusal | None:
-    """Why its LocalQueue leads nowhere."""
+    """Why its LocalQueue has no usable ClusterQueue."""
     if queue is None:
-        return Refusal(Inadmissible.NO_LOCAL_QUEUE, f"LocalQueue {name} doesn't exist")
+        return Refusal(InadmissibleReason.NO_LOCAL_QUEUE, f"LocalQueue {name} doesn't exist")
     if queue.is_stopped:
-        return Refusal(Inadmissible.LOCAL_QUEUE_STOPPED, f"LocalQueue {name} is inactive")
+        return Refusal(InadmissibleReason.LOCAL_QUEUE_STOPPED, f"LocalQueue {name} is inactive")
     if cluster_queue is None:
-        return Refusal(Inadmissible.NO_CLUSTER_QUEUE, f"ClusterQueue {queue.cluster_queue} doesn't exist")
+        return Refusal(InadmissibleReason.NO_CLUSTER_QUEUE, f"ClusterQueue {queue.cluster_queue} doesn't exist")
     return None
 
 
-def inactive_reason(queue: ClusterQueue, known: Known) -> str | None:
+def inactive_reason(queue: ClusterQueue, known: ClusterFacts) -> str | None:
     """Why a ClusterQueue admits nothing, in the words of its Active condition, and `None` when it does."""
     if queue.is_terminating:
         return "Can't admit new workloads; clusterQueue is terminating"
@@ -88,17 +88,17 @@ def admissibility_refusal(
 ) -> Refusal | None:
     """Why the scheduler refuses it before it looks for flavors."""
     if workload.check_states & {"Retry", "Rejected"}:
-        return Refusal(Inadmissible.FAILED_CHECKS, "The workload has failed admission checks")
+        return Refusal(InadmissibleReason.FAILED_CHECKS, "The workload has failed admission checks")
     if queue.selector is None or not queue.selector.matches(labels):
-        return Refusal(Inadmissible.NAMESPACE, NAMESPACE_MISMATCH)
+        return Refusal(InadmissibleReason.NAMESPACE, NAMESPACE_MISMATCH)
     places = [(template, f"spec.podSets[{index}].template.spec") for index, template in enumerate(templates)]
     faults = [fault for template, where in places for fault in request_faults(template, where)]
     if faults:
-        return Refusal(Inadmissible.RESOURCES, f"resources validation failed: {_aggregate(faults)}")
+        return Refusal(InadmissibleReason.RESOURCES, f"resources validation failed: {_aggregate(faults)}")
     faults = [fault for template, where in places for fault in limit_range_faults(template, limits, where)]
     if faults:
         text = f"resources didn't satisfy LimitRange constraints: {_aggregate(faults)}"
-        return Refusal(Inadmissible.LIMIT_RANGE, text)
+        return Refusal(InadmissibleReason.LIMIT_RANGE, text)
     return None
 
 

@@ -20,7 +20,7 @@ from gpuflow.checker.kueue.workloads import Holder
 
 
 class Preemptor(NamedTuple):
-    """The workload that asks, as far as preemption cares."""
+    """The preempting workload, with the fields that preemption reads."""
 
     cluster_queue: str
     priority: int
@@ -42,7 +42,7 @@ class PreemptionCandidate(NamedTuple):
     """The cohort that its ClusterQueue shares with the asking one."""
 
 
-def find_targets(
+def get_targets(
     asking: Preemptor,
     snapshot: Snapshot,
     needed: Collection[FlavorResource],
@@ -54,19 +54,19 @@ def find_targets(
     `asked`: what must find a place as well.
     """
     own = snapshot.nodes[asking.cluster_queue]
-    same_queue = _candidates(own, None, Variant.WITHIN_QUEUE, asking, snapshot, needed)
-    hierarchy, priority = _candidates_of_others(asking, snapshot, needed, wanted)
-    ordered = _ordered(hierarchy, priority, same_queue)
+    same_queue = _get_candidates_from_cq(own, None, Variant.WITHIN_QUEUE, asking, snapshot, needed)
+    hierarchy, priority = _collect_candidates_for_hierarchical_reclaim(asking, snapshot, needed, wanted)
+    ordered = _order_candidates(hierarchy, priority, same_queue)
     for may_borrow in _attempts(asking.preemption, own, needed, bool(hierarchy), bool(priority)):
         targets: list[Holder] = []
         try:
             for candidate in ordered:
-                if not _is_valid(candidate, asking, snapshot, needed, may_borrow):
+                if not _candidate_is_valid(candidate, asking, snapshot, needed, may_borrow):
                     continue
                 snapshot.remove_workload(candidate.holder)
                 targets.append(candidate.holder)
-                if _fits(own, wanted, may_borrow, snapshot, asked):
-                    _give_back(targets, snapshot, own, wanted, may_borrow, asked)
+                if _workload_fits(own, wanted, may_borrow, snapshot, asked):
+                    _fill_back_workloads(targets, snapshot, own, wanted, may_borrow, asked)
                     return list(targets)
         finally:
             for target in targets:
@@ -85,7 +85,7 @@ def _attempts(
     return (False, True) if may_not_borrow and not has_hierarchy else (True, False)
 
 
-def _candidates(
+def _get_candidates_from_cq(
     node: QuotaNode,
     below: QuotaNode | None,
     variant: Variant | None,
@@ -96,13 +96,13 @@ def _candidates(
     """Workloads of one ClusterQueue that may be preempted; without a given variant priorities decide it."""
     policy = asking.preemption.within_queue if variant is Variant.WITHIN_QUEUE else asking.preemption.reclaim
     return [
-        PreemptionCandidate(holder, variant or _by_priority(holder, asking), below)
+        PreemptionCandidate(holder, variant or _classify_preemption_variant(holder, asking), below)
         for holder in snapshot.holders.get(node.name, ())
-        if not holder.uses.isdisjoint(needed) and _allows(policy, asking, holder)
+        if not holder.uses.isdisjoint(needed) and _satisfies_preemption_policy(policy, asking, holder)
     ]
 
 
-def _candidates_of_others(
+def _collect_candidates_for_hierarchical_reclaim(
     asking: Preemptor, snapshot: Snapshot, needed: Collection[FlavorResource], wanted: Mapping[FlavorResource, int]
 ) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
     """Those it may preempt because their quota is nearer to it, and those it may by priority."""
@@ -111,14 +111,14 @@ def _candidates_of_others(
     priority: list[PreemptionCandidate] = []
     if asking.preemption.reclaim == NEVER:
         return hierarchy, priority
-    has_advantage, left = _fits_in_quota(own, wanted)
+    has_advantage, left = _quantities_fit_in_quota(own, wanted)
     seen: QuotaNode | None = None
     for root in own.path()[1:]:
         found = hierarchy if has_advantage else priority
         variant = Variant.HIERARCHY if has_advantage else None
         for node in _borrowing_queues(root, seen, own, needed):
-            found += _candidates(node, root, variant, asking, snapshot, needed)
-        fits, left = _fits_in_quota(root, left)
+            found += _get_candidates_from_cq(node, root, variant, asking, snapshot, needed)
+        fits, left = _quantities_fit_in_quota(root, left)
         has_advantage = has_advantage or fits
         seen = root
     return hierarchy, priority
@@ -132,18 +132,24 @@ def _borrowing_queues(
     stack = [root]
     while stack:
         cohort = stack.pop()
-        stack += (below for below in cohort.cohorts if below is not seen and not below.is_within_quota(needed))
-        found += (queue for queue in cohort.queues if queue is not own and not queue.is_within_quota(needed))
+        stack += (
+            below for below in cohort.cohorts if below is not seen and not below.is_within_nominal_in_resources(needed)
+        )
+        found += (
+            queue for queue in cohort.queues if queue is not own and not queue.is_within_nominal_in_resources(needed)
+        )
     return found
 
 
-def _fits_in_quota(node: QuotaNode, requests: Mapping[FlavorResource, int]) -> tuple[bool, dict[FlavorResource, int]]:
+def _quantities_fit_in_quota(
+    node: QuotaNode, requests: Mapping[FlavorResource, int]
+) -> tuple[bool, dict[FlavorResource, int]]:
     """Whether the requests fit below this node, and what of them its parent has to give."""
-    fits = not any(node.borrows_with(key, amount) for key, amount in requests.items())
+    fits = not any(node.borrowing_with(key, amount) for key, amount in requests.items())
     return fits, {key: max(0, minus(amount, node.local_available(key))) for key, amount in requests.items()}
 
 
-def _allows(policy: str, asking: Preemptor, holder: Holder) -> bool:
+def _satisfies_preemption_policy(policy: str, asking: Preemptor, holder: Holder) -> bool:
     if policy == "LowerPriority":
         return asking.priority > holder.priority
     if policy == "LowerOrNewerEqualPriority":
@@ -152,7 +158,7 @@ def _allows(policy: str, asking: Preemptor, holder: Holder) -> bool:
     return policy == "Any"
 
 
-def _by_priority(holder: Holder, asking: Preemptor) -> Variant:
+def _classify_preemption_variant(holder: Holder, asking: Preemptor) -> Variant:
     policy = asking.preemption
     above_threshold = policy.borrow_threshold is not None and holder.priority > policy.borrow_threshold
     if policy.borrow == NEVER or holder.priority >= asking.priority or above_threshold:
@@ -160,7 +166,7 @@ def _by_priority(holder: Holder, asking: Preemptor) -> Variant:
     return Variant.WHILE_BORROWING
 
 
-def _ordered(*groups: list[PreemptionCandidate]) -> list[PreemptionCandidate]:
+def _order_candidates(*groups: list[PreemptionCandidate]) -> list[PreemptionCandidate]:
     """Those already on their way out first; then group by group, lowest priority and latest admission first."""
     ranked = [
         sorted(
@@ -178,7 +184,7 @@ def _ordered(*groups: list[PreemptionCandidate]) -> list[PreemptionCandidate]:
     ]
 
 
-def _is_valid(
+def _candidate_is_valid(
     candidate: PreemptionCandidate,
     asking: Preemptor,
     snapshot: Snapshot,
@@ -193,12 +199,12 @@ def _is_valid(
     for node in snapshot.nodes[candidate.holder.cluster_queue].path():
         if node is candidate.below:
             break
-        if node.is_within_quota(needed):
+        if node.is_within_nominal_in_resources(needed):
             return False
     return True
 
 
-def _fits(
+def _workload_fits(
     own: QuotaNode,
     wanted: Mapping[FlavorResource, int],
     may_borrow: bool,
@@ -206,7 +212,7 @@ def _fits(
     asked: Sequence[PlaceRequest],
 ) -> bool:
     is_short = any(
-        (not may_borrow and own.borrows_with(key, amount)) or amount > max(0, own.available(key))
+        (not may_borrow and own.borrowing_with(key, amount)) or amount > max(0, own.available(key))
         for key, amount in wanted.items()
     )
     return not is_short and (
@@ -214,7 +220,7 @@ def _fits(
     )
 
 
-def _give_back(
+def _fill_back_workloads(
     targets: list[Holder],
     snapshot: Snapshot,
     own: QuotaNode,
@@ -224,7 +230,7 @@ def _give_back(
 ) -> None:
     for index in range(len(targets) - 2, -1, -1):
         snapshot.add_workload(targets[index])
-        if _fits(own, wanted, may_borrow, snapshot, asked):
+        if _workload_fits(own, wanted, may_borrow, snapshot, asked):
             targets[index] = targets[-1]
             targets.pop()
         else:

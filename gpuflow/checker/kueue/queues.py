@@ -138,11 +138,11 @@ def read_local_queue(manifest: object) -> LocalQueue:
     return LocalQueue(namespace or "default", name, cluster_queue, _is_stopped(spec, where))
 
 
-Named = TypeVar("Named", ClusterQueue, Cohort)
+NamedObject = TypeVar("NamedObject", ClusterQueue, Cohort)
 
 
-def by_name(objects: Iterable[Named], kind: str) -> dict[str, Named]:
-    found: dict[str, Named] = {}
+def by_name(objects: Iterable[NamedObject], kind: str) -> dict[str, NamedObject]:
+    found: dict[str, NamedObject] = {}
     for each in objects:
         if each.name in found:
             raise ValueError(f"two {kind}s are called {each.name}")

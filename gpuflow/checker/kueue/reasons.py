@@ -14,7 +14,7 @@ from gpuflow.checker.kueue.amounts import amount_text
 
 
 @dataclass(frozen=True, slots=True)
-class Uncovered:
+class UncoveredResource:
     """No resource group of the ClusterQueue covers the resource."""
 
     resource: str
@@ -119,7 +119,7 @@ class NoPlace:
 
 
 FlavorReason = (
-    Uncovered
+    UncoveredResource
     | AboveCapacity
     | NoUnusedQuota
     | FlavorNotFound
@@ -129,11 +129,11 @@ FlavorReason = (
     | TopologyLevelMissing
     | NoPlace
 )
-QuotaReason = Uncovered | AboveCapacity | NoUnusedQuota
+QuotaReason = UncoveredResource | AboveCapacity | NoUnusedQuota
 """The reasons that name a resource."""
 
 
-class Inadmissible(Enum):
+class InadmissibleReason(Enum):
     """Why a workload does not reach the search for flavors."""
 
     CLAIMS = "resource claims are not supported"
@@ -152,7 +152,7 @@ class Inadmissible(Enum):
 class Refusal(NamedTuple):
     """Why a workload is blocked, and what Kueue says."""
 
-    reason: Inadmissible
+    reason: InadmissibleReason
     message: str
 
     def sentence(self) -> str:

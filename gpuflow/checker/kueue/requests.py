@@ -108,15 +108,15 @@ def adjust_resources(
     if runtime and not overhead:
         overhead = runtime.overhead
 
-    def filled(resources: Resources) -> Resources:
+    def fill_defaults(resources: Resources) -> Resources:
         given = {**limits.default_limits, **resources.limits}
         requests = {**given, **limits.default_requests, **resources.requests}
         return Resources(requests, given, resources.is_sidecar)
 
     level = template.level
     return template._replace(
-        containers=tuple(map(filled, template.containers)),
-        init_containers=tuple(map(filled, template.init_containers)),
+        containers=tuple(map(fill_defaults, template.containers)),
+        init_containers=tuple(map(fill_defaults, template.init_containers)),
         level=level and Resources({**level.limits, **level.requests}, level.limits),
         overhead=overhead,
     )
@@ -130,11 +130,14 @@ def pod_amounts(template: PodTemplate, configuration: Configuration) -> dict[str
     if configuration.transformations.keys().isdisjoint(requests):
         amounts = {name: request_amount(name, quantity) for name, quantity in requests.items()}
     else:
-        amounts = {name: exact_amount(name, nano) for name, nano in _transformed(requests, configuration).items()}
+        amounts = {
+            name: exact_amount(name, nano)
+            for name, nano in _apply_resource_transformations(requests, configuration).items()
+        }
     return in_visiting_order({name: max(0, amount) for name, amount in amounts.items()})
 
 
-def _transformed(requests: ResourceList, configuration: Configuration) -> dict[str, Fraction]:
+def _apply_resource_transformations(requests: ResourceList, configuration: Configuration) -> dict[str, Fraction]:
     retained: dict[str, Fraction] = {}
     generated: dict[str, Fraction] = {}
     for name, quantity in requests.items():
@@ -161,7 +164,7 @@ def request_faults(template: PodTemplate, where: str) -> Iterator[str]:
         *([(f"{where}.resources", template.level)] if template.level else []),
     ]
     for field, resources in named:
-        yield from _fault(field, _greater(resources.requests, resources.limits), ABOVE_LIMITS)
+        yield from _fault(field, _greater_keys(resources.requests, resources.limits), ABOVE_LIMITS)
 
 
 def limit_range_faults(template: PodTemplate, limits: LimitSummary, where: str) -> Iterator[str]:
@@ -171,23 +174,23 @@ def limit_range_faults(template: PodTemplate, limits: LimitSummary, where: str) 
         for field, containers in (("initContainers", template.init_containers), ("containers", template.containers)):
             for index, each in enumerate(containers):
                 at = f"{where}.{field}[{index}]"
-                yield from _fault(at, _greater(_merged(each, max), bounds.maximum), ABOVE_MAXIMUM)
-                yield from _fault(at, _greater(bounds.minimum, _merged(each, min)), BELOW_MINIMUM)
+                yield from _fault(at, _greater_keys(_merge_resource_list(each, max), bounds.maximum), ABOVE_MAXIMUM)
+                yield from _fault(at, _greater_keys(bounds.minimum, _merge_resource_list(each, min)), BELOW_MINIMUM)
     bounds = limits.bounds.get("Pod")
     if bounds:
         total = template.requests()
-        yield from _fault(where, _greater(total, bounds.maximum), ABOVE_MAXIMUM)
-        yield from _fault(where, _greater(bounds.minimum, total), BELOW_MINIMUM)
+        yield from _fault(where, _greater_keys(total, bounds.maximum), ABOVE_MAXIMUM)
+        yield from _fault(where, _greater_keys(bounds.minimum, total), BELOW_MINIMUM)
 
 
-def _merged(resources: Resources, choose: Callable[[Quantity, Quantity], Quantity]) -> dict[str, Quantity]:
+def _merge_resource_list(resources: Resources, choose: Callable[[Quantity, Quantity], Quantity]) -> dict[str, Quantity]:
     merged = dict(resources.requests)
     for name, quantity in resources.limits.items():
         merged[name] = choose(merged.get(name, quantity), quantity)
     return merged
 
 
-def _greater(left: ResourceList, right: ResourceList) -> list[str]:
+def _greater_keys(left: ResourceList, right: ResourceList) -> list[str]:
     return sorted(
         name
         for name, quantity in left.items()

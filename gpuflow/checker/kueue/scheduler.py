@@ -17,18 +17,24 @@ from gpuflow.checker.kueue.amounts import FlavorResource, amount_text, clamp, pl
 from gpuflow.checker.kueue.configuration import read_configuration
 from gpuflow.checker.kueue.flavor_assigner import (
     FlavorAssigner,
-    Found,
+    PodSetAssignment,
     PodSetResources,
     PreemptionMode,
     Progress,
     Proposal,
-    asks_topology,
+    is_tas_requested,
 )
 from gpuflow.checker.kueue.flavors import read_flavor, read_name
-from gpuflow.checker.kueue.prechecks import Known, admissibility_refusal, inactive_reason, own_refusal, queue_refusal
-from gpuflow.checker.kueue.preemption import Preemptor, find_targets
+from gpuflow.checker.kueue.prechecks import (
+    ClusterFacts,
+    admissibility_refusal,
+    inactive_reason,
+    queue_refusal,
+    workload_refusal,
+)
+from gpuflow.checker.kueue.preemption import Preemptor, get_targets
 from gpuflow.checker.kueue.queues import ClusterQueue, by_name, read_cluster_queue, read_cohort, read_local_queue
-from gpuflow.checker.kueue.reasons import FlavorReason, Inadmissible, NoPlace, QuotaReason, Refusal
+from gpuflow.checker.kueue.reasons import FlavorReason, InadmissibleReason, NoPlace, QuotaReason, Refusal
 from gpuflow.checker.kueue.requests import LimitSummary, adjust_resources, pod_amounts, summarize
 from gpuflow.checker.kueue.snapshot import Snapshot, cyclic_cohorts
 from gpuflow.checker.kueue.tas_flavor_snapshot import (
@@ -36,9 +42,9 @@ from gpuflow.checker.kueue.tas_flavor_snapshot import (
     Places,
     TopologyInventory,
     find_topology_assignments,
+    fits,
     read_inventory,
     read_topology,
-    still_fits,
 )
 from gpuflow.checker.kueue.workloads import NOT_YET, Holder, Workload, read_holder, read_workload
 from gpuflow.kubernetes.admission.classes import RuntimeClass, read_runtime_class
@@ -83,7 +89,7 @@ class Assignment:
     unmodeled: tuple[str, ...] = ()
     reasons: tuple[FlavorReason, ...] = ()
     """What stands against the flavors, as `message` lists it; for `never`, on an empty cluster, as `because` does."""
-    blocked: Inadmissible | None = None
+    blocked: InadmissibleReason | None = None
 
     def names(self, resource: str) -> bool:
         """Whether a resource is among the reasons."""
@@ -143,12 +149,12 @@ def run_cycles(head: Head, snapshot: Snapshot) -> list[Cycle]:
 
 def _attempt(head: Head, snapshot: Snapshot, progress: Progress) -> Cycle:
     search = FlavorAssigner(head.asking, snapshot, head.queue, progress, head.ignores_undeclared)
-    proposal, targets = _propose(head, snapshot, search)
+    proposal, targets = _get_initial_assignments(head, snapshot, search)
     message, reasons = proposal.message(), proposal.reasons
     outcome: Literal["fit", "preempt", "pending"] = "pending"
     progress = proposal.progress
     if proposal.mode is PreemptionMode.FIT or targets:
-        if not _still_fits(proposal, targets, snapshot, head):
+        if not _fits(proposal, targets, snapshot, head):
             message, reasons = NO_LONGER_FITS, ()
         elif targets:
             outcome, progress = "preempt", ()
@@ -159,12 +165,12 @@ def _attempt(head: Head, snapshot: Snapshot, progress: Progress) -> Cycle:
     return Cycle(outcome, message, proposal, tuple(targets), progress, search.lacked_quota, reasons)
 
 
-def _propose(head: Head, snapshot: Snapshot, search: FlavorAssigner) -> tuple[Proposal, list[Holder]]:
+def _get_initial_assignments(head: Head, snapshot: Snapshot, search: FlavorAssigner) -> tuple[Proposal, list[Holder]]:
     """Flavors for all pods; if that cannot be now, for as many as the workload can do with."""
     full, targets = _try(head.demands, head, snapshot, search)
     if full.mode is PreemptionMode.FIT or targets:
         return full, targets
-    partial = _partial(head, snapshot, search)
+    partial = _search_partial(head, snapshot, search)
     return partial or (full, [])
 
 
@@ -174,13 +180,13 @@ def _try(
     proposal = search.run(demands)
     if proposal.mode in (PreemptionMode.FIT, PreemptionMode.NO_FIT):
         return proposal, []
-    wanted = _requested(proposal, demands)
-    return proposal, find_targets(
+    wanted = _total_requests_for(proposal, demands)
+    return proposal, get_targets(
         head.asking, snapshot, proposal.flavor_resources_need_preemption, wanted, proposal.asked
     )
 
 
-def _requested(proposal: Proposal, demands: Sequence[PodSetResources]) -> dict[FlavorResource, int]:
+def _total_requests_for(proposal: Proposal, demands: Sequence[PodSetResources]) -> dict[FlavorResource, int]:
     """What victims are sought for: the pods' own requests. The resource `pods` is not among them."""
     wanted: dict[FlavorResource, int] = {}
     for found, demand in zip(proposal.found, demands, strict=True):
@@ -192,7 +198,7 @@ def _requested(proposal: Proposal, demands: Sequence[PodSetResources]) -> dict[F
     return wanted
 
 
-def _partial(head: Head, snapshot: Snapshot, search: FlavorAssigner) -> tuple[Proposal, list[Holder]] | None:
+def _search_partial(head: Head, snapshot: Snapshot, search: FlavorAssigner) -> tuple[Proposal, list[Holder]] | None:
     """The most pods that fit or can be made to fit, between the least counts and all, by bisection."""
     spare = [demand.pod_set.pods - demand.pod_set.fewest for demand in head.demands]
     total = sum(spare)
@@ -215,24 +221,24 @@ def _partial(head: Head, snapshot: Snapshot, search: FlavorAssigner) -> tuple[Pr
     return good if good_at == low else None
 
 
-def _still_fits(proposal: Proposal, targets: Sequence[Holder], snapshot: Snapshot, head: Head) -> bool:
+def _fits(proposal: Proposal, targets: Sequence[Holder], snapshot: Snapshot, head: Head) -> bool:
     """The last look before anything is done: all flavors together, with the victims gone."""
     node = snapshot.nodes[head.queue.name]
     for target in targets:
         snapshot.remove_workload(target)
     fits = all(max(0, node.available(key)) >= amount for key, amount in proposal.usage.items())
-    fits = fits and _still_placed(proposal, snapshot)
+    fits = fits and _topology_fits(proposal, snapshot)
     for target in targets:
         snapshot.add_workload(target)
     return fits
 
 
-def _still_placed(proposal: Proposal, snapshot: Snapshot) -> bool:
+def _topology_fits(proposal: Proposal, snapshot: Snapshot) -> bool:
     trees = snapshot.trees
     if trees is None or not proposal.asked:
         return True
     places = find_topology_assignments(trees, proposal.asked) if proposal.places is None else proposal.places
-    return isinstance(places, NotPlaced) or still_fits(trees, proposal.asked, places)
+    return isinstance(places, NotPlaced) or fits(trees, proposal.asked, places)
 
 
 MOST_BYTES = 32 * 1024
@@ -318,7 +324,7 @@ class Kueue:
         self.queues = by_name(map(read_cluster_queue, cluster_queues), "ClusterQueue")
         self.cohorts = by_name(map(read_cohort, cohorts), "Cohort")
         self.local_queues = {(each.namespace, each.name): each for each in map(read_local_queue, local_queues)}
-        self.known = Known(
+        self.known = ClusterFacts(
             self.flavors,
             cyclic_cohorts(self.cohorts),
             None if admission_checks is None else dict(map(_read_check, admission_checks)),
@@ -347,7 +353,7 @@ class Kueue:
         if isinstance(head, Assignment):
             return head
         own = (workload.namespace, workload.name)
-        return self.decide(workload, head, self._without(own) if own in self.holders else self.snapshot)
+        return self.decide(workload, head, self._snapshot_without(own) if own in self.holders else self.snapshot)
 
     def queue_of(self, workload: Workload) -> ClusterQueue | None:
         """The ClusterQueue in which the workload stands, if its way there is open."""
@@ -357,23 +363,23 @@ class Kueue:
         return self.queues[local_queue.cluster_queue]
 
     def enter(self, workload: Workload) -> Head | Assignment:
-        """The workload at the scheduler's door, or why it does not get there."""
+        """The workload at the head of its queue, or why it is not queued."""
         local_queue = self.local_queues.get((workload.namespace, workload.queue))
         queue = self.queues.get(local_queue.cluster_queue) if local_queue else None
-        refusal = own_refusal(workload) or queue_refusal(workload.queue, local_queue, queue)
+        refusal = workload_refusal(workload) or queue_refusal(workload.queue, local_queue, queue)
         if refusal:
-            return _blocked(refusal, queue)
+            return _blocked_assignment(refusal, queue)
         assert queue is not None  # else there is a refusal
         inactive = inactive_reason(queue, self.known)
         if inactive:
             message = f"ClusterQueue {queue.name} is inactive"
-            return _blocked(Refusal(Inadmissible.CLUSTER_QUEUE_INACTIVE, message), queue, inactive)
+            return _blocked_assignment(Refusal(InadmissibleReason.CLUSTER_QUEUE_INACTIVE, message), queue, inactive)
         limits = self._limit_summary(workload.namespace)
         classes = self.runtime_classes or {}
         templates = tuple(adjust_resources(pod_set.template, limits, classes) for pod_set in workload.pod_sets)
         refusal = admissibility_refusal(workload, queue, self._labels(workload.namespace), templates, limits)
         if refusal:
-            return _blocked(refusal, queue)
+            return _blocked_assignment(refusal, queue)
         demands = []
         for pod_set, template in zip(workload.pod_sets, templates, strict=True):
             pods = workload.count_after_reclaim(pod_set.name, pod_set.pods)
@@ -393,17 +399,17 @@ class Kueue:
         is_open_later = lacks_nodes and self.nodes_may_come
         is_possible = is_open or is_open_later or (bool(alone) and alone[-1].outcome == "fit")
         verdict, final = _verdict(first, is_possible), _verdict(last, is_possible)
-        unmodeled = tuple(self._unmodeled(workload, head.queue, first))
+        unmodeled = tuple(self._unmodeled_notes(workload, head.queue, first))
         if is_open:
             unmodeled += (f"after {MOST_CYCLES} cycles the scans of flavors still go on",)
         if is_open_later:
             unmodeled += ("there are too few nodes for its topology now, and nodes may be added",)
         if unmodeled:
-            verdict, final = _cautious(verdict), _cautious(final)
+            verdict, final = _downgrade_verdict(verdict), _downgrade_verdict(final)
         found = {each.demand.pod_set.name: each for each in first.proposal.found}
         return Assignment(
             verdict,
-            _truncated(first.message),
+            _truncate_condition_message(first.message),
             {
                 name: {key: choice.flavor for key, choice in sorted(each.choices.items())}
                 for name, each in found.items()
@@ -414,7 +420,7 @@ class Kueue:
             head.queue.name,
             tuple(sorted("/".join(target.key) for target in first.targets)),
             final,
-            _truncated(alone[0].message) if verdict == "never" else None,
+            _truncate_condition_message(alone[0].message) if verdict == "never" else None,
             unmodeled,
             alone[0].reasons if verdict == "never" else first.reasons,
         )
@@ -439,7 +445,7 @@ class Kueue:
             self.flavors, self.queues, self.cohorts, self._active_queues, holders, reserved, self.levels, inventory
         )
 
-    def _without(self, key: tuple[str, str]) -> Snapshot:
+    def _snapshot_without(self, key: tuple[str, str]) -> Snapshot:
         """A workload that already holds quota is asked about as if it did not."""
         others = (holder for holder in self.holders.values() if holder.key != key)
         return self._snapshot(others, None, self.inventory)
@@ -458,7 +464,7 @@ class Kueue:
             self._limits[namespace] = summarize(own)
         return self._limits[namespace]
 
-    def _unmodeled(self, workload: Workload, queue: ClusterQueue, cycle: Cycle) -> Iterable[str]:
+    def _unmodeled_notes(self, workload: Workload, queue: ClusterQueue, cycle: Cycle) -> Iterable[str]:
         """What Kueue would look at besides, and gpuflow does not."""
         yield from self.configuration.unmodeled
         if self.configuration.fair_sharing and cycle.lacked_quota:
@@ -480,7 +486,7 @@ class Kueue:
     def _topology_notes(self, workload: Workload, queue: ClusterQueue, cycle: Cycle) -> Iterable[str]:
         known = (self.flavors[name] for name in queue.flavors)
         topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
-        placed = [each.name for each in workload.pod_sets if topologies and asks_topology(each, queue, topologies)]
+        placed = [each.name for each in workload.pod_sets if topologies and is_tas_requested(each, queue, topologies)]
         if placed:
             yield from self._place_notes(workload, placed)
         elif topologies and self.known.topologies is None:
@@ -498,7 +504,7 @@ class Kueue:
             yield "topology-aware scheduling looks at the pods that run on the nodes, and they are not known"
 
 
-def _blocked(refusal: Refusal, queue: ClusterQueue | None, because: str | None = None) -> Assignment:
+def _blocked_assignment(refusal: Refusal, queue: ClusterQueue | None, because: str | None = None) -> Assignment:
     name = queue and queue.name
     return Assignment("blocked", refusal.sentence(), cluster_queue=name, because=because, blocked=refusal.reason)
 
@@ -509,17 +515,17 @@ def _verdict(cycle: Cycle, is_possible: bool) -> AssignmentStatus:
     return "wait" if is_possible else "never"
 
 
-def _cautious(verdict: AssignmentStatus) -> AssignmentStatus:
+def _downgrade_verdict(verdict: AssignmentStatus) -> AssignmentStatus:
     return "wait" if verdict in ("fit", "preempt") else verdict
 
 
-def _usage(found: Found) -> dict[str, str]:
+def _usage(found: PodSetAssignment) -> dict[str, str]:
     return {
         name: amount_text(name, found.demand.amounts.get(name, 0), is_quota=False) for name in sorted(found.choices)
     }
 
 
-def _truncated(message: str) -> str:
+def _truncate_condition_message(message: str) -> str:
     encoded = message.encode()
     return message if len(encoded) <= MOST_BYTES else f"{encoded[: MOST_BYTES - 4].decode(errors='ignore')} ..."
 

@@ -63,7 +63,7 @@ class QuotaNode:
             left = plus(node.local_available(key), left)
         return left
 
-    def potential(self, key: FlavorResource) -> int:
+    def potential_available(self, key: FlavorResource) -> int:
         """The most this node could ever have, if nothing was in use."""
         *below, root = self.path()
         most = root.subtree.get(key, 0)
@@ -74,10 +74,10 @@ class QuotaNode:
                 most = min(plus(node.subtree.get(key, 0), limit), most)
         return most
 
-    def borrows_with(self, key: FlavorResource, amount: int) -> bool:
+    def borrowing_with(self, key: FlavorResource, amount: int) -> bool:
         return self.subtree.get(key, 0) < plus(self.usage.get(key, 0), amount)
 
-    def is_within_quota(self, keys: Iterable[FlavorResource]) -> bool:
+    def is_within_nominal_in_resources(self, keys: Iterable[FlavorResource]) -> bool:
         return all(self.subtree.get(key, 0) >= self.usage.get(key, 0) for key in keys)
 
     def add_usage(self, usage: Mapping[FlavorResource, int]) -> None:
@@ -98,17 +98,17 @@ class QuotaNode:
                     break
                 amount = min(amount, stored_above)
 
-    def lowest_fit(self, key: FlavorResource, amount: int) -> tuple[int, bool]:
+    def find_height_of_lowest_subtree_that_fits(self, key: FlavorResource, amount: int) -> tuple[int, bool]:
         """How high up the tree quota for so much more is found, and whether that is below the whole tree.
 
         The height is zero without borrowing, and that of the whole tree when nothing fits.
         """
-        if self.parent is None or not self.borrows_with(key, amount):
+        if self.parent is None or not self.borrowing_with(key, amount):
             return 0, self.parent is not None
         left = minus(amount, self.local_available(key))
         above = self.path()[1:]
         for node in above:
-            if not node.borrows_with(key, left):
+            if not node.borrowing_with(key, left):
                 return node.height, node.parent is not None
             left = minus(left, node.local_available(key))
         return above[-1].height, False
@@ -143,18 +143,18 @@ def build_tree(
         parent = _cohort_node(queue.cohort, cohorts, nodes, order) if queue.cohort else None
         leaf = leaves[queue.name] = QuotaNode(queue.name, queue.quotas, parent)
         if parent is not None:
-            _lend(leaf)
+            _accumulate_from_child(leaf)
             if queue.name in active:
                 parent.queues.append(leaf)
     for node in reversed(order):
         # Those below come later in the order: their quota is complete.
         node.height = max((below.height + 1 for below in node.cohorts), default=min(len(node.queues), 1))
         if node.parent is not None:
-            _lend(node)
+            _accumulate_from_child(node)
     return leaves
 
 
-def _lend(node: QuotaNode) -> None:
+def _accumulate_from_child(node: QuotaNode) -> None:
     assert node.parent is not None
     above = node.parent.subtree
     for key, amount in node.subtree.items():
@@ -218,17 +218,17 @@ class Snapshot:
 
     def add_workload(self, holder: Holder) -> None:
         self.nodes[holder.cluster_queue].add_usage(holder.usage)
-        self._use(holder, 1)
+        self._update_tas_usage(holder, 1)
 
     def remove_workload(self, holder: Holder) -> None:
         self.nodes[holder.cluster_queue].remove_usage(holder.usage)
-        self._use(holder, -1)
+        self._update_tas_usage(holder, -1)
 
-    def _use(self, holder: Holder, times: int) -> None:
+    def _update_tas_usage(self, holder: Holder, times: int) -> None:
         known = self.queues[holder.cluster_queue].flavors
         for each in holder.places:
             if self.trees is not None and each.flavor in self.trees and each.flavor in known:
-                self.trees[each.flavor].use(each.domain, each.amounts, times)
+                self.trees[each.flavor].update_tas_usage(each.domain, each.amounts, times)
 
     def _add_initial_tas_usage(self, holders: Iterable[Holder]) -> None:
         """Who holds a place from the beginning. A node that several flavors know is taken in all of them."""
@@ -238,7 +238,7 @@ class Snapshot:
         for each in (place for holder in holders for place in holder.places):
             tree = self.trees.get(each.flavor)
             for one in () if tree is None else by_node if tree.is_by_node else (tree,):
-                one.use(each.domain, each.amounts)
+                one.update_tas_usage(each.domain, each.amounts)
 
 
 def _trees(flavors: Mapping[str, Flavor], inventory: TopologyInventory) -> dict[str, TopologyTree]:

@@ -37,7 +37,7 @@ POD_ANNOTATIONS: Final = (
     "kueue.x-k8s.io/podset-slice-required-topology-constraints",
 )
 """Pods with one of these are counted with the workload that holds their place, and not by themselves."""
-ENDED: Final = ("Succeeded", "Failed")
+ENDED_PHASES: Final = ("Succeeded", "Failed")
 
 Amounts = dict[str, int]
 
@@ -96,7 +96,7 @@ class TopologyTree:
         self.by_level: list[list[Domain]] = [[] for _ in levels]
         self._inner: dict[tuple[str, ...], Domain] = {}
         for node in inventory.nodes:
-            if _belongs(node, flavor, levels):
+            if _belongs_to_flavor(node, flavor, levels):
                 leaf = self._add_leaf(node)
                 leaf.nodes.append(node)
                 add_to(leaf.free, node.capacity)
@@ -109,10 +109,10 @@ class TopologyTree:
             leaf = Domain(values, key, node if self.is_by_node else None)
             self.leaves[key] = leaf
             self.by_level[len(values) - 1].append(leaf)
-            self._hang(leaf)
+            self._add_to_parent(leaf)
         return self.leaves[key]
 
-    def _hang(self, domain: Domain) -> None:
+    def _add_to_parent(self, domain: Domain) -> None:
         above = domain.values[:-1]
         if not above:
             return
@@ -120,16 +120,16 @@ class TopologyTree:
         if parent is None:
             parent = self._inner[above] = Domain(above, domain_key(above))
             self.by_level[len(above) - 1].append(parent)
-            self._hang(parent)
+            self._add_to_parent(parent)
         parent.children.append(domain)
 
-    def use(self, key: str, amounts: Mapping[str, int], times: int = 1) -> None:
+    def update_tas_usage(self, key: str, amounts: Mapping[str, int], times: int = 1) -> None:
         """Pods of a workload take, or with -1 leave, a leaf; one whose nodes are gone is passed over."""
         if key in self.leaves:
             add_to(self.leaves[key].used, amounts, times)
 
 
-def _belongs(node: TopologyNode, flavor: Flavor, levels: Iterable[str]) -> bool:
+def _belongs_to_flavor(node: TopologyNode, flavor: Flavor, levels: Iterable[str]) -> bool:
     return all(node.labels.get(key, "") == value for key, value in flavor.labels.items()) and all(
         level in node.labels for level in levels
     )
@@ -171,7 +171,7 @@ def _counts(pod: Body) -> bool:
     metadata = read_map(pod.get("metadata"), "Pod: metadata")
     annotations = read_map(metadata.get("annotations"), "Pod: metadata.annotations")
     phase = read_map(pod.get("status"), "Pod: status").get("phase")
-    return phase not in ENDED and not any(key in annotations for key in POD_ANNOTATIONS)
+    return phase not in ENDED_PHASES and not any(key in annotations for key in POD_ANNOTATIONS)
 
 
 def _is_daemon(pod: Body) -> bool:
@@ -244,7 +244,7 @@ class NotPlaced(NamedTuple):
 
 
 @dataclass(slots=True)
-class Room:
+class DomainState:
     """How many pods a domain holds; later, how many it gets."""
 
     pods: int = 0
@@ -275,15 +275,16 @@ def find_topology_assignments(
     return failure or found
 
 
-def still_fits(
-    trees: Mapping[str, TopologyTree], requests: Sequence[PlaceRequest], placed: Mapping[str, Places]
-) -> bool:
+def fits(trees: Mapping[str, TopologyTree], requests: Sequence[PlaceRequest], placed: Mapping[str, Places]) -> bool:
     """The last look before anything is done. A pod that asks for nothing fits nowhere."""
     for each in requests:
         tree = trees[each.flavor]
         for values, count in placed.get(each.pod_set, ()):
             leaf = tree.leaves.get(",".join(values))
-            if leaf is None or count_in(each.each, left_in(leaf, {}, empty=False))[0] < count:
+            if (
+                leaf is None
+                or count_in_with_limiting_resource(each.each, get_remaining_capacity(leaf, {}, empty=False))[0] < count
+            ):
                 return False
     return True
 
@@ -295,7 +296,7 @@ def _groups(requests: Iterable[PlaceRequest]) -> list[list[PlaceRequest]]:
     return list(groups.values())
 
 
-def left_in(leaf: Domain, taken: Mapping[str, Amounts], *, empty: bool) -> Amounts:
+def get_remaining_capacity(leaf: Domain, taken: Mapping[str, Amounts], *, empty: bool) -> Amounts:
     left = dict(leaf.free)
     if not empty:
         add_to(left, leaf.used, -1)
@@ -303,7 +304,7 @@ def left_in(leaf: Domain, taken: Mapping[str, Amounts], *, empty: bool) -> Amoun
     return left
 
 
-def count_in(each: Mapping[str, int], left: Mapping[str, int]) -> tuple[int, str]:
+def count_in_with_limiting_resource(each: Mapping[str, int], left: Mapping[str, int]) -> tuple[int, str]:
     """How many such pods fit, and the resource that allows no more."""
 
     def count(name: str, amount: int) -> int:
@@ -322,7 +323,7 @@ def domain_rooms(tree: TopologyTree, request: PlaceRequest, everywhere: Amounts)
     return [search.rooms_found[each] for each in tree.by_level[tree.levels.index(level)]]
 
 
-class _Exclusions:
+class _ExclusionStats:
     """Why nodes do not count."""
 
     def __init__(self) -> None:
@@ -344,10 +345,10 @@ class _Search:
 
     def __init__(self, tree: TopologyTree, taken: Mapping[str, Amounts], empty: bool) -> None:
         self.tree, self.taken, self.empty = tree, taken, empty
-        self.rooms: dict[Domain, Room] = {}
+        self.rooms: dict[Domain, DomainState] = {}
         self.rooms_found: dict[Domain, int] = {}
         """How many pods each domain holds, before any gets its own."""
-        self.excluded = _Exclusions()
+        self.excluded = _ExclusionStats()
 
     def run(self, group: Sequence[PlaceRequest]) -> dict[str, Places] | str:
         workers, leader = group[0], group[1] if len(group) > 1 else None
@@ -364,15 +365,17 @@ class _Search:
         if isinstance(found, str):
             return found
         index, domains = found
-        domains = self._least(domains)
+        domains = self._update_counts_to_minimum(domains)
         for _ in range(index, len(self.tree.levels) - 1):
-            domains = self._least(self._sorted([child for each in domains for child in each.children]))
-        placed = {workers.pod_set: self._assignment([(each, self.rooms[each].pods) for each in domains])}
+            domains = self._update_counts_to_minimum(
+                self._sorted_domains([child for each in domains for child in each.children])
+            )
+        placed = {workers.pod_set: self._build_assignment([(each, self.rooms[each].pods) for each in domains])}
         if leader is not None:
-            placed[leader.pod_set] = self._assignment([(each, self.rooms[each].leaders) for each in domains])
+            placed[leader.pod_set] = self._build_assignment([(each, self.rooms[each].leaders) for each in domains])
         return placed
 
-    def _assignment(self, domains: Iterable[tuple[Domain, int]]) -> Places:
+    def _build_assignment(self, domains: Iterable[tuple[Domain, int]]) -> Places:
         start = len(self.tree.levels) - 1 if self.tree.is_by_node else 0
         ordered = sorted(domains, key=lambda each: each[0].values)
         return tuple((domain.values[start:], pods) for domain, pods in ordered if pods)
@@ -383,19 +386,19 @@ class _Search:
         each = {**workers.each, "pods": workers.each.get("pods", 0) + 1}
         first = None if leader is None else {**leader.each, "pods": leader.each.get("pods", 0) + 1}
         for leaf in self.tree.leaves.values():
-            self.rooms[leaf] = Room()
+            self.rooms[leaf] = DomainState()
             self.excluded.nodes += 1
-            if not self._shuts_out(leaf, workers.constraints):
-                self._fill_leaf(leaf, each, first)
+            if not self._excludes(leaf, workers.constraints):
+                self._fill_leaf_counts(leaf, each, first)
         for domains in reversed(self.tree.by_level[:-1]):
             for domain in domains:
-                self.rooms[domain] = self._together([self.rooms[child] for child in domain.children])
+                self.rooms[domain] = self._sum_children([self.rooms[child] for child in domain.children])
 
-    def _shuts_out(self, leaf: Domain, constraints: FlavorConstraints) -> bool:
+    def _excludes(self, leaf: Domain, constraints: FlavorConstraints) -> bool:
         node = leaf.node
         if node is None:
             return False
-        taint = self._untolerated(node.taints, constraints)
+        taint = self._untolerated_taint(node.taints, constraints)
         if taint is not None:
             text = f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
             self.excluded.add(f'taint "{text}"')
@@ -407,40 +410,40 @@ class _Search:
             return False
         return True
 
-    def _untolerated(self, taints: Iterable[FlavorTaint], constraints: FlavorConstraints) -> FlavorTaint | None:
+    def _untolerated_taint(self, taints: Iterable[FlavorTaint], constraints: FlavorConstraints) -> FlavorTaint | None:
         tolerations = (*constraints.tolerations, *self.tree.tolerations)
         for taint in taints:
             if taint.effect in BLOCKING_EFFECTS and not any(each.tolerates(taint) for each in tolerations):
                 return taint
         return None
 
-    def _fill_leaf(self, leaf: Domain, each: Mapping[str, int], leader: Mapping[str, int] | None) -> None:
-        left = left_in(leaf, self.taken, empty=self.empty)
+    def _fill_leaf_counts(self, leaf: Domain, each: Mapping[str, int], leader: Mapping[str, int] | None) -> None:
+        left = get_remaining_capacity(leaf, self.taken, empty=self.empty)
         room = self.rooms[leaf]
-        room.pods, limiting = count_in(each, left)
+        room.pods, limiting = count_in_with_limiting_resource(each, left)
         if room.pods == 0:
             self.excluded.add(f'resource "{limiting}"')
-        if leader is not None and count_in(leader, left)[0] > 0:
+        if leader is not None and count_in_with_limiting_resource(leader, left)[0] > 0:
             room.leaders = 1
             add_to(left, leader, -1)
-        room.with_leader = count_in(each, left)[0]
+        room.with_leader = count_in_with_limiting_resource(each, left)[0]
 
-    def _together(self, children: Sequence[Room]) -> Room:
+    def _sum_children(self, children: Sequence[DomainState]) -> DomainState:
         pods = sum(each.pods for each in children)
         costs = [each.pods - each.with_leader for each in children if not self.leaders or each.leaders]
         leaders = max((each.leaders for each in children), default=0)
-        return Room(pods, pods - min(costs) if costs else 0, leaders)
+        return DomainState(pods, pods - min(costs) if costs else 0, leaders)
 
     # The level, and the domains of it that are enough --------------------------------------------------------
 
     def _find_level_with_fit_domains(self, index: int) -> tuple[int, list[Domain]] | str:
         request, rooms = self.request, self.rooms
-        domains = self._sorted(self.tree.by_level[index], with_leader=True)
+        domains = self._sorted_domains(self.tree.by_level[index], with_leader=True)
         if not domains:
             return f"no topology domains at level: {self.tree.levels[index]}"
         top = domains[0]
         if not request.is_unconstrained and self._holds_all(top):
-            top = self._best(domains, request.pods, self.leaders)
+            top = self._find_best_fit_domain(domains, request.pods, self.leaders)
         if request.is_unconstrained:
             for each in domains:
                 if self._holds_all(each):
@@ -448,43 +451,43 @@ class _Search:
         if self._holds_all(top):
             return index, [top]
         if request.is_required:
-            return self._too_few(rooms[top].pods)
+            return self._not_fit_message(rooms[top].pods)
         if index > 0 and not request.is_unconstrained:
             return self._find_level_with_fit_domains(index - 1)
-        chosen = self._several(domains)
+        chosen = self._collect_domains(domains)
         return chosen if isinstance(chosen, str) else (index, chosen)
 
     def _holds_all(self, domain: Domain) -> bool:
         room = self.rooms[domain]
         return room.with_leader >= self.request.pods and room.leaders >= self.leaders
 
-    def _several(self, domains: Sequence[Domain]) -> list[Domain] | str:
+    def _collect_domains(self, domains: Sequence[Domain]) -> list[Domain] | str:
         """Domains that hold all pods together: the leader's first."""
         rooms, chosen = self.rooms, list[Domain]()
         pods, leaders = self.request.pods, self.leaders
-        domains = self._leader_first(domains)
+        domains = self._prioritize_leader_domain(domains)
         seen = 0
         while leaders > 0 and seen < len(domains) and rooms[domains[seen]].leaders > 0:
             domain = domains[seen]
             if not self.request.is_unconstrained and rooms[domain].with_leader >= pods:
-                domain = self._best(domains[seen:], pods, leaders)
+                domain = self._find_best_fit_domain(domains[seen:], pods, leaders)
             chosen.append(domain)
             leaders -= rooms[domain].leaders
             pods -= rooms[domain].with_leader
             seen += 1
         if leaders > 0:
-            return self._too_few(self.leaders - leaders)
-        rest = self._sorted(domains[seen:])
+            return self._not_fit_message(self.leaders - leaders)
+        rest = self._sorted_domains(domains[seen:])
         for number, domain in enumerate(rest):
             if pods <= 0:
                 break
             if not self.request.is_unconstrained and rooms[domain].pods >= pods:
-                domain = self._best(rest[number:], pods, 0)
+                domain = self._find_best_fit_domain(rest[number:], pods, 0)
             chosen.append(domain)
             pods -= rooms[domain].pods
-        return self._too_few(self.request.pods - pods) if pods > 0 else chosen
+        return self._not_fit_message(self.request.pods - pods) if pods > 0 else chosen
 
-    def _too_few(self, fitting: int) -> str:
+    def _not_fit_message(self, fitting: int) -> str:
         pods, topology = self.request.pods, self.tree.topology
         if fitting == 0:
             return f'topology "{topology}" doesn\'t allow to fit any of {pods} pod(s){self.excluded.sentence()}'
@@ -492,7 +495,7 @@ class _Search:
 
     # Order, and as few domains as will do --------------------------------------------------------------------
 
-    def _sorted(self, domains: Iterable[Domain], *, with_leader: bool = False) -> list[Domain]:
+    def _sorted_domains(self, domains: Iterable[Domain], *, with_leader: bool = False) -> list[Domain]:
         """The fullest first where a domain may be anywhere, else the emptiest."""
         sign = 1 if self.request.is_unconstrained else -1
 
@@ -504,7 +507,7 @@ class _Search:
 
         return sorted(domains, key=key)
 
-    def _best(self, domains: Sequence[Domain], pods: int, leaders: int) -> Domain:
+    def _find_best_fit_domain(self, domains: Sequence[Domain], pods: int, leaders: int) -> Domain:
         """The domain that is just large enough."""
 
         def size(domain: Domain) -> int:
@@ -513,7 +516,7 @@ class _Search:
         enough = [each for each in domains if self.rooms[each].leaders >= leaders and size(each) >= pods]
         return min(enough, key=size, default=domains[0])
 
-    def _leader_first(self, domains: Sequence[Domain]) -> Sequence[Domain]:
+    def _prioritize_leader_domain(self, domains: Sequence[Domain]) -> Sequence[Domain]:
         """The first domain in which the leader takes no more than there is to spare."""
         if not self.leaders or len(domains) < 2:
             return domains
@@ -524,16 +527,16 @@ class _Search:
                 return [each, *(other for other in domains if other is not each)]
         return domains
 
-    def _least(self, domains: Sequence[Domain]) -> list[Domain]:
+    def _update_counts_to_minimum(self, domains: Sequence[Domain]) -> list[Domain]:
         """As few of the domains as hold all pods, with the pods that each gets. Empty where they hold too few."""
-        domains = self._leader_first(domains)
+        domains = self._prioritize_leader_domain(domains)
         chosen: list[Domain] = []
         pods, leaders = self.request.pods, self.leaders
         for number, domain in enumerate(domains):
             room = self.rooms[domain]
             size = room.with_leader if leaders else room.pods
             if not self.request.is_unconstrained and size >= pods and room.leaders >= leaders:
-                domain = self._best(domains[number:], pods, leaders)
+                domain = self._find_best_fit_domain(domains[number:], pods, leaders)
                 room = self.rooms[domain]
                 size = room.with_leader if leaders else room.pods
             chosen.append(domain)

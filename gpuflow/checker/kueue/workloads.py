@@ -24,10 +24,10 @@ def read_topology_assignment(value: object, where: str) -> Iterator[tuple[tuple[
     for domain in read_maps(assignment.get("domains"), f"{where}.domains"):
         yield tuple(read_texts(domain.get("values"), where)), read_integer(domain, "count", where) or 0
     for packed in read_maps(assignment.get("slices"), f"{where}.slices"):
-        yield from _unpacked(packed, f"{where}.slices")
+        yield from _unpack(packed, f"{where}.slices")
 
 
-def _unpacked(packed: Mapping[str, Any], where: str) -> Iterator[tuple[tuple[str, ...], int]]:
+def _unpack(packed: Mapping[str, Any], where: str) -> Iterator[tuple[tuple[str, ...], int]]:
     levels = read_maps(packed.get("valuesPerLevel"), f"{where}.valuesPerLevel")
     counts = read_map(packed.get("podCounts"), f"{where}.podCounts")
     for index in range(read_integer(packed, "domainCount", where) or 0):
@@ -229,7 +229,7 @@ def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
     for item in read_maps(admission.get("podSetAssignments"), f"{where}.podSetAssignments"):
         flavors = read_labels(item.get("flavors"), f"{where}.podSetAssignments.flavors")
         uses.update((flavor, resource) for resource, flavor in flavors.items())
-        for resource, amount in _held(item, workload, counts, f"{where}.podSetAssignments").items():
+        for resource, amount in _held_amounts(item, workload, counts, f"{where}.podSetAssignments").items():
             key = flavors.get(resource, ""), resource
             usage[key] = plus(usage.get(key, 0), amount)
         if item.get("topologyAssignment") is not None:
@@ -282,7 +282,7 @@ def read_admitted(manifest: object) -> list[AdmittedPodSet]:
         planned = counts.get(name, 0)
         count = read_integer(item, "count", where)
         pods = min(workload.count_after_reclaim(name, planned), planned if count is None else count)
-        amounts = _held(item, workload, counts, where)
+        amounts = _held_amounts(item, workload, counts, where)
         if pods > 0:
             found.append(
                 AdmittedPodSet(
@@ -298,7 +298,7 @@ def read_admitted(manifest: object) -> list[AdmittedPodSet]:
     return found
 
 
-def _held(item: Body, workload: Workload, counts: Mapping[str, int], where: str) -> dict[str, int]:
+def _held_amounts(item: Body, workload: Workload, counts: Mapping[str, int], where: str) -> dict[str, int]:
     """What one pod set holds, less what its early finishers have given back."""
     name = read_text(item, "name", where) or ""
     planned = counts.get(name, 0)
@@ -307,7 +307,7 @@ def _held(item: Body, workload: Workload, counts: Mapping[str, int], where: str)
     usage = read_resource_list(item.get("resourceUsage"), f"{where}.resourceUsage")
     amounts = {resource: request_amount(resource, quantity) for resource, quantity in usage.items()}
     left = workload.count_after_reclaim(name, planned)
-    return scaled(amounts, count, left) if left < count else amounts
+    return scale_amounts(amounts, count, left) if left < count else amounts
 
 
 def _read_counts(manifest: Body, where: str) -> dict[str, int]:
@@ -319,7 +319,7 @@ def _read_counts(manifest: Body, where: str) -> dict[str, int]:
     return counts
 
 
-def scaled(amounts: Mapping[str, int], count: int, wanted: int) -> dict[str, int]:
+def scale_amounts(amounts: Mapping[str, int], count: int, wanted: int) -> dict[str, int]:
     """What `wanted` pods need when `count` need so much: Kueue divides, then multiplies."""
     return {resource: clamp(amount // count * wanted) for resource, amount in amounts.items()}
 

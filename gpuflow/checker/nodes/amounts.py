@@ -46,12 +46,12 @@ def amounts(resources: ResourceList) -> Amounts:
     }
 
 
-def positive(resources: ResourceList) -> Amounts:
+def positive_amounts(resources: ResourceList) -> Amounts:
     """The amounts above zero: a request of zero is never short."""
     return {name: amount for name, amount in amounts(resources).items() if amount > 0}
 
 
-def added_up(many: Iterable[Amounts]) -> Amounts:
+def sum_amounts(many: Iterable[Amounts]) -> Amounts:
     """What several ask for together."""
     total: Amounts = {}
     for each in many:
@@ -76,7 +76,7 @@ def read_allocatable(manifest: Mapping[str, Any]) -> tuple[Amounts, int]:
     return amounts(resources), resources.get("pods", Quantity.zero).value
 
 
-def held(manifest: Mapping[str, Any]) -> Amounts:
+def held_amounts(manifest: Mapping[str, Any]) -> Amounts:
     """What a bound pod takes of its node.
 
     A container that is being resized counts with the largest of what it wants, runs with and was allocated, and
@@ -85,11 +85,11 @@ def held(manifest: Mapping[str, Any]) -> Amounts:
     pod = read_pod(manifest)
     status = read_map(manifest.get("status"), "status")
     if not any(status.get(field) for field in ("containerStatuses", "initContainerStatuses", "resources")):
-        return positive(pod.requests())
-    return positive(_effective(pod, status))
+        return positive_amounts(pod.requests())
+    return positive_amounts(_effective_requests(pod, status))
 
 
-def _effective(pod: Pod, status: Mapping[str, Any]) -> dict[str, Quantity]:
+def _effective_requests(pod: Pod, status: Mapping[str, Any]) -> dict[str, Quantity]:
     conditions = read_maps(status.get("conditions"), "status.conditions")
     pending = next((each for each in conditions if each.get("type") == "PodResizePending"), {})
     infeasible = pending.get("reason") == "Infeasible"

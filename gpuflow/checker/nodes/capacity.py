@@ -21,16 +21,16 @@ from gpuflow.checker.nodes.node_pools import (
     NodePools,
     Space,
     can_share,
-    in_order,
-    is_for,
+    is_eligible,
     most_per_node,
     offer,
-    unreached,
+    scarce_first,
+    volume_refusals,
 )
 from gpuflow.quantity import Quantity
 
 
-def taken_for_good(node_pools: NodePools, pod: UnboundPod) -> bool:
+def is_port_taken_for_good(node_pools: NodePools, pod: UnboundPod) -> bool:
     """Whether on every node that is for the pod a pod that belongs to the node has one of its host ports."""
     hosts = [node_pools.node_list.hosts[index] for index in node_pools.pool(pod).ever]
     return bool(pod.ports and hosts) and all(
@@ -100,7 +100,7 @@ class LargestOffer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class WayOut:
+class CapacityHint:
     """What to know of a pod that is too much for any node."""
 
     eligible: tuple[str, ...]
@@ -144,7 +144,7 @@ def capacity(
 def capacity_in(node_pools: NodePools, pod: UnboundPod) -> Capacity:
     pool, most = node_pools.pool(pod), most_per_node(pod)
 
-    def held(spaces: Iterable[tuple[int, Space]]) -> dict[str, int]:
+    def count_copies(spaces: Iterable[tuple[int, Space]]) -> dict[str, int]:
         copies = {
             node_pools.node_list.hosts[index].node.name: space.holds(pod.requests, most) for index, space in spaces
         }
@@ -152,8 +152,8 @@ def capacity_in(node_pools: NodePools, pod: UnboundPod) -> Capacity:
 
     new = {node.name: (node.group_max or 0) * offer(node).holds(pod.requests, most) for node in pool.templates}
     return Capacity(
-        held((index, node_pools.free[index]) for index in node_pools.open_hosts(pod)),
-        held((index, node_pools.empty[index]) for index in pool.ever),
+        count_copies((index, node_pools.free[index]) for index in node_pools.open_hosts(pod)),
+        count_copies((index, node_pools.empty[index]) for index in pool.ever),
         {name: count for name, count in sorted(new.items()) if count},
     )
 
@@ -170,7 +170,7 @@ def room(node_pools: NodePools, pod: UnboundPod, copies: int = 1) -> Room:
 def led_room(node_pools: NodePools, leader: UnboundPod, worker: UnboundPod, workers: int) -> Room:
     """Whether a leader and its identical workers fit at once; the numbers count the workers."""
     leading, working = set(node_pools.open_hosts(leader)), set(node_pools.open_hosts(worker))
-    now = _led(
+    now = _count_led(
         leader,
         worker,
         ((space, 1, index in leading, index in working) for index, space in enumerate(node_pools.free)),
@@ -178,10 +178,10 @@ def led_room(node_pools: NodePools, leader: UnboundPod, worker: UnboundPod, work
     leading, working = set(node_pools.pool(leader).ever), set(node_pools.pool(worker).ever)
     there = [(space, 1, index in leading, index in working) for index, space in enumerate(node_pools.empty)]
     added = [
-        (offer(node), node.group_max or 0, is_for(leader, node), is_for(worker, node))
+        (offer(node), node.group_max or 0, is_eligible(leader, node), is_eligible(worker, node))
         for node in node_pools.node_list.templates
     ]
-    empty, ever = _led(leader, worker, there), _led(leader, worker, [*there, *added])
+    empty, ever = _count_led(leader, worker, there), _count_led(leader, worker, [*there, *added])
     known = max(empty, 0)
     return Room(
         _verdict(now, ever, workers),
@@ -193,7 +193,7 @@ def led_room(node_pools: NodePools, leader: UnboundPod, worker: UnboundPod, work
     )
 
 
-def _led(leader: UnboundPod, worker: UnboundPod, places: Iterable[tuple[Space, int, bool, bool]]) -> int:
+def _count_led(leader: UnboundPod, worker: UnboundPod, places: Iterable[tuple[Space, int, bool, bool]]) -> int:
     """How many workers fit with the leader on the node where it takes least from them; -1: it fits on none."""
     most, shares = most_per_node(worker), can_share(leader, worker)
     total, loss = 0, None
@@ -210,39 +210,41 @@ def fragmentation(node_pools: NodePools, pod: UnboundPod, resource: str = "nvidi
     """How the free amount of a resource lies over the nodes that are for a pod, in pieces of what the pod asks."""
     piece = pod.requests.get(resource, 0)
     if not piece:
-        raise ValueError(f"pod: asks for no {resource}; it asks for {', '.join(in_order(pod.requests)) or 'nothing'}")
+        raise ValueError(
+            f"pod: asks for no {resource}; it asks for {', '.join(scarce_first(pod.requests)) or 'nothing'}"
+        )
     free = [max(node_pools.free[index].free.get(resource, 0), 0) for index in node_pools.pool(pod).now]
     return Fragmentation(sum(amount // piece for amount in free), sum(free) // piece)
 
 
-def way_out(node_pools: NodePools, pod: UnboundPod) -> WayOut:
+def capacity_hint(node_pools: NodePools, pod: UnboundPod) -> CapacityHint:
     """What the nodes that are for a pod have to offer, for one that is too much for each of them."""
     pool = node_pools.pool(pod)
     hosts = node_pools.node_list.hosts
     offers = [(hosts[index].node.name, node_pools.empty[index].free) for index in pool.ever]
     offers += [(node.name, node.allocatable) for node in pool.templates]
-    names = in_order(pod.requests)
+    names = scarce_first(pod.requests)
 
-    def offered(resource: str, node: str, amount: int) -> LargestOffer:
+    def offer_of(resource: str, node: str, amount: int) -> LargestOffer:
         return LargestOffer(as_quantity(resource, pod.requests[resource]), as_quantity(resource, amount), node)
 
     largest: dict[str, LargestOffer] = {}
     for resource in names if offers else ():
         node, free = max(offers, key=lambda each: each[1].get(resource, 0))
-        largest[resource] = offered(resource, node, free.get(resource, 0))
+        largest[resource] = offer_of(resource, node, free.get(resource, 0))
 
     def short(free: Mapping[str, int]) -> Iterator[str]:
         return (name for name in names if free.get(name, 0) < pod.requests[name])
 
     closest, free = min(offers, key=lambda each: sum(1 for _ in short(each[1])), default=(None, {}))
-    shortfalls = {name: offered(name, closest, free.get(name, 0)) for name in short(free)} if closest else {}
+    shortfalls = {name: offer_of(name, closest, free.get(name, 0)) for name in short(free)} if closest else {}
     eligible = set(pool.ever)
     refusals = Counter(
-        placement_refusal(pod, host.node) or next(iter(unreached(pod, host.node)), NO_FEATURES)
+        placement_refusal(pod, host.node) or next(iter(volume_refusals(pod, host.node)), NO_FEATURES)
         for index, host in enumerate(hosts)
         if index not in eligible
     )
-    return WayOut(
+    return CapacityHint(
         tuple(sorted(name for name, _ in offers)), dict(sorted(refusals.items())), largest, closest, shortfalls
     )
 

@@ -56,7 +56,7 @@ def with_daemons(node_list: NodeList, daemon_sets: Iterable[Mapping[str, Any]]) 
     if not node_list.templates:
         return node_list
     daemons = [_daemon_pod(each) for each in daemon_sets]
-    return node_list._replace(templates=tuple(_less(node, daemons) for node in node_list.templates))
+    return node_list._replace(templates=tuple(_without_daemons(node, daemons) for node in node_list.templates))
 
 
 def missing_daemons(node_list: NodeList, daemon_sets: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, UnboundPod]]:
@@ -67,11 +67,11 @@ def missing_daemons(node_list: NodeList, daemon_sets: Sequence[Mapping[str, Any]
     """
     pods = [_daemon_pod(each) for each in daemon_sets]
     for host in node_list.hosts if pods else ():
-        for number in _lacking(host, pods):
+        for number in _lacking_daemons(host, pods):
             yield number, _daemon_pod(daemon_sets[number], host.node.name)
 
 
-def _lacking(host: NodeInfo, daemons: Sequence[UnboundPod]) -> list[int]:
+def _lacking_daemons(host: NodeInfo, daemons: Sequence[UnboundPod]) -> list[int]:
     there = [{name: amount for name, amount in pod.requests.items() if amount} for pod in host.pods if pod.is_fixture]
     lacking = []
     for number, pod in enumerate(daemons):
@@ -82,7 +82,7 @@ def _lacking(host: NodeInfo, daemons: Sequence[UnboundPod]) -> list[int]:
     return lacking[: max(len(lacking) - len(there), 0)]
 
 
-def _less(node: Node, daemons: Iterable[UnboundPod]) -> Node:
+def _without_daemons(node: Node, daemons: Iterable[UnboundPod]) -> Node:
     allocatable, slots = dict(node.allocatable), node.slots
     for pod in daemons:
         if placement_refusal(pod, node) is None:

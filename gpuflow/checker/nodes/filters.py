@@ -38,11 +38,11 @@ def fit_error_for(total: int, reason: str) -> str:
     return f"0/{total} nodes are available: {reason}."
 
 
-CORDONED: Final = "node(s) were unschedulable"
+REASON_CORDONED: Final = "node(s) were unschedulable"
 OTHER_NAME: Final = "node(s) didn't match the requested node name"
-TAINTED: Final = "node(s) had untolerated taint(s)"
-NOT_SELECTED: Final = "node(s) didn't match Pod's node affinity/selector"
-NOT_NAMED: Final = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+REASON_TAINTED: Final = "node(s) had untolerated taint(s)"
+REASON_NOT_SELECTED: Final = "node(s) didn't match Pod's node affinity/selector"
+REASON_NOT_NAMED: Final = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 CONFLICT: Final = "pod affinity terms conflict"
 NO_DEVICES: Final = "cannot allocate all claims"
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
@@ -51,13 +51,13 @@ PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports
 def placement_refusal(pod: UnboundPod, node: Node) -> str | None:
     """Why a node is not one for this pod, whatever runs on it."""
     if node.is_cordoned and not pod.tolerations.cover(CORDON):
-        return CORDONED
+        return REASON_CORDONED
     if pod.placement.node_name not in ("", node.name):
         return OTHER_NAME
     if not pod.tolerations.cover_all(node.taints):
-        return TAINTED
+        return REASON_TAINTED
     if not pod.placement.matches(node.name, node.labels):
-        return NOT_SELECTED
+        return REASON_NOT_SELECTED
     return None
 
 
@@ -118,8 +118,8 @@ def balances(pod: UnboundPod, node_list: NodeList) -> list[SpreadBalance]:
 
 def affinity_state(pod: UnboundPod, node_list: NodeList) -> AffinityState | None:
     """What bound pods and this one ask of each other; `None` when nothing."""
-    together = [term.unrolled(node_list.namespaces) for term in pod.affinity.together]
-    apart = [term.unrolled(node_list.namespaces) for term in pod.affinity.apart]
+    together = [term.merge_namespaces(node_list.namespaces) for term in pod.affinity.together]
+    apart = [term.merge_namespaces(node_list.namespaces) for term in pod.affinity.apart]
     own_namespace = node_list.namespaces.get(pod.namespace, {})
     matching: set[Domain] = set()
     unwanted: set[Domain] = set()
@@ -202,13 +202,13 @@ def fit(pod: UnboundPod, node_list: NodeList) -> NodeFit:
         if refusal := pod.volumes.refusal:
             reasons = {host.node.name: [refusal] for host in node_list.hosts}
             return NodeFit([], reasons, fit_error_for(len(reasons), refusal), unknown)
-        pod = pod._replace(is_held=_is_held(pod, node_list))
+        pod = pod._replace(is_held=_is_claim_in_use(pod, node_list))
     spread, affinity = balances(pod, node_list), affinity_state(pod, node_list)
     feasible, reasons = [], {}
     for host in node_list.hosts:
         name = host.node.name
         if named is not None and name not in named:
-            reasons[name] = [NOT_NAMED]
+            reasons[name] = [REASON_NOT_NAMED]
         elif refusals := host_refusals(pod, host, spread, affinity):
             reasons[name] = refusals
         else:
@@ -217,7 +217,7 @@ def fit(pod: UnboundPod, node_list: NodeList) -> NodeFit:
     return NodeFit(sorted(feasible), dict(sorted(reasons.items())), sentence, unknown)
 
 
-def _is_held(pod: UnboundPod, node_list: NodeList) -> bool:
+def _is_claim_in_use(pod: UnboundPod, node_list: NodeList) -> bool:
     """Whether another pod has a claim of this one that is for one pod alone."""
     alone = {claim.name for claim in pod.volumes.claims if claim.is_for_one_pod} if pod.volumes is not None else set()
     return bool(alone) and any(

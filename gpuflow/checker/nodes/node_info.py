@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.nodes.amounts import Amounts, added_up, held, positive, read_allocatable
+from gpuflow.checker.nodes.amounts import Amounts, held_amounts, positive_amounts, read_allocatable, sum_amounts
 from gpuflow.checker.nodes.node_selection import (
     COMPARISON_GATE,
     Placement,
@@ -39,12 +39,12 @@ from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_tex
 NO_FEATURES: Final = "node(s) didn't match Pod's required features"
 
 
-def read_declared(manifest: Mapping[str, Any]) -> frozenset[str]:
+def read_declared_features(manifest: Mapping[str, Any]) -> frozenset[str]:
     status = read_map(manifest.get("status"), "status")
     return frozenset(read_texts(status.get("declaredFeatures"), "status.declaredFeatures"))
 
 
-def read_required(spec: Mapping[str, Any]) -> frozenset[str]:
+def read_required_features(spec: Mapping[str, Any]) -> frozenset[str]:
     required = set()
     if read_flag(spec, "hostNetwork", "spec") and read_flag(spec, "hostUsers", "spec") is False:
         required.add("UserNamespacesHostNetworkSupport")
@@ -168,7 +168,7 @@ def read_node(manifest: object) -> Node:
         read_flag(spec, "unschedulable", "spec") or False,
         allocatable,
         slots,
-        read_declared(manifest),
+        read_declared_features(manifest),
         _read_group_max(read_map(metadata.get("annotations"), "metadata.annotations")),
     )
 
@@ -189,7 +189,7 @@ def _read_count(annotations: Body, key: str) -> int:
     return int(text)
 
 
-def read_bound(manifest: object) -> BoundPod | None:
+def read_bound_pod(manifest: object) -> BoundPod | None:
     """A pod that takes up room; `None` for one that is finished or not bound to a node."""
     manifest = read_object(manifest, "Pod")
     metadata = read_map(manifest.get("metadata"), "metadata")
@@ -205,7 +205,7 @@ def read_bound(manifest: object) -> BoundPod | None:
         read_labels(metadata.get("labels"), "metadata.labels"),
         metadata.get("deletionTimestamp") is not None,
         any(owner.get("kind") in FIXTURES for owner in _owners(metadata)),
-        held(manifest),
+        held_amounts(manifest),
         read_host_ports(spec),
         read_affinity(spec, namespace),
         read_disks(spec),
@@ -241,12 +241,12 @@ def read_unbound_pod(
         labels,
         read_placement(spec),
         read_tolerations(spec, COMPARISON_GATE in gates),
-        positive(pod.requests()),
+        positive_amounts(pod.requests()),
         read_host_ports(spec),
         read_affinity(spec, namespace, labels),
         read_spread_constraints(spec, labels),
         read_disks(spec),
-        read_required(spec),
+        read_required_features(spec),
         tuple(_unknown(spec, storage)),
         None if storage is None or not (names := read_claim_names(spec)) else pod_volumes(storage, namespace, names),
     )
@@ -270,7 +270,7 @@ def _unknown(spec: Body, storage: Storage | None) -> Iterator[str]:
 TOO_MANY_PODS: Final = "Too many pods"
 
 
-def insufficient(resource: str) -> str:
+def insufficient_reason(resource: str) -> str:
     """That a node has too little of a resource, in the scheduler's words."""
     return f"Insufficient {resource}"
 
@@ -287,7 +287,7 @@ class NodeInfo(NamedTuple):
         short = [TOO_MANY_PODS] if len(self.pods) >= self.node.slots else []
         for name, amount in requests.items():
             if name not in self.node.claimed and self._lacks(name, amount):
-                short.append(insufficient(name))
+                short.append(insufficient_reason(name))
         return short
 
     def lacks_devices(self, requests: Amounts) -> bool:
@@ -326,15 +326,15 @@ def read_node_list(
     Pods may be manifests, or bound pods that were read before.
     """
     bound: defaultdict[str, list[BoundPod]] = defaultdict(list)
-    for index, manifest in enumerate(_listed(pods, "pods")):
+    for index, manifest in enumerate(_require_list(pods, "pods")):
         try:
-            pod = manifest if isinstance(manifest, BoundPod) else read_bound(manifest)
+            pod = manifest if isinstance(manifest, BoundPod) else read_bound_pod(manifest)
         except ValueError as error:
             raise ValueError(f"{_place('pods', index, manifest)}: {error}") from None
         if pod is not None:
             bound[pod.node].append(pod)
     known: dict[str, Node] = {}
-    for index, manifest in enumerate(_listed(nodes, "nodes")):
+    for index, manifest in enumerate(_require_list(nodes, "nodes")):
         try:
             node = read_node(manifest)
         except ValueError as error:
@@ -352,10 +352,10 @@ def read_node_list(
 
 
 def _host(node: Node, pods: Sequence[BoundPod]) -> NodeInfo:
-    return NodeInfo(node, tuple(pods), added_up(pod.requests for pod in pods))
+    return NodeInfo(node, tuple(pods), sum_amounts(pod.requests for pod in pods))
 
 
-def _listed(manifests: Iterable[object], what: str) -> Iterable[object]:
+def _require_list(manifests: Iterable[object], what: str) -> Iterable[object]:
     if isinstance(manifests, Mapping | str) or not isinstance(manifests, Iterable):
         raise ValueError(f"{what}: must be a list of manifests, not {type(manifests).__name__}")
     return manifests
@@ -372,7 +372,7 @@ def _read_namespaces(namespaces: Mapping[str, Any] | Iterable[object] | None) ->
     if isinstance(namespaces, Mapping):
         return {name: read_labels(labels, f"namespaces[{name}]") for name, labels in namespaces.items()}
     found = {}
-    for index, manifest in enumerate(_listed(namespaces or (), "namespaces")):
+    for index, manifest in enumerate(_require_list(namespaces or (), "namespaces")):
         where = f"namespaces[{index}].metadata"
         try:
             metadata = read_map(read_object(manifest, "Namespace").get("metadata"), where)

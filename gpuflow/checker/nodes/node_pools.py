@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from gpuflow.checker.nodes import node_info, volumes
-from gpuflow.checker.nodes.amounts import Amounts, added_up
+from gpuflow.checker.nodes.amounts import Amounts, sum_amounts
 from gpuflow.checker.nodes.filters import affinity_state, balances, host_refusals, placement_refusal
 from gpuflow.checker.nodes.node_info import Node, NodeList, UnboundPod
-from gpuflow.checker.nodes.node_selection import PASSING
+from gpuflow.checker.nodes.node_selection import TEMPORARY_TAINTS
 from gpuflow.checker.nodes.pod_affinity import PodAffinityTerm
 from gpuflow.checker.nodes.volumes import NO_SPACE
 
@@ -135,7 +135,7 @@ class NodePools:
         self.empty = []
         for node, pods, _ in node_list.hosts:
             fixtures = [pod.requests for pod in pods if pod.is_fixture]
-            self.empty.append(_space(node, added_up(fixtures), len(fixtures)))
+            self.empty.append(_space(node, sum_amounts(fixtures), len(fixtures)))
         self._groups: dict[tuple[tuple[str, ...], bool], list[list[int]]] = {}
         self._pools: dict[object, NodePool] = {}
         # Anti-affinity terms of bound pods by the namespace they mean; `None` where a selector decides.
@@ -155,11 +155,11 @@ class NodePools:
                 node = self.node_list.hosts[group[0]].node
                 if not pod.features <= node.features:
                     continue
-                if placement_refusal(pod, node) is None and not unreached(pod, node):
+                if placement_refusal(pod, node) is None and not volume_refusals(pod, node):
                     now += group
-                if is_for(pod, node):
+                if is_eligible(pod, node):
                     ever += group
-            templates = tuple(node for node in self.node_list.templates if is_for(pod, node))
+            templates = tuple(node for node in self.node_list.templates if is_eligible(pod, node))
             self._pools[key] = NodePool(self, tuple(now), tuple(ever), templates)
         return self._pools[key]
 
@@ -201,32 +201,32 @@ class NodePools:
         pool, most = self.pool(pod), most_per_node(pod)
         hosts = self.open_hosts(pod)
         if hosts is pool.now:
-            names = in_order(pod.requests)
+            names = scarce_first(pod.requests)
             return pool.table("now", names).count(tuple(pod.requests[name] for name in names), most, enough)
         return sum(self.free[index].holds(pod.requests, most) for index in hosts)
 
     def count_ever(self, pod: UnboundPod) -> tuple[int, int]:
         """How many copies fit on empty nodes, and on those that node groups may add."""
-        names = in_order(pod.requests)
+        names = scarce_first(pod.requests)
         amounts = tuple(pod.requests[name] for name in names)
         pool, most = self.pool(pod), most_per_node(pod)
         return pool.table("empty", names).count(amounts, most), pool.table("new", names).count(amounts, most)
 
 
-def in_order(requests: Amounts) -> tuple[str, ...]:
+def scarce_first(requests: Amounts) -> tuple[str, ...]:
     """The names of resources with the scarce ones, devices, first."""
     return tuple(sorted(requests, key=lambda name: ("/" not in name, name)))
 
 
-def is_for(pod: UnboundPod, node: Node) -> bool:
+def is_eligible(pod: UnboundPod, node: Node) -> bool:
     """Whether a node is for the pod once it is uncordoned and over the troubles that taint it for a while."""
-    healthy = node._replace(is_cordoned=False, taints=tuple(t for t in node.taints if t.key not in PASSING))
+    healthy = node._replace(is_cordoned=False, taints=tuple(t for t in node.taints if t.key not in TEMPORARY_TAINTS))
     if not pod.features <= node.features or placement_refusal(pod, healthy) is not None:
         return False
-    return all(reason == NO_SPACE for reason in unreached(pod, node))  # storage may become free
+    return all(reason == NO_SPACE for reason in volume_refusals(pod, node))  # storage may become free
 
 
-def unreached(pod: UnboundPod, node: Node) -> list[str]:
+def volume_refusals(pod: UnboundPod, node: Node) -> list[str]:
     """Why the pod's volumes cannot be there."""
     return [] if pod.volumes is None else pod.volumes.refusals(node.name, node.labels)
 

@@ -128,7 +128,7 @@ class Taint(NamedTuple):
 CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """What a pod must tolerate to be put on a node marked unschedulable."""
 
-PASSING: Final = frozenset(
+TEMPORARY_TAINTS: Final = frozenset(
     {
         CORDON.key,
         "node.kubernetes.io/not-ready",

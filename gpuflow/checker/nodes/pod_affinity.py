@@ -41,7 +41,7 @@ class PodAffinityTerm(NamedTuple):
         """Whether the labels of namespaces decide; an empty selector takes all of them unseen."""
         return self.namespace_selector is not None and bool(self.namespace_selector.requirements)
 
-    def unrolled(self, namespaces: Namespaces) -> PodAffinityTerm:
+    def merge_namespaces(self, namespaces: Namespaces) -> PodAffinityTerm:
         """The term with the namespaces it selects named, as the scheduler has it for the pod in hand.
 
         The selector stays, and is asked with no labels: one such as `DoesNotExist` then means every namespace.
@@ -94,7 +94,7 @@ def _read_term(item: Mapping[str, Any], where: str, namespace: str, labels: Labe
     selector = read_selector(item.get("labelSelector"), f"{where}.labelSelector")
     if selector is not None and labels is not None:
         for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
-            selector = selector.narrowed(read_texts(item.get(field), f"{where}.{field}"), labels, operator)
+            selector = selector.with_label_keys(read_texts(item.get(field), f"{where}.{field}"), labels, operator)
     namespaces = frozenset(read_texts(item.get("namespaces"), f"{where}.namespaces"))
     namespace_selector = read_selector(item.get("namespaceSelector"), f"{where}.namespaceSelector")
     if not namespaces and namespace_selector is None:
@@ -166,7 +166,7 @@ def read_spread_constraints(spec: Mapping[str, Any], labels: Labels) -> tuple[Sp
 def _read_spread_constraint(item: Mapping[str, Any], labels: Labels, where: str) -> SpreadConstraint:
     selector = read_selector(item.get("labelSelector"), f"{where}.labelSelector")
     if selector is not None:
-        selector = selector.narrowed(read_texts(item.get("matchLabelKeys"), f"{where}.matchLabelKeys"), labels)
+        selector = selector.with_label_keys(read_texts(item.get("matchLabelKeys"), f"{where}.matchLabelKeys"), labels)
     min_domains = read_integer(item, "minDomains", where)
     return SpreadConstraint(
         read_text(item, "topologyKey", where) or "",

@@ -19,7 +19,7 @@ SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 CLASS_MARK: Final = "volume.beta.kubernetes.io/storage-class"
 NODE_MARK: Final = "volume.kubernetes.io/selected-node"
 BOUND_MARK: Final = "pv.kubernetes.io/bind-completed"
-UNATTACHED: Final = ("nfs", "hostPath", "local", "cephfs", "glusterfs", "azureFile")
+UNATTACHED_SOURCES: Final = ("nfs", "hostPath", "local", "cephfs", "glusterfs", "azureFile")
 """Sources that are mounted without being attached to a node first."""
 
 
@@ -195,7 +195,7 @@ def read_volume(body: Body) -> Volume:
         spec.get("volumeMode") == "Block",
         read_text(spec, "volumeAttributesClassName", "spec") or "",
         read_text(csi, "driver", "spec.csi"),
-        False if any(source in spec for source in UNATTACHED) else None,
+        False if any(source in spec for source in UNATTACHED_SOURCES) else None,
     )
 
 

@@ -189,7 +189,7 @@ class PodVolumes:
         bound = [self._volumes[claim.volume] for claim in self._bound if claim.volume in self._volumes]
         if not all(volume.reaches(labels) for volume in bound):
             reasons.append(OUT_OF_REACH)
-        reasons += self._unmet(name, labels)
+        reasons += self._unbound_refusals(name, labels)
         if not reasons and zone_refuses(bound, labels):
             return [NO_ZONE]
         return sorted(reasons)
@@ -211,7 +211,7 @@ class PodVolumes:
     def looks_at_names(self) -> bool:
         return any(claim.selected_node is not None for claim in self._delayed)
 
-    def _unmet(self, name: str, labels: Labels) -> Iterable[str]:
+    def _unbound_refusals(self, name: str, labels: Labels) -> Iterable[str]:
         """Why the claims that have no volume yet would get none there."""
         if any(claim.selected_node not in (None, name) for claim in self._delayed):
             return [NO_VOLUME]

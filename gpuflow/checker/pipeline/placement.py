@@ -25,15 +25,15 @@ from gpuflow.checker.pipeline.nodes.pending import SentPods, read_pending_pods, 
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
 from gpuflow.checker.pipeline.pod_groups import PodGroup, pod_groups
 from gpuflow.checker.pipeline.queues.findings import queue_outcome
-from gpuflow.checker.pipeline.queues.requests import UNQUEUED, QueueRequest, root_of
+from gpuflow.checker.pipeline.queues.requests import UNQUEUED_ASSIGNMENT, QueueRequest, root_of
 from gpuflow.checker.pipeline.queues.setup import Setup, read_setup
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.report import Outcome, merge_outcomes, outcome_of
-from gpuflow.checker.rules.runs import nodes_avoided
+from gpuflow.checker.rules.runs import avoided_node_counts
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.checker.snapshot.unmodeled_kinds import makers_of_nodes
-from gpuflow.core.errors import Finding, listed
+from gpuflow.core.errors import Finding, list_names
 from gpuflow.demands import Demand
 
 
@@ -53,14 +53,14 @@ def mixed_gang_outcome(
     }
     findings: list[Finding] = []
     for name in gangs:
-        queued = list(_never_queued(demand, name, queued_parts[name], setup))
+        queued = list(_unqueueable_gang(demand, name, queued_parts[name], setup))
         # Whoever looks after a gang may be anywhere.
         ranks = [group for _, group in queued_parts[name]]
-        findings += queued or _never_placed(demand, name, ranks, setup, node_pools)
+        findings += queued or _unplaceable_gang(demand, name, ranks, setup, node_pools)
     return outcome_of(findings, "never")
 
 
-def _never_queued(
+def _unqueueable_gang(
     demand: Demand, name: str, parts: Sequence[tuple[str, PodGroup]], setup: Setup | None
 ) -> Iterator[Finding]:
     """Kueue makes one Workload of the gang, with one pod set for each part, and admits it whole."""
@@ -91,7 +91,7 @@ def gang_workload(name: str, parts: Sequence[tuple[str, PodGroup]], setup: Setup
     return {"metadata": metadata, "spec": {**first["spec"], "podSets": named}}
 
 
-def _never_placed(
+def _unplaceable_gang(
     demand: Demand, name: str, members: Sequence[PodGroup], setup: Setup | None, node_pools: NodePools | None
 ) -> Iterator[Finding]:
     """A leader and its workers on the nodes, when nothing else runs there. Larger gangs are checked part by part."""
@@ -114,7 +114,7 @@ def _never_placed(
         )
 
 
-def stuck_on_flavor(demand: Demand, queue_verdicts: QueueVerdicts, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
+def stuck_steps(demand: Demand, queue_verdicts: QueueVerdicts, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
     """One finding for each cohort, or queue without one, in which the first admitted step is stuck."""
     trees: dict[QuotaNode, list[QueueRequest]] = {}
     for request in queue_verdicts.requests:
@@ -124,7 +124,7 @@ def stuck_on_flavor(demand: Demand, queue_verdicts: QueueVerdicts, node_verdicts
         flavors = tuple(dict.fromkeys(name for each in requests for group in each.groups for name in group.flavors))
         if queue_verdicts.pending.requests_below(root, flavors) is not None:
             continue  # somebody else may be admitted first
-        firsts = [_first(each) for each in requests]
+        firsts = [_first_flavors(each) for each in requests]
         steps = [step for each in requests for step in each.pod_group.steps]
         sure = any(demand.by_name[step].is_sure and demand.by_name[step].copies for step in steps)
         if sure and all(
@@ -134,14 +134,14 @@ def stuck_on_flavor(demand: Demand, queue_verdicts: QueueVerdicts, node_verdicts
             names = ", ".join(dict.fromkeys(name for first in firsts for name in first or ()))
             yield Finding(
                 "GF511",
-                f"the run cannot finish: whichever of {listed(steps)} is admitted first gets quota of flavor {names}, "
-                "whose nodes cannot hold it",
+                f"the run cannot finish: whichever of {list_names(steps)} is admitted first gets quota of flavor "
+                f"{names}, whose nodes cannot hold it",
                 demand.where(steps[0]),
                 "keep them off that flavor with a node selector, or have nodes with the flavor's labels added",
             )
 
 
-def _first(request: QueueRequest) -> tuple[str, ...] | None:
+def _first_flavors(request: QueueRequest) -> tuple[str, ...] | None:
     """The flavors that it gets when nothing of the pipeline is admitted yet, if these are the first of their lists."""
     if request.found.verdict != "fit" or not all(group.stops_when_borrowing for group in request.groups):
         return None
@@ -155,8 +155,8 @@ def _has_no_node(node_verdicts: NodeVerdicts, request: QueueRequest, flavors: tu
     return any(each.verdict == "never" and each.request.assignment.flavors == flavors for each in own)
 
 
-class Home(NamedTuple):
-    """A namespace to which pods go: what it says to them, and what of the demand goes there."""
+class TargetNamespace(NamedTuple):
+    """A namespace of the demand's pods: its policy, and the part of the demand that runs there."""
 
     prepared: PreparedCluster
     demand: Demand
@@ -166,7 +166,7 @@ class Home(NamedTuple):
 
 def placement_outcome(
     demand: Demand,
-    homes: Sequence[Home],
+    homes: Sequence[TargetNamespace],
     runs: int,
     claims: MountedClaims | None = None,
     trials: Trials | None = None,
@@ -199,11 +199,11 @@ def placement_outcome(
     parts = [] if queue_verdicts is None else [queue_outcome(demand, queue_verdicts, is_trial=trials is None)]
     if node_pools is not None:
         sent = [
-            (pod_group, (UNQUEUED,) if queue_verdicts is None else queue_verdicts.assignments(pod_group))
+            (pod_group, (UNQUEUED_ASSIGNMENT,) if queue_verdicts is None else queue_verdicts.assignments(pod_group))
             for pod_group in groups
         ]
         share = None if queue_verdicts is None else queue_verdicts.share
-        avoided = nodes_avoided(demand)
+        avoided = avoided_node_counts(demand)
         others = SentPods([], {})
         if queue_verdicts is not None:
             others = sent_pods(
@@ -219,7 +219,7 @@ def placement_outcome(
         )
         parts.append(node_outcome(demand, node_verdicts, sent, makers, trials))
         if queue_verdicts is not None and not makers and parts[-1].verdict != "never":
-            parts.append(outcome_of(stuck_on_flavor(demand, queue_verdicts, node_verdicts), "never"))
+            parts.append(outcome_of(stuck_steps(demand, queue_verdicts, node_verdicts), "never"))
         if claims is not None:
             parts.append(claim_outcome(demand, claims, node_verdicts, cluster))
     parts.append(mixed_gang_outcome(demand, groups, setup, None if makers else node_pools))

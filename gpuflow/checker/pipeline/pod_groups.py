@@ -14,14 +14,14 @@ from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, QUEUED_
 Body = Mapping[str, Any]
 KUEUE: Final = "kueue.x-k8s.io/"
 CONTAINERS: Final = ("containers", "initContainers")
-TELLING: Final = ("resources", "ports", "restartPolicy", "restartPolicyRules")
+READ_CONTAINER_FIELDS: Final = ("resources", "ports", "restartPolicy", "restartPolicyRules")
 """What a container says that the scheduler, the kubelet's abilities or Kueue look at."""
-UNHEARD: Final = (
+UNREAD_POD_FIELDS: Final = (
     "activeDeadlineSeconds", "imagePullSecrets", "restartPolicy", "securityContext", "serviceAccountName",
     "terminationGracePeriodSeconds",
 )  # fmt: skip
 """What a pod says that none of them looks at."""
-SILENT: Final = ("emptyDir", "configMap", "secret", "projected", "downwardAPI")
+NODELESS_VOLUMES: Final = ("emptyDir", "configMap", "secret", "projected", "downwardAPI")
 """Volumes that any node can mount."""
 
 
@@ -63,14 +63,16 @@ def pod_groups(
     """
     found: dict[str, tuple[Body, list[str], StepDemand]] = {}
     for one in admissions:
-        pod = _at_home(one.ever.pod, namespace)
+        pod = _in_namespace(one.ever.pod, namespace)
         key = f"{one.step.pods} {_identity(pod, by_labels)}"
         found.setdefault(key, (pod, [], one.step))[1].append(one.step.name)
     groups = [PodGroup(pod, tuple(steps), first.pods, pod_set=_pod_set(first)) for pod, steps, first in found.values()]
     driver = driver_admission(demand, policy)
     if driver is not None:
         groups.append(
-            PodGroup(_at_home(driver.pod, namespace), tuple(one.step.name for one in admissions), 1, is_driver=True)
+            PodGroup(
+                _in_namespace(driver.pod, namespace), tuple(one.step.name for one in admissions), 1, is_driver=True
+            )
         )
     return groups
 
@@ -80,18 +82,21 @@ def _pod_set(step: StepDemand) -> str:
     return step.pod_sets[0].name if QUEUED_BY in step.pod["metadata"].get("annotations", {}) else "main"
 
 
-def _at_home(pod: Body, namespace: str) -> Body:
+def _in_namespace(pod: Body, namespace: str) -> Body:
     return {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
 
 
 def _identity(pod: Body, by_labels: bool) -> str:
     """Everything that decides where the pod goes and what it is charged, as text."""
-    spec = {key: value for key, value in pod["spec"].items() if key not in UNHEARD}
+    spec = {key: value for key, value in pod["spec"].items() if key not in UNREAD_POD_FIELDS}
     for field in CONTAINERS:
         spec[field] = [
-            {key: container[key] for key in TELLING if key in container} for container in spec.get(field) or ()
+            {key: container[key] for key in READ_CONTAINER_FIELDS if key in container}
+            for container in spec.get(field) or ()
         ]
-    spec["volumes"] = [volume for volume in spec.get("volumes") or () if not any(key in volume for key in SILENT)]
+    spec["volumes"] = [
+        volume for volume in spec.get("volumes") or () if not any(key in volume for key in NODELESS_VOLUMES)
+    ]
     metadata = pod["metadata"]
     labels = metadata.get("labels", {})
     pod_affinity = spec.get("affinity", {}).keys() & {"podAffinity", "podAntiAffinity"}

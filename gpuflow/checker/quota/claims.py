@@ -13,7 +13,7 @@ from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.cluster import Cluster
 from gpuflow.core.errors import Finding, Where, did_you_mean, warning
 from gpuflow.demands import Bound, Demand, StepDemand, peaks_of
-from gpuflow.demands.model import summed
+from gpuflow.demands.model import sum_usages
 from gpuflow.demands.peaks import Usage
 from gpuflow.kubernetes.admission.field_errors import join_clauses, sentences
 from gpuflow.kubernetes.admission.limit_range import broken_claim_bounds, read_limit_range
@@ -65,7 +65,7 @@ def _created_at(body: Mapping[str, Any]) -> str:
 
 def charges_of_claims(claims: Claims) -> Usage:
     """What a run's claims cost together, per quota key; they live as long as the run."""
-    return summed((usage_of_claim(claim), 1) for claim in claims.values())
+    return sum_usages((usage_of_claim(claim), 1) for claim in claims.values())
 
 
 def counts_claims(quota: Quota) -> bool:
@@ -143,7 +143,7 @@ def ephemeral_charges(demand: Demand, classes: Classes) -> dict[str, Usage]:
             for _, claim in claims_of_pod(each.pod["spec"], default)
         ]
         if parts:
-            found[step.name] = summed(parts)
+            found[step.name] = sum_usages(parts)
     return found
 
 

@@ -18,7 +18,7 @@ STANDARD: Final = frozenset(
     | {"services.nodeports"}
 )
 """The keys without a slash that there are, huge pages apart."""
-COUNTED: Final = (
+COUNT_KEYS: Final = (
     "count/configmaps", "count/cronjobs.batch", "count/deployments.apps", "count/jobs.batch",
     "count/persistentvolumeclaims", "count/pods", "count/replicasets.apps", "count/secrets", "count/services",
     "count/statefulsets.apps", "count/workflows.argoproj.io", "count/workflowtaskresults.argoproj.io",
@@ -40,10 +40,10 @@ def ineffective_keys(
     quotas: Iterable[tuple[Manifest, Quota]], cluster: Cluster, asked: Iterable[str]
 ) -> Iterator[Finding]:
     """Quota keys that look like limits and do nothing. `asked` are the resources that the steps ask for."""
-    known = {*DEVICES, *asked, *_offered(cluster)}
+    known = {*DEVICES, *asked, *_node_resources(cluster)}
     for item, quota in quotas:
         for key in quota.hard:
-            meant = _meant(key, known)
+            meant = _intended_key(key, known)
             if meant is not None:
                 section = "spec" if quota.assumed else "status"
                 yield warning(
@@ -56,7 +56,7 @@ def ineffective_keys(
                 )
 
 
-def _offered(cluster: Cluster) -> Iterator[str]:
+def _node_resources(cluster: Cluster) -> Iterator[str]:
     """The extended resources of the nodes."""
     for node in cluster.of("Node"):
         status = read_map(node.body.get("status"), "status")
@@ -64,12 +64,12 @@ def _offered(cluster: Cluster) -> Iterator[str]:
             yield from (name for name in read_map(status.get(field), f"status.{field}") if "/" in name)
 
 
-def _meant(key: str, devices: set[str]) -> str | None:
+def _intended_key(key: str, devices: set[str]) -> str | None:
     """The key that would do what this one only seems to do; nothing when it works as it stands."""
     if "/" not in key:
         return None
     if key.startswith("count/"):
-        near = nearest_word(key, COUNTED)
+        near = nearest_word(key, COUNT_KEYS)
         return near if near != key else None
     if ".storageclass." in key or ".volumeattributesclass." in key:
         prefix, _, what = key.partition("/")

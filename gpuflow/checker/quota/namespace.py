@@ -58,7 +58,7 @@ class NamespacePolicy:
 
     def admit_alone(self, pod: Mapping[str, Any]) -> Admission:
         """What the API server says to a pod when nothing else runs in the namespace."""
-        return self._admit(pod, [emptied(quota) for _, quota in self.quotas])
+        return self._admit(pod, [with_zero_usage(quota) for _, quota in self.quotas])
 
     def _admit(self, pod: Mapping[str, Any], quotas: Sequence[Quota]) -> Admission:
         return admit(
@@ -73,7 +73,7 @@ class NamespacePolicy:
 
 def namespace_policy(cluster: Cluster, namespace: str) -> NamespacePolicy:
     """The namespace's own objects and the cluster's classes; a manifest that cannot be read is an error."""
-    quotas = tuple((item, _read(item)) for item in cluster.of("ResourceQuota", namespace))
+    quotas = tuple((item, _read_quota_item(item)) for item in cluster.of("ResourceQuota", namespace))
     labels = next(
         (item.body for item in cluster.of("Namespace") if item.name == namespace), {"metadata": {"name": namespace}}
     )
@@ -100,14 +100,14 @@ def _shape(step: StepDemand) -> bytes:
     return step.object_name.encode() if content is None else content  # what has no bytes is like no other
 
 
-def _read(item: Manifest) -> Quota:
+def _read_quota_item(item: Manifest) -> Quota:
     try:
         return read_quota(item.body)
     except ValueError as refusal:
         raise GpuflowError(Finding("GF403", str(refusal), item.at_fault(refusal), "fix the manifest")) from None
 
 
-def emptied(quota: Quota) -> Quota:
+def with_zero_usage(quota: Quota) -> Quota:
     """The quota as if nothing was used."""
     return quota._replace(used=dict.fromkeys(quota.hard, Quantity.zero))
 

@@ -27,16 +27,16 @@ from gpuflow.checker.quota.stored_objects import (
     stored_objects,
 )
 from gpuflow.checker.report import LimitLine, Verdict
-from gpuflow.checker.wording import amount, asking, bounding, waiting
+from gpuflow.checker.wording import amount, asking_clause, bounding_hint, waiting_note
 from gpuflow.cluster import Manifest
-from gpuflow.core.errors import Finding, Where, listed, warning
+from gpuflow.core.errors import Finding, Where, list_names, warning
 from gpuflow.core.work_budget import may_advise
 from gpuflow.demands import ALIASES, Bound, Demand, peaks_of
-from gpuflow.demands.model import summed
+from gpuflow.demands.model import sum_usages
 from gpuflow.demands.peaks import Usage, tree_of
 from gpuflow.graph import safe_parallel
 from gpuflow.kubernetes.admission.decision import Admission
-from gpuflow.kubernetes.admission.quota import Exceeded, Quota, UsageUnknown
+from gpuflow.kubernetes.admission.quota import Quota, QuotaExceeded, UsageUnknown
 from gpuflow.kubernetes.resources import read_maps
 from gpuflow.quantity import Quantity
 
@@ -65,13 +65,13 @@ def limit_lines(
     mounted = ephemeral_charges(demand, policy.storage_classes)
     held = ephemeral_peaks(demand, mounted)
     driver, made = driver_admission(demand, policy), run_objects(demand)
-    counted: dict[tuple[object, ...], Counted] = {}
+    counted: dict[tuple[object, ...], QuotaCounts] = {}
     for item, quota in policy.quotas:
         if quota.scopes not in counted:
             alike = [other for _, other in policy.quotas if other.scopes == quota.scopes]
             counted[quota.scopes] = _count(demand, alike, admissions, driver)
         own = counted[quota.scopes]
-        names = {_counted(key) for key in quota.hard}
+        names = {_demand_key(key) for key in quota.hard}
         peaks = {key: bound for key, bound in own.peaks.items() if key in names}
         if counts_claims(quota):
             peaks |= {
@@ -80,10 +80,10 @@ def limit_lines(
         stored = stored_objects(demand, own.charges, own.before, quota, own.peaks.get(COUNTED_PODS), default_queue)
         peaks |= {key: each.bound for key, each in stored.items() if key in quota.hard}
         for key in sorted(quota.hard):
-            bound = peaks.get(_counted(key))
+            bound = peaks.get(_demand_key(key))
             if bound is not None and (bound.value is None or bound.value):
                 # A gang runs whole or not at all, and a run needs all its claims.
-                wholes = (charge.get(_counted(key), Quantity.zero) for charge in own.distinct)
+                wholes = (charge.get(_demand_key(key), Quantity.zero) for charge in own.distinct)
                 volumes = (charge.get(key, Quantity.zero) for charge in mounted.values())
                 together = claims.get(key, Quantity.zero) + max((Quantity.zero, *volumes))
                 alone = max(*wholes, together, Quantity.zero)
@@ -103,7 +103,7 @@ def _with_claims(held: Bound | None, claimed: Quantity | None) -> Bound:
     return replace(held, value=held.value + claimed, reached=reached)
 
 
-class Counted(NamedTuple):
+class QuotaCounts(NamedTuple):
     """What the steps cost quotas that count the same pods, and the worst moment of each key."""
 
     charges: Charges
@@ -117,7 +117,7 @@ class Counted(NamedTuple):
 
 def _count(
     demand: Demand, quotas: Sequence[Quota], admissions: Sequence[StepAdmission], driver: Admission | None
-) -> Counted:
+) -> QuotaCounts:
     """Several quotas of a namespace often have keys in common: each key is asked about once."""
     before = {} if driver is None else _charges(driver, quotas)
     known: dict[tuple[bytes | str, int], Usage] = {}  # steps whose pods are alike share one answer
@@ -125,11 +125,11 @@ def _count(
     for one in admissions:
         key = (one.shape if one.ever.allowed else one.step.name, one.step.pods)
         if key not in known:
-            known[key] = summed([(_step_charge(_charges(one.ever, quotas), before), one.step.pods)])
+            known[key] = sum_usages([(_step_charge(_charges(one.ever, quotas), before), one.step.pods)])
         charges[one.step.name] = known[key]
     # Gangs whose pods differ run whole or not at all.
-    mixed = (summed((charges[part.name], 1) for part in parts) for parts in demand.gangs.values() if len(parts) > 1)
-    return Counted(
+    mixed = (sum_usages((charges[part.name], 1) for part in parts) for parts in demand.gangs.values() if len(parts) > 1)
+    return QuotaCounts(
         charges,
         before,
         [*known.values(), *mixed],
@@ -142,7 +142,7 @@ def _charges(answer: Admission, quotas: Sequence[Quota]) -> dict[str, Quantity]:
     return {key: amount for quota in quotas for key, amount in charge_of(answer, quota).items()}
 
 
-def _counted(key: str) -> str:
+def _demand_key(key: str) -> str:
     """The name under which a demand counts a key: `cpu` in a quota is `requests.cpu`."""
     return f"requests.{key}" if key in ALIASES else key
 
@@ -150,7 +150,7 @@ def _counted(key: str) -> str:
 def _step_charge(own: Mapping[str, Quantity], before: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """The larger of what the engine's driver and the step's own pod cost: the one ends before the other starts."""
     both = {key: max(own.get(key, Quantity.zero), before.get(key, Quantity.zero)) for key in {**own, **before}}
-    return {_counted(key): amount for key, amount in both.items()}
+    return {_demand_key(key): amount for key, amount in both.items()}
 
 
 def charge_of(answer: Admission, quota: Quota) -> dict[str, Quantity]:
@@ -176,11 +176,11 @@ def _limit_line(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alon
     safe = None
     asks = verdict != "always" and runs == 1 and may_advise()
     if asks and used is not None and tree is not None and not key.startswith("count/"):
-        safe = safe_parallel(tree, _counted(key), (hard - used).milli)
+        safe = safe_parallel(tree, _demand_key(key), (hard - used).milli)
     return LimitLine("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)
 
 
-def _quoted(witness: Sequence[str]) -> str:
+def _witness_name(witness: Sequence[str]) -> str:
     return f'"{witness[0]}"' if witness else "the fan-out"
 
 
@@ -207,7 +207,7 @@ def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdm
             one.now.message
             for one in admissions
             for reason in one.now.reasons
-            if isinstance(reason, Exceeded | UsageUnknown)
+            if isinstance(reason, QuotaExceeded | UsageUnknown)
             and reason.quota == scope.name
             and reason.names(scope.resource)
         ),
@@ -231,7 +231,7 @@ def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdm
             "GF514",
             f"{scope.resource}: the worst moment is unknown: {bound.because}",
             where,
-            bounding(demand, _quoted(bound.witness)),
+            bounding_hint(demand, _witness_name(bound.witness)),
         )
         return
     if scope.verdict == "unknown" and bound.reached is not None:
@@ -247,11 +247,11 @@ def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdm
         )
         return
     if scope.witness:
-        together = asking(scope.witness)
+        together = asking_clause(scope.witness)
     else:
         together = "the claims of the run ask" if made is None else f"the run's own {made.kind} asks"
     left_behind = scope.resource in (COUNTED_PODS, COUNTED_WORKLOADS) or (made is not None and made.per == "pod")
-    hint = waiting(demand, "objects" if left_behind else "quota", scope.witness)
+    hint = waiting_note(demand, "objects" if left_behind else "quota", scope.witness)
     if made is not None and made.per == "run":
         hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
     most = amount(scope.peak) if bound.reached is None else f"up to {amount(scope.peak)}"
@@ -264,7 +264,7 @@ def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdm
     )
 
 
-CLAIMED = "count/resourceclaims.resource.k8s.io"
+CLAIMS_KEY = "count/resourceclaims.resource.k8s.io"
 BY_DEVICE_CLASS = (".deviceclass.resource.k8s.io/", "requests.deviceclass.resource.kubernetes.io/")
 
 
@@ -272,12 +272,12 @@ def unknown_usage(
     demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], lines: Sequence[LimitLine]
 ) -> Iterator[Finding]:
     """Why it is not known whether the quotas let the pipeline pass."""
-    yield from _uncounted(policy, admissions, lines)
+    yield from _unknown_usage_findings(policy, admissions, lines)
     yield from _devices(demand, policy, admissions)
     yield from _default_class(demand, policy, admissions)
 
 
-def _uncounted(
+def _unknown_usage_findings(
     policy: NamespacePolicy, admissions: Sequence[StepAdmission], lines: Sequence[LimitLine]
 ) -> Iterator[Finding]:
     """A quota without usage for one of its keys refuses every pod that it is for, whatever the pod asks for."""
@@ -304,12 +304,12 @@ def _devices(demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepA
     """Claims for devices are made with the pods of a step, and quotas count them on their own."""
     claiming = [one.step.name for one in admissions if _makes_claims(one)]
     for _, quota in policy.quotas if claiming else ():
-        keys = [key for key in sorted(quota.hard) if key == CLAIMED or any(word in key for word in BY_DEVICE_CLASS)]
+        keys = [key for key in sorted(quota.hard) if key == CLAIMS_KEY or any(word in key for word in BY_DEVICE_CLASS)]
         if keys and not quota.scopes:
             yield warning(
                 "GF535",
-                f"{listed(claiming)}: it is unknown whether quota {quota.name} has room for the claimed devices; not "
-                f"modeled: {', '.join(keys)}",
+                f"{list_names(claiming)}: it is unknown whether quota {quota.name} has room for the claimed devices; "
+                f"not modeled: {', '.join(keys)}",
                 demand.where(claiming[0]),
                 "compare the key with what the ResourceClaimTemplate asks for, times the pods that run at once",
             )
@@ -329,7 +329,7 @@ def _default_class(demand: Demand, policy: NamespacePolicy, admissions: Sequence
         if quota.tracked and any(scope.name == "PriorityClass" for scope in quota.scopes):
             yield warning(
                 "GF573",
-                f"{listed(plain)}: it is unknown whether quota {quota.name} counts it, because the snapshot has no "
+                f"{list_names(plain)}: it is unknown whether quota {quota.name} counts it, because the snapshot has no "
                 "PriorityClass objects and one of them may be the default",
                 item.at("spec"),
                 "add the cluster's PriorityClasses to the snapshot, or give the step a priority",

@@ -13,10 +13,10 @@ from gpuflow.checker.quota.peak import charge_of
 from gpuflow.checker.report import LimitLine, Outcome
 from gpuflow.checker.wording import amount
 from gpuflow.cluster import Cluster
-from gpuflow.core.errors import Finding, listed, warning
+from gpuflow.core.errors import Finding, list_names, warning
 from gpuflow.demands import Demand
-from gpuflow.demands.gang_scheduling import gangs_of, placed_one_by_one, starts_whole
-from gpuflow.demands.model import summed
+from gpuflow.demands.gang_scheduling import gangs_of, one_by_one_finding, starts_whole
+from gpuflow.demands.model import sum_usages
 from gpuflow.demands.peaks import tree_of
 from gpuflow.graph import peak
 from gpuflow.kubernetes.labels import DEFAULT_QUEUE, QUEUE_LABEL
@@ -51,8 +51,8 @@ def waiting_counts_in_quota(
         names = ", ".join(sorted({_queue_of(queued[name]) or "" for name in waiting}))
         yield Finding(
             "GF554",
-            f"{listed(waiting)}: pods that wait in queue {names} already count in quota {scope.name}, which refuses "
-            f"more of {scope.resource} while they wait",
+            f"{list_names(waiting)}: pods that wait in queue {names} already count in quota {scope.name}, which "
+            f"refuses more of {scope.resource} while they wait",
             demand.where(waiting[0]),
             f"a quota of {amount(scope.used + scope.peak)} is enough for all pods that may wait; or let only the queue "
             "count it",
@@ -74,7 +74,7 @@ def gangs_above_quota(
     for name, members in _admitted_gangs(demand, admissions).items():
         pods = sum(one.step.pods for one in members)
         for _, quota in policy.quotas:
-            whole = summed((charge_of(one.ever, quota), one.step.pods) for one in members)
+            whole = sum_usages((charge_of(one.ever, quota), one.step.pods) for one in members)
             for key in sorted(key for key in whole if whole[key] > quota.hard[key]):
                 way_out = "ask for less in it"
                 if len(members) == 1:
@@ -82,14 +82,14 @@ def gangs_above_quota(
                     way_out = f"that is {most} such pod{'' if most == 1 else 's'}: ask for less in it"
                 yield Finding(
                     "GF501",
-                    f'step "{name}": {_all(demand, pods)} for {whole[key]} of {key}, and quota '
+                    f'step "{name}": {_pods_ask(demand, pods)} for {whole[key]} of {key}, and quota '
                     f"{quota.name} allows at most {quota.hard[key]}",
                     demand.where(members[0].step.name),
                     f"{way_out}; or have the quota raised",
                 )
 
 
-def _all(demand: Demand, pods: int) -> str:
+def _pods_ask(demand: Demand, pods: int) -> str:
     """All pods of a step, with the verb."""
     return f"its {pods} pods together ask" if demand.kind in REPLICAS else f"a gang of {pods} pods asks"
 
@@ -115,16 +115,16 @@ def deadlocks(
             if used is None:
                 continue
             free = quota.hard[key] - used
-            live = _live(demand, admissions, charges, key, runs)
+            live = _live_gangs(demand, admissions, charges, key, runs)
             parts = {name: part for name in live if (part := _part(gangs[name], charges, key, live[name]))}
             held = list(parts.values())
             if any(part.total > quota.hard[key] for part in held) or not may_block(held, free):
                 continue
-            enough = sum((part.most_held * part.copies for part in held), min(part.smallest for part in held))
+            enough = sum((part.most_held * part.copies for part in held), min(part.smallest_pod for part in held))
             yield warning(
                 "GF555",
-                f"{listed(list(parts), 'gang')}: when they run at once, each can take a part of the {free} of {key} "
-                f"that quota {quota.name} leaves and wait forever for the rest",
+                f"{list_names(list(parts), 'gang')}: when they run at once, each can take a part of the {free} of "
+                f"{key} that quota {quota.name} leaves and wait forever for the rest",
                 demand.where(gangs[next(iter(parts))][0].step.name),
                 f"let one run at a time (needs, or parallel), or leave {enough} of {key} free for them",
             )
@@ -149,13 +149,13 @@ class Part(NamedTuple):
         return sum((pod * pods for pod, pods in self.sets), Quantity.zero)
 
     @property
-    def smallest(self) -> Quantity:
+    def smallest_pod(self) -> Quantity:
         return min(pod for pod, _ in self.sets)
 
     @property
     def most_held(self) -> Quantity:
         """What one gang holds at most while it still misses a pod."""
-        return self.total - self.smallest
+        return self.total - self.smallest_pod
 
 
 def _part(
@@ -167,7 +167,7 @@ def _part(
     return Part(*counted[0], copies, tuple(counted[1:])) if counted else None
 
 
-def _live(
+def _live_gangs(
     demand: Demand,
     admissions: Sequence[StepAdmission],
     charges: Mapping[str, Mapping[str, Quantity]],
@@ -175,7 +175,7 @@ def _live(
     runs: int,
 ) -> dict[str, int]:
     """The gangs that are alive together when they ask for most of the line, with their copies."""
-    usages = {one.step.name: summed([(charges.get(one.step.name, {}), one.step.pods)]) for one in admissions}
+    usages = {one.step.name: sum_usages([(charges.get(one.step.name, {}), one.step.pods)]) for one in admissions}
     found = peak(tree_of(demand.graph, usages), key)
     return {demand.by_name[name].part_of or name: copies * runs for name, copies in found.live.items()}
 
@@ -189,7 +189,7 @@ def may_block(parts: Sequence[Part], free: Quantity) -> bool:
     in_pieces = any(pod.milli % 1000 for part in parts for pod, _ in part.sets)
     if sum(part.copies for part in parts) < 2 or not 0 <= room <= MOST_UNITS or in_pieces:
         return False
-    smallest = min(part.smallest.value for part in parts)
+    smallest = min(part.smallest_pod.value for part in parts)
     if room < smallest:
         return False  # nothing can be held: they wait for others, not for each other
     reachable = 1
@@ -206,7 +206,7 @@ def may_block(parts: Sequence[Part], free: Quantity) -> bool:
 
 def _with_mixed(reachable: int, part: Part, room: int) -> int:
     """What can be held when gangs whose pods differ hold some too: each misses a pod of one set or of another."""
-    for _ in range(min(part.copies, room // part.smallest.value)):
+    for _ in range(min(part.copies, room // part.smallest_pod.value)):
         held = 0
         for missing, _ in enumerate(part.sets):
             one = reachable
@@ -238,7 +238,7 @@ def with_gang_warnings(outcome: Outcome, demand: Demand, cluster: Cluster, names
     if any(item.name == DEFAULT_QUEUE for item in cluster.of("LocalQueue", namespace)):
         return outcome  # Kueue takes in what names no queue, as a whole
     found = [
-        placed_one_by_one(step, demand.where(step.name), GANG_HINT, overlaps=demand.overlap is not None)
+        one_by_one_finding(step, demand.where(step.name), GANG_HINT, overlaps=demand.overlap is not None)
         for step in gangs_of(demand)
         if not starts_whole(step)
     ]

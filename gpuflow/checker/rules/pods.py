@@ -22,9 +22,9 @@ from gpuflow.checker.nodes.node_info import Node, read_node
 from gpuflow.checker.nodes.node_selection import read_placement
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, driver_admission
 from gpuflow.cluster import Manifest
-from gpuflow.core.errors import Finding, Where, listed, shortened, warning
+from gpuflow.core.errors import Finding, Where, join_names, list_names, warning
 from gpuflow.demands import Demand
-from gpuflow.engines import facts_of, starved_containers
+from gpuflow.engines import facts_of, too_small_containers
 from gpuflow.kubernetes.admission.decision import Admission
 from gpuflow.kubernetes.admission.limit_range import LimitRange, read_limit_range
 from gpuflow.kubernetes.admission.pod import quality_of_service, read_pod
@@ -40,7 +40,8 @@ def best_effort(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator
         asks, pods = ("asks", "its pod is") if len(names) == 1 else ("ask", "their pods are")
         yield warning(
             "GF551",
-            f"{listed(names)} {asks} for GPUs but not for cpu or memory: {pods} BestEffort and the first to be evicted",
+            f"{list_names(names)} {asks} for GPUs but not for cpu or memory: "
+            f"{pods} BestEffort and the first to be evicted",
             demand.where(names[0]),
             _BEST_EFFORT_HINT if demand.kind == "Pipeline" else "request cpu and memory too; GPUs do not count here",
         )
@@ -61,13 +62,13 @@ def small_containers(demand: Demand, admissions: Sequence[StepAdmission]) -> Ite
     facts = facts_of(demand.engine)
     found: dict[str, list[str]] = {}
     for one in admissions if facts.launcher_memory is not None else ():
-        for name, limit in starved_containers(one.ever.pod, facts):
+        for name, limit in too_small_containers(one.ever.pod, facts):
             if name not in demand.engine_settings:
                 found.setdefault(f'container "{name}" may use {limit} of memory', []).append(one.step.name)
     for what, steps in found.items():
         yield warning(
             "GF526",
-            f"{listed(steps)}: {what}, and {facts.title} starts it through a program of its own that needs "
+            f"{list_names(steps)}: {what}, and {facts.title} starts it through a program of its own that needs "
             f"{facts.launcher_memory}: it is killed, or hangs, before its command runs",
             demand.where(steps[0]),
             f"give it a memory limit of {facts.launcher_memory} or more",
@@ -112,8 +113,8 @@ def order_dependent(
     verb = what if len(undecided) == 1 else what.replace("is ", "are ").replace("gets", "get")
     finding = warning(
         "GF523",
-        f"{listed(undecided)} {verb} by chance: limit ranges {' and '.join(names)} give different defaults for {key}, "
-        "and Kubernetes reads them in no particular order",
+        f"{list_names(undecided)} {verb} by chance: limit ranges {' and '.join(names)} give different defaults for "
+        f"{key}, and Kubernetes reads them in no particular order",
         demand.where(undecided[0]),
         f"set the request and the limit of {key} in the step, or have one of the defaults removed",
         kubernetes=words,
@@ -174,19 +175,19 @@ def mig_nodes(demand: Demand, manifests: Sequence[Manifest]) -> Iterator[Finding
         cut = [node for node in open_to if _is_cut(node)]
         if open_to and not any(map(_has_gpus, open_to)):
             offered = sorted({name for node in open_to for name in _mig_slices(node)})
-            groups.setdefault(("GF763", shortened(offered)), []).append(step.name)
+            groups.setdefault(("GF763", join_names(offered)), []).append(step.name)
         elif cut:
-            groups.setdefault(("GF762", shortened([node.name for node in cut])), []).append(step.name)
+            groups.setdefault(("GF762", join_names([node.name for node in cut])), []).append(step.name)
     for (code, what), steps in groups.items():
         yield _mig_finding(code, what, steps, demand)
 
 
 def _mig_finding(code: str, what: str, steps: list[str], demand: Demand) -> Finding:
     if code == "GF763":
-        text = f"{listed(steps)} asks for {GPU}, and the GPU nodes open to it offer slices only: {what}"
+        text = f"{list_names(steps)} asks for {GPU}, and the GPU nodes open to it offer slices only: {what}"
         hint = "ask for one of them instead, or select nodes with whole GPUs"
     else:
-        text = f"{listed(steps)} asks for {GPU}, and on {what} that is a MIG slice, not a GPU"
+        text = f"{list_names(steps)} asks for {GPU}, and on {what} that is a MIG slice, not a GPU"
         hint = f"select nodes by {PRODUCT_KEY}, or take the slice on purpose and silence {code}"
     return Finding(code, text, demand.where(steps[0]), hint, severity="warning")
 
@@ -224,7 +225,7 @@ def created_objects(demand: Demand) -> Iterator[Finding]:
         runs = "creates an object while it runs" if len(names) == 1 else "create objects while they run"
         yield warning(
             "GF326",
-            f"{listed(names)} {runs}, and this verdict does not count the pods of what is created",
+            f"{list_names(names)} {runs}, and this verdict does not count the pods of what is created",
             demand.where(names[0]),
             "keep its manifest in a file, and check both: gpuflow check PIPELINE MANIFEST --together",
         )

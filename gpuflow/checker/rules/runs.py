@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gpuflow.checker.report import LimitLine, Outcome, Verdict, worst
-from gpuflow.core.errors import Finding, Severity, listed, warning
+from gpuflow.checker.report import LimitLine, Outcome, Verdict, worst_verdict
+from gpuflow.core.errors import Finding, Severity, list_names, warning
 from gpuflow.demands import Demand, StepDemand
 from gpuflow.demands.model import LaterAttempts, Pod
 from gpuflow.engines import facts_of
@@ -27,14 +27,14 @@ def with_deadline(demand: Demand) -> Demand:
     if deadline is None or not facts_of(demand.engine).writes_active_deadline:
         return demand
 
-    def bounded(pod: Pod) -> dict[str, Any]:
+    def pod_with_deadline(pod: Pod) -> dict[str, Any]:
         return {**pod, "spec": {"activeDeadlineSeconds": deadline.seconds, **pod["spec"]}}
 
     def with_bound(step: StepDemand) -> StepDemand:
-        return replace(step, pod_sets=tuple(replace(each, pod=bounded(each.pod)) for each in step.pod_sets))
+        return replace(step, pod_sets=tuple(replace(each, pod=pod_with_deadline(each.pod)) for each in step.pod_sets))
 
     steps = tuple(step if step.is_exit else with_bound(step) for step in demand.steps)
-    driver = None if demand.driver is None else replace(demand.driver, pod=bounded(demand.driver.pod))
+    driver = None if demand.driver is None else replace(demand.driver, pod=pod_with_deadline(demand.driver.pod))
     return replace(demand, steps=steps, driver=driver)
 
 
@@ -49,7 +49,7 @@ def deadline_counts_waiting(demand: Demand, lines: Sequence[LimitLine]) -> Itera
     if deadline is None or not (queued or short):
         return
     held = list(dict.fromkeys(name for scope in short for name in scope.witness))
-    who = f"{listed(held)} may have to wait" if held else f"{listed(queued)} may wait in a queue"
+    who = f"{list_names(held)} may have to wait" if held else f"{list_names(queued)} may wait in a queue"
     yield Finding(
         "GF552",
         f"the deadline of {deadline.text} keeps running while {who}",
@@ -79,7 +79,7 @@ def later_outcome(
     findings = []
     for later in demand.later:
         outcome = check(demand.at_later(later))
-        if worst((first.verdict, outcome.verdict)) == first.verdict:
+        if worst_verdict((first.verdict, outcome.verdict)) == first.verdict:
             continue
         verdicts.append("unknown" if outcome.verdict == "unknown" else "may-queue")
         known = {(each.code, each.message) for each in first.findings}
@@ -88,16 +88,16 @@ def later_outcome(
         findings.append(
             warning(
                 "GF525",
-                f"{listed(later.steps)}: {later.when}, a later attempt {LATER_OUTCOMES[outcome.verdict]}",
+                f"{list_names(later.steps)}: {later.when}, a later attempt {LATER_OUTCOMES[outcome.verdict]}",
                 demand.where(later.steps[0]),
                 "\n".join((*reasons[:2], way_out(later) or LATER_HINT)),
                 kubernetes=next((each.kubernetes for each in new if each.kubernetes), None),
             )
         )
-    return Outcome(worst(verdicts), findings=tuple(findings))
+    return Outcome(worst_verdict(verdicts), findings=tuple(findings))
 
 
-def nodes_avoided(demand: Demand) -> dict[str, int]:
+def avoided_node_counts(demand: Demand) -> dict[str, int]:
     """Of each step that tries again on another node, how many nodes its last attempt keeps away from."""
     return {step.name: step.nodes_avoided for step in demand.steps if step.nodes_avoided}
 
@@ -107,7 +107,7 @@ UNBOUNDED_RUNS: Final = 2**20
 OVERLAP_HINT: Final = "{one} allows one only; --runs N says how many there really are at once"
 
 
-def runs_counted(demand: Demand, asked: int | None) -> int:
+def count_runs(demand: Demand, asked: int | None) -> int:
     """How many runs a check counts: as many as were asked for, else as many as the engine has active at once.
 
     Where nothing bounds them it is one, and `overlap_outcome` says what more would meet.
@@ -124,20 +124,20 @@ def overlap_outcome(first: Outcome, demand: Demand, asked: int | None, check: Ca
         return Outcome()
     if asked is not None:
         text = f"runs may overlap ({overlap.because}), and this check counts one run"
-        return _overlap_found(demand, "always", text, "--runs N counts N runs at once; {one} allows one only")
+        return _overlap_finding(demand, "always", text, "--runs N counts N runs at once; {one} allows one only")
     title = facts_of(demand.engine).title
     if overlap.at_most is not None:
         text = f"runs may overlap ({overlap.because}): {overlap.at_most} at once are counted, the most that {title} has"
-        return _overlap_found(demand, "always", f"{text} active", OVERLAP_HINT)
+        return _overlap_finding(demand, "always", f"{text} active", OVERLAP_HINT)
     many = check(UNBOUNDED_RUNS)
-    if worst((first.verdict, many.verdict)) == first.verdict:
+    if worst_verdict((first.verdict, many.verdict)) == first.verdict:
         text = f"runs may overlap ({overlap.because}), and any number of them gets the same answer"
-        return _overlap_found(demand, "always", text, "--runs N shows the peak of N runs at once")
+        return _overlap_finding(demand, "always", text, "--runs N shows the peak of N runs at once")
     text = f"runs may overlap ({overlap.because}), in any number: the lines count one run, and others may have to wait"
-    return _overlap_found(demand, "unknown" if many.verdict == "unknown" else "may-queue", text, OVERLAP_HINT)
+    return _overlap_finding(demand, "unknown" if many.verdict == "unknown" else "may-queue", text, OVERLAP_HINT)
 
 
-def _overlap_found(demand: Demand, verdict: Verdict, text: str, hint: str) -> Outcome:
+def _overlap_finding(demand: Demand, verdict: Verdict, text: str, hint: str) -> Outcome:
     assert demand.overlap is not None
     severity: Severity = "note" if verdict == "always" else "warning"
     words = {"Pipeline": "concurrency: forbid", "DAG": "max_active_runs=1"}

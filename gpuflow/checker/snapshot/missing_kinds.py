@@ -45,27 +45,27 @@ def needed_kinds(cluster: Cluster, namespace: str, demand: Demand) -> dict[str, 
     specs = [pod["spec"] for pod in pods]
     found = {"Node": "where the pods can run"} if pods else {}
     for kind, names in {
-        "ServiceAccount": _named(specs, "serviceAccountName") - {DEFAULT_ACCOUNT},
-        "PriorityClass": _named(specs, "priorityClassName") - {each.name for each in SYSTEM_CLASSES},
-        "RuntimeClass": _named(specs, "runtimeClassName"),
+        "ServiceAccount": _field_values(specs, "serviceAccountName") - {DEFAULT_ACCOUNT},
+        "PriorityClass": _field_values(specs, "priorityClassName") - {each.name for each in SYSTEM_CLASSES},
+        "RuntimeClass": _field_values(specs, "runtimeClassName"),
         "WorkloadPriorityClass": {name for pod in pods if (name := _labels(pod).get(QUEUE_PRIORITY_LABEL))},
-        "PersistentVolumeClaim": _mounted(specs, demand),
+        "PersistentVolumeClaim": _mounted_claims(specs, demand),
         "StorageClass": {claim.storage_class or f"the default, for {claim.name}" for claim in demand.claims},
     }.items():
-        found |= {kind: _shown(names)} if names else {}
+        found |= {kind: _join_sorted(names)} if names else {}
     if pods and not _speaks_of(cluster, namespace):
         found |= dict.fromkeys(LIMITS, f"what limits {namespace}")
     queues = named_queues(cluster, namespace, pods)
-    found |= dict.fromkeys(QUEUES, f"queue {_shown(queues)}") if queues else {}
+    found |= dict.fromkeys(QUEUES, f"queue {_join_sorted(queues)}") if queues else {}
     elsewhere = any(map(cluster.of, QUEUES)) and not all(_labels(pod).get(QUEUE_LABEL) for pod in pods)
     if elsewhere and "LocalQueue" not in found:
         found["LocalQueue"] = f"whether a queue called {DEFAULT_QUEUE} takes the pods that name none"
     if queues and namespace_decides(cluster, namespace, queues):
-        found["Namespace"] = f"whether queue {_shown(queues)} is for {namespace}"
+        found["Namespace"] = f"whether queue {_join_sorted(queues)} is for {namespace}"
     return found
 
 
-def not_shown(cluster: Cluster, namespace: str, needed: Mapping[str, str]) -> Iterator[Finding]:
+def kinds_not_shown(cluster: Cluster, namespace: str, needed: Mapping[str, str]) -> Iterator[Finding]:
     """One finding with all kinds that the pods need and that are not known."""
     missing = {kind: why for kind, why in needed.items() if _is_open(cluster, namespace, kind)}
     if not missing:
@@ -133,7 +133,7 @@ def runs_kueue(cluster: Cluster) -> bool:
     return "LocalQueue" in cluster.listed and (bool(cluster.of("Configuration")) or WEBHOOK in hooks)
 
 
-def without_kueue(cluster: Cluster, namespace: str, needed: Mapping[str, str]) -> Iterator[Finding]:
+def queues_without_kueue(cluster: Cluster, namespace: str, needed: Mapping[str, str]) -> Iterator[Finding]:
     """Pods that name a queue in a cluster that has none: without Kueue the name is a label like any other."""
     listed = all(kind in cluster.listed and not cluster.of(kind) for kind in QUEUES)
     if set(QUEUES) <= needed.keys() and listed and not runs_kueue(cluster):
@@ -176,11 +176,11 @@ def _speaks_of(cluster: Cluster, namespace: str) -> bool:
     return shows_namespace(cluster, namespace) or any(item.namespace == namespace for item in cluster.objects)
 
 
-def _named(specs: Sequence[Mapping[str, Any]], field: str) -> set[str]:
+def _field_values(specs: Sequence[Mapping[str, Any]], field: str) -> set[str]:
     return {name for spec in specs if (name := spec.get(field))}
 
 
-def _mounted(specs: Sequence[Mapping[str, Any]], demand: Demand) -> set[str]:
+def _mounted_claims(specs: Sequence[Mapping[str, Any]], demand: Demand) -> set[str]:
     """The claims that steps mount and that the run does not make itself."""
     own = {claim.volume for claim in demand.claims}
     return {
@@ -196,5 +196,5 @@ def _labels(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     return labels
 
 
-def _shown(names: Collection[str]) -> str:
+def _join_sorted(names: Collection[str]) -> str:
     return ", ".join(sorted(names))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.core.errors import Finding, Where, did_you_mean, listed, warning
+from gpuflow.core.errors import Finding, Where, did_you_mean, list_names, warning
 from gpuflow.demands import Demand, StepDemand
 from gpuflow.demands.model import Pod
 from gpuflow.kubernetes.resources import read_map
@@ -70,7 +70,7 @@ def missing_accounts(cluster: Cluster, namespace: str, demand: Demand) -> Iterat
         reason = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
         yield Finding(
             "GF540",
-            f"{listed([step.name for step in steps])}: the service account {name} does not exist in {namespace}",
+            f"{list_names([step.name for step in steps])}: the service account {name} does not exist in {namespace}",
             demand.where(steps[0].name),
             did_you_mean(name, names) or "create the service account first",
             kubernetes=f'pods "{steps[0].object_name}" is forbidden: {reason}',
@@ -92,13 +92,13 @@ def with_node_selector(demand: Demand, selector: Selector) -> Demand:
     if not selector:
         return demand
 
-    def selected(pod: Pod) -> dict[str, Any]:
+    def pod_with_selector(pod: Pod) -> dict[str, Any]:
         return {**pod, "spec": {**pod["spec"], "nodeSelector": {**selector, **pod["spec"].get("nodeSelector", {})}}}
 
     def with_selector(step: StepDemand) -> StepDemand:
-        return replace(step, pod_sets=tuple(replace(each, pod=selected(each.pod)) for each in step.pod_sets))
+        return replace(step, pod_sets=tuple(replace(each, pod=pod_with_selector(each.pod)) for each in step.pod_sets))
 
-    driver = None if demand.driver is None else replace(demand.driver, pod=selected(demand.driver.pod))
+    driver = None if demand.driver is None else replace(demand.driver, pod=pod_with_selector(demand.driver.pod))
     return replace(demand, steps=tuple(map(with_selector, demand.steps)), driver=driver)
 
 
@@ -114,7 +114,7 @@ def selector_conflicts(cluster: Cluster, demand: Demand, selector: Selector) -> 
         words = "pod node label selector conflicts with its project node label selector"
         yield Finding(
             "GF506",
-            f"{listed(steps)}: the node selector contradicts the one of the namespace, {written(selector)}",
+            f"{list_names(steps)}: the node selector contradicts the one of the namespace, {format_selector(selector)}",
             demand.where(steps[0]),
             f"remove it from the step, or have {OPENSHIFT} of the namespace changed",
             kubernetes=f'pods "{steps[0]}" is forbidden: {words}',
@@ -126,7 +126,7 @@ def optional_selector(cluster: Cluster, namespace: str, selector: Selector, verd
     item = _namespace(cluster, namespace)
     return warning(
         "GF539",
-        f"unknown, because {namespace} wants its pods on nodes with {written(selector)}: with the plug-in "
+        f"unknown, because {namespace} wants its pods on nodes with {format_selector(selector)}: with the plug-in "
         f"PodNodeSelector the verdict is {verdict}, and a snapshot does not show whether the API server runs it",
         Where(cluster.source) if item is None else item.at("metadata", "annotations", PLUGIN),
         f"ask whether --enable-admission-plugins of the API server has PodNodeSelector; if not, remove {PLUGIN}",
@@ -141,14 +141,14 @@ def optional_whitelist(cluster: Cluster, namespace: str, demand: Demand) -> Iter
     if item is not None and steps and text.strip() not in ("", "[]"):
         yield warning(
             "GF539",
-            f"{listed(steps)}: unknown, because {namespace} has a list of allowed tolerations: with the plug-in "
+            f"{list_names(steps)}: unknown, because {namespace} has a list of allowed tolerations: with the plug-in "
             "PodTolerationRestriction others are refused, and a snapshot does not show whether the API server runs it",
             item.at("metadata", "annotations", WHITELIST),
             f"ask whether the API server runs PodTolerationRestriction; if not, remove {WHITELIST}",
         )
 
 
-def written(selector: Mapping[str, str]) -> str:
+def format_selector(selector: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
 
 

@@ -88,7 +88,7 @@ class PreparedCluster:
             ) from None
 
 
-def prepared(cluster: Cluster | PreparedCluster, namespace: str) -> PreparedCluster:
+def prepare_cluster(cluster: Cluster | PreparedCluster, namespace: str) -> PreparedCluster:
     """The cluster, ready for checks of this namespace."""
     return PreparedCluster(cluster, namespace) if isinstance(cluster, Cluster) else cluster.seen_from(namespace)
 

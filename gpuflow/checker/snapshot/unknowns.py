@@ -21,7 +21,7 @@ from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.fields import unknown_fields
 from gpuflow.cluster.model import with_entry
 from gpuflow.cluster.tenants import KEPT_LABELS
-from gpuflow.core.errors import Finding, Where, did_you_mean, listed, shortened, warning
+from gpuflow.core.errors import Finding, Where, did_you_mean, join_names, list_names, warning
 from gpuflow.kubernetes.resources import ResourceList, read_map, read_maps, read_resource_list
 
 
@@ -40,7 +40,7 @@ def hidden_labels(cluster: Cluster, namespace: str, admissions: Sequence[StepAdm
         keys = sorted(set().union(*asking.values()))
         yield warning(
             "GF577",
-            f"{listed(sorted(asking))}: it is unknown which pods of other namespaces have the labels "
+            f"{list_names(sorted(asking))}: it is unknown which pods of other namespaces have the labels "
             f"{', '.join(keys)}; the snapshot does not show them",
             Where(cluster.source),
             "check against the live cluster: --cluster live",
@@ -80,13 +80,15 @@ def with_changes(cluster: Cluster, namespace: str) -> Cluster:
     return replace(
         cluster,
         objects=tuple(
-            _changed(item) if item.kind == "ResourceQuota" and item.is_known and item.in_namespace(namespace) else item
+            _with_new_limits(item)
+            if item.kind == "ResourceQuota" and item.is_known and item.in_namespace(namespace)
+            else item
             for item in cluster.objects
         ),
     )
 
 
-def _changed(item: Manifest) -> Manifest:
+def _with_new_limits(item: Manifest) -> Manifest:
     wanted, enforced = _limits(item.body)
     if not wanted or not enforced or wanted == enforced:
         return item
@@ -121,7 +123,7 @@ def unknowns(cluster: Cluster, namespace: str, related: Collection[str]) -> Iter
             Where(cluster.source),
             f"take another with gpuflow snapshot --namespace {namespace}",
         )
-    yield from _strays(cluster, namespace)
+    yield from _unknown_field_findings(cluster, namespace)
     yield from _empty_limits(cluster, namespace)
     yield from _silent_nodes(cluster)
     yield from _lost_workloads(cluster, related)
@@ -132,14 +134,14 @@ def assumptions(cluster: Cluster) -> Iterator[Finding]:
     yield from _cycles(cluster)
     nodes = [node for node in cluster.of("Node") if GROUP_MAX not in annotations_of(node)]
     if nodes and not cluster.knows("Pod"):
-        yield _assumed(nodes, "the snapshot has nodes and no pods: the nodes are assumed to be empty")
+        yield _assumption(nodes, "the snapshot has nodes and no pods: the nodes are assumed to be empty")
     queues = cluster.of("ClusterQueue")
     bare = [queue for queue in (*queues, *cluster.of("LocalQueue")) if not queue.body.get("status")]
     if bare:
         used = "" if cluster.knows("Workload") else ", with nothing in use"
         verb = "has" if len(bare) == 1 else "have"
         names = [f"{item.kind} {item.name}" for item in bare]
-        yield _assumed(bare, f"{shortened(names)} {verb} no status: assumed active and as written{used}")
+        yield _assumption(bare, f"{join_names(names)} {verb} no status: assumed active and as written{used}")
 
 
 def related_queues(cluster: Cluster, names: Collection[str]) -> set[str]:
@@ -161,11 +163,11 @@ def related_queues(cluster: Cluster, names: Collection[str]) -> set[str]:
     return {name for name, top in roots.items() if top in own}
 
 
-def _assumed(items: list[Manifest], message: str) -> Finding:
+def _assumption(items: list[Manifest], message: str) -> Finding:
     return Finding("GF573", message, items[0].where, LIVE, severity="note")
 
 
-def _strays(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+def _unknown_field_findings(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     for item in cluster.objects:
         for stray in unknown_fields(item.kind, item.body) if item.is_known and item.in_namespace(namespace) else ():
             *above, name = stray.path

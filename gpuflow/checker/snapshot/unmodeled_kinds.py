@@ -45,7 +45,7 @@ IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 """How the extended resource of every class of devices begins, whatever else stands for it."""
 
 
-class Asked(NamedTuple):
+class SelectorTargets(NamedTuple):
     """What selectors of webhooks and policies look at."""
 
     namespace: Mapping[str, str] | None
@@ -62,7 +62,7 @@ def unmodeled_kinds(
     `pods` are the labels of each of them, `resources` the extended resources that they ask for. Webhooks and policies
     are called by their names: which of them it is decides what to do.
     """
-    policies = _Policies(cluster, Asked(namespace_labels(cluster, namespace), pods))
+    policies = _Policies(cluster, SelectorTargets(namespace_labels(cluster, namespace), pods))
     passed = HARMLESS | NODE_MAKERS | (NATIVE if _shows_daemons(cluster) else NATIVE - {DAEMONS})
     found = (
         f"{item.title} {item.name}" if item.group == ADMISSION else item.title
@@ -116,7 +116,7 @@ def namespace_labels(cluster: Cluster, namespace: str) -> dict[str, str] | None:
 class _Policies:
     """The webhooks and admission policies of a cluster, and what is asked of them."""
 
-    def __init__(self, cluster: Cluster, asked: Asked) -> None:
+    def __init__(self, cluster: Cluster, asked: SelectorTargets) -> None:
         self.cluster = cluster
         self.asked = asked
         mine = [item for item in cluster.objects if item.group == ADMISSION]
@@ -166,11 +166,11 @@ class _Policies:
         )
 
 
-def _concerns(hook: Mapping[str, Any], field: str, asked: Asked) -> bool:
+def _concerns(hook: Mapping[str, Any], field: str, asked: SelectorTargets) -> bool:
     return _selects(hook, asked) and any(map(_makes_pods, read_maps(hook.get(field), field)))
 
 
-def _selects(hook: Mapping[str, Any], asked: Asked) -> bool:
+def _selects(hook: Mapping[str, Any], asked: SelectorTargets) -> bool:
     """Whether its selectors find the namespace and one of the pods, or may find them."""
     homes = read_selector(hook.get("namespaceSelector"), "namespaceSelector")
     if homes is not None and asked.namespace is not None and not homes.matches(asked.namespace):

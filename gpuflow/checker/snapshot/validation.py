@@ -15,7 +15,7 @@ from gpuflow.checker.kueue.flavors import read_flavor, read_name
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue, read_reservations
 from gpuflow.checker.kueue.tas_flavor_snapshot import read_topology
 from gpuflow.checker.kueue.workloads import read_holder, read_workload
-from gpuflow.checker.nodes.node_info import BoundPod, read_bound, read_node, read_schedulable_pod
+from gpuflow.checker.nodes.node_info import BoundPod, read_bound_pod, read_node, read_schedulable_pod
 from gpuflow.checker.quota.ineffective_keys import standard_fault
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import KUEUE_CONFIG, KUEUE_SETTINGS_KEY
@@ -264,11 +264,11 @@ def _read_settings(body: Body) -> None:
         raise BadField(f"data[{KUEUE_SETTINGS_KEY}]", str(refusal)) from None
 
 
-def _read_held(body: Body) -> None:
+def _read_workload_holder(body: Body) -> None:
     read_holder(body, by_eviction=True)
 
 
-def _named(kind: str) -> Callable[[Body], object]:
+def _name_reader(kind: str) -> Callable[[Body], object]:
     return lambda body: read_name(body, kind)
 
 
@@ -279,7 +279,7 @@ READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
     "PriorityClass": (read_priority_class,),
     "RuntimeClass": (read_runtime_class, require_whole_runtime_class),
     "Node": (read_node, _read_node_rules, require_whole_taints("taints")),
-    "Pod": (require_whole_pod, read_bound, read_schedulable_pod),
+    "Pod": (require_whole_pod, read_bound_pod, read_schedulable_pod),
     "PersistentVolumeClaim": (_read_claim, _read_annotations),
     "PersistentVolume": (_read_volume,),
     "StorageClass": (_read_annotations,),
@@ -287,10 +287,10 @@ READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
     "ClusterQueue": (read_cluster_queue, _read_group_rules, _read_status, read_reservations),
     "Cohort": (read_cohort, _read_group_rules),
     "LocalQueue": (read_local_queue,),
-    "Workload": (read_workload, require_whole_workload, _read_held),
+    "Workload": (read_workload, require_whole_workload, _read_workload_holder),
     "WorkloadPriorityClass": (_read_workload_priority,),
     "Topology": (read_topology,),
-    "AdmissionCheck": (_named("AdmissionCheck"),),
+    "AdmissionCheck": (_name_reader("AdmissionCheck"),),
     "Configuration": (read_configuration, require_whole_settings),
     "ConfigMap": (_read_settings,),
 }

@@ -16,8 +16,8 @@ from gpuflow.importing.argo.scope import AnyItem, Scope
 from gpuflow.importing.argo.templates import Importer, Template
 from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label
 from gpuflow.importing.pods import TAG_HINT
-from gpuflow.importing.unsupported import TAG, TEMPLATE, Listing, Place
-from gpuflow.importing.values import Lookup, Parts, filled, mapping, maps, plain, plain_text
+from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, UnsupportedList
+from gpuflow.importing.values import Lookup, Parts, fill_tags, mapping, maps, plain_text, plain_value
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -36,7 +36,7 @@ _STATUS = re.compile(
 def condition(text: str, lookup: Lookup) -> str | None:
     """Argo's `when` as a condition of a pipeline; None when it says more than comparisons of texts."""
     words: list[str] = []
-    at, text = 0, _tagged(text.strip())
+    at, text = 0, _simple_tag(text.strip())
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
@@ -59,7 +59,7 @@ def condition(text: str, lookup: Lookup) -> str | None:
     return " ".join(words).replace("( ", "(").replace(" )", ")")
 
 
-def _tagged(text: str) -> str:
+def _simple_tag(text: str) -> str:
     """`{{= inputs.parameters['x'] == 'yes'}}` with the tags that the other form has; anything else as it is."""
     expression = re.fullmatch(r"\{\{=(.*)\}\}", text, re.DOTALL)
     if expression is None:
@@ -84,7 +84,7 @@ def _reference(tag: str, lookup: Lookup) -> str | None:
     return {"param": f"params.{name}", "output": f"steps.{name}", "item": f"item.{name}"}.get(kind)
 
 
-def ending(text: str) -> str | None:
+def exit_status_of(text: str) -> str | None:
     """How a run must have ended for an exit step; None when `when` asks something else."""
     match = _STATUS.fullmatch(text)
     return None if match is None else {"==": "success", "!=": "failure"}[match[1]]
@@ -133,16 +133,16 @@ class Loop:
         return any(isinstance(item, dict | list) for item in self.items or ())
 
 
-def loop_of(task: Mapping[str, Any], scope: Any, listing: Listing, place: Place) -> Loop | None:
+def loop_of(task: Mapping[str, Any], scope: Any, listing: UnsupportedList, place: Place) -> Loop | None:
     """The loop of a task; None when it has none, or one that is listed."""
     kind = next((key for key in LOOPS if task.get(key) is not None), None)
     if kind is None:
         return None
     if kind == "withItems":
-        return _written([_filled(item, scope, task, listing, place) for item in plain(task[kind])])
+        return _literal_loop([_filled_item(item, scope, task, listing, place) for item in plain_value(task[kind])])
     if kind == "withSequence":
         return _sequence(task, scope, listing, place)
-    parts, lost = filled(str(task[kind]), scope)
+    parts, lost = fill_tags(str(task[kind]), scope)
     text = plain_text(parts)
     if text is not None and not lost:
         try:
@@ -150,7 +150,7 @@ def loop_of(task: Mapping[str, Any], scope: Any, listing: Listing, place: Place)
         except ValueError:
             items = None
         if isinstance(items, list):
-            return _written(items)
+            return _literal_loop(items)
     if len(parts) == 1 and isinstance(parts[0], dict) and set(parts[0]) & {"param", "output"}:
         scope.draft.as_json(parts[0])
         return Loop(parts[0])
@@ -159,16 +159,16 @@ def loop_of(task: Mapping[str, Any], scope: Any, listing: Listing, place: Place)
     return None
 
 
-def _written(items: list[Any]) -> Loop:
+def _literal_loop(items: list[Any]) -> Loop:
     return Loop(items, items)
 
 
-def _filled(item: Any, scope: Any, task: Mapping[str, Any], listing: Listing, place: Place) -> Any:
+def _filled_item(item: Any, scope: Any, task: Mapping[str, Any], listing: UnsupportedList, place: Place) -> Any:
     if isinstance(item, dict):
-        return {key: _filled(value, scope, task, listing, place) for key, value in item.items()}
+        return {key: _filled_item(value, scope, task, listing, place) for key, value in item.items()}
     if not isinstance(item, str) or "{{" not in item:
         return item
-    parts, lost = filled(item, scope)
+    parts, lost = fill_tags(item, scope)
     text = plain_text(parts)
     if lost or text is None:
         listing.cannot(f"item {item}", "an item of a list is no reference", place.of(task, "withItems"))
@@ -176,15 +176,15 @@ def _filled(item: Any, scope: Any, task: Mapping[str, Any], listing: Listing, pl
     return text
 
 
-def _sequence(task: Mapping[str, Any], scope: Any, listing: Listing, place: Place) -> Loop | None:
+def _sequence(task: Mapping[str, Any], scope: Any, listing: UnsupportedList, place: Place) -> Loop | None:
     where = place.of(task, "withSequence")
     listing.fields(task["withSequence"], ("start", "end", "count", "format"), "withSequence", place)
-    given = plain(task["withSequence"])
+    given = plain_value(task["withSequence"])
     numbers: dict[str, int] = {}
     for key in ("start", "end", "count"):
         if given.get(key) is None:
             continue
-        text = plain_text(filled(str(given[key]), scope)[0])
+        text = plain_text(fill_tags(str(given[key]), scope)[0])
         try:
             numbers[key] = int(text or "")
         except ValueError:
@@ -202,7 +202,7 @@ def _sequence(task: Mapping[str, Any], scope: Any, listing: Listing, place: Plac
         listing.cannot("withSequence format", "a range has no format, and the list is too long", where)
         return None
     try:
-        return _written([form % number for number in range(start, stop)])
+        return _literal_loop([form % number for number in range(start, stop)])
     except (TypeError, ValueError):
         listing.cannot("withSequence format", f"{form} is not understood", where, "write the items out: withItems")
         return None
@@ -221,7 +221,7 @@ def _loop_text(value: Any) -> str:
 
 CALL = ("name", "template", "templateRef", "inline", "arguments", "when", "withItems", "withParam", "withSequence")
 TASK = (*CALL, "depends", "dependencies")
-AROUND = ("name", "inputs", "outputs", "steps", "dag", "parallelism", "metadata")
+FLOW_FIELDS = ("name", "inputs", "outputs", "steps", "dag", "parallelism", "metadata")
 CALL_HINTS = {
     "continueOn": "a pipeline stops where a step fails; let the program end with 0 where that is fine",
     "hooks": "write exit: {…} for what runs at the end",
@@ -244,12 +244,12 @@ class Graph:
     def fill(self) -> None:
         """All steps of the template."""
         tree = self.template.tree
-        self.listing.fields(tree, AROUND, "template", self.place)
+        self.listing.fields(tree, FLOW_FIELDS, "template", self.place)
         if tree.get("parallelism") is not None:
             least = self.draft.head.get("parallel")
             own = int(tree["parallelism"])
             self.draft.head["parallel"] = own if least is None else min(own, least)
-        if self.template.way == "steps":
+        if self.template.type == "steps":
             self._steps(tree["steps"])
         else:
             self.listing.fields(tree["dag"], ("tasks",), "dag", self.place)
@@ -339,9 +339,9 @@ class Graph:
                 return
             del self.listing.found[known[0] :]  # where an item is no text, each is a step of its own
         assert loop is not None
-        self._unrolled(call, template, loop, shared, where)
+        self._unroll_loop(call, template, loop, shared, where)
 
-    def _unrolled(self, call: Mapping[str, Any], template: Template, loop: Loop, shared: Any, where: Any) -> None:
+    def _unroll_loop(self, call: Mapping[str, Any], template: Template, loop: Loop, shared: Any, where: Any) -> None:
         name = str(call.get("name"))
         if loop.items is None or len(loop.items) > MOST_UNROLLED:
             self.listing.cannot(f"loop of {name}", "its items are maps, and there are too many for steps", where)
@@ -370,28 +370,30 @@ class Graph:
     def step(
         self, call: Mapping[str, Any], template: Template, inner: Scope, scope: Scope | None = None
     ) -> dict[str, Any] | None:
-        """One call as the words of a step: what the template sees, and what the call itself does."""
+        """One call as the fields of a step: what the template sees, and what the call itself does."""
         scope = scope or inner
         step: dict[str, Any]
-        if template.way in ("container", "script"):
+        if template.type in ("container", "script"):
             made = self.importer.step(template, inner)
             self.draft.pods.append(made)
             step = made.words
-        elif template.way == "suspend":
+        elif template.type == "suspend":
             self.listing.fields(
                 template.tree, ("name", "inputs", "suspend"), "template", self.importer.place_of(template)
             )
             self.listing.fields(template.tree["suspend"], (), "suspend", self.importer.place_of(template), SUSPEND)
             step = {"approval": f"Resume {call.get('name')}?"}
-        elif template.way in ("steps", "dag"):
-            nested = self._nested(call, template, inner, scope)
+        elif template.type in ("steps", "dag"):
+            nested = self._sub_pipeline(call, template, inner, scope)
             if nested is None:
                 return None
             step = nested
         else:
-            where = self.importer.place_of(template).of(template.tree, template.way)
-            what = template.way or "template without anything to run"
-            self.listing.cannot(what, WAY.get(template.way or "", "a pipeline has no word for it"), where, RUN_IT)
+            where = self.importer.place_of(template).of(template.tree, template.type)
+            what = template.type or "template without anything to run"
+            self.listing.cannot(
+                what, TYPE_REASONS.get(template.type or "", "a pipeline has no word for it"), where, RUN_IT
+            )
             return None
         if call.get("when"):
             text = str(call["when"])
@@ -416,7 +418,7 @@ class Graph:
         given: dict[str, Parts] = dict(direct or {})
         for each in maps(arguments.get("parameters")):
             self.listing.fields(each, ("name", "value"), "argument", self.place)
-            parts, lost = filled(_call_text(each.get("value")), scope)
+            parts, lost = fill_tags(_call_text(each.get("value")), scope)
             for tag in lost:
                 where = self.place.of(each, "value")
                 self.listing.cannot(tag, "no reference of a pipeline says it", where, TAG_HINT, TAG)
@@ -434,18 +436,20 @@ class Graph:
             if name in given:
                 found[name] = given[name]
             elif each.get("value", each.get("default")) is not None:
-                found[name], lost = filled(_call_text(each.get("value", each.get("default"))), scope)
+                found[name], lost = fill_tags(_call_text(each.get("value", each.get("default"))), scope)
                 for tag in lost:
                     self.listing.cannot(tag, "no reference of a pipeline says it", place.of(each), TAG_HINT, TAG)
             elif each.get("valueFrom") is None:
                 hint = "give it a value where the template is called, or a default"
                 self.listing.cannot(f"input {name}", "nothing gives it a value", place.of(each), hint)
-        leaf = template.way in ("container", "script")
+        leaf = template.type in ("container", "script")
         return Scope(scope.draft, found, scope.names if leaf else {}, outer=scope.outer, refused=scope.refused)
 
     # ------------------------------------------------------------ sub-pipelines
 
-    def _nested(self, call: Mapping[str, Any], template: Template, inner: Scope, scope: Scope) -> dict[str, Any] | None:
+    def _sub_pipeline(
+        self, call: Mapping[str, Any], template: Template, inner: Scope, scope: Scope
+    ) -> dict[str, Any] | None:
         identity = id(template.tree)
         if identity in self.stack:
             why = "it calls itself, and a pipeline has no recursion"
@@ -469,7 +473,7 @@ class Graph:
             return
         for each in maps(outputs.get("parameters")):
             source = mapping(each.get("valueFrom"))
-            parts, lost = filled(str(source.get("parameter") or ""), self.scope)
+            parts, lost = fill_tags(str(source.get("parameter") or ""), self.scope)
             if lost or len(parts) != 1 or not isinstance(parts[0], dict) or "output" not in parts[0]:
                 why = "it is not the output of one step"
                 self.listing.cannot(f"output {each.get('name')}", why, self.place.of(each, "valueFrom"), code=TAG)
@@ -483,20 +487,20 @@ class Graph:
 
     def exit_steps(self, template: Template) -> dict[str, dict[str, Any]]:
         """The steps of an exit handler: they run at once, each by how the run ended."""
-        if template.way in ("container", "script"):
+        if template.type in ("container", "script"):
             made = self.importer.step(template, self.scope)
             self.draft.pods.append(made)
             return {label(template.name, self.draft.steps): made.words}
-        self.listing.fields(template.tree, AROUND, "template", self.importer.place_of(template))
+        self.listing.fields(template.tree, FLOW_FIELDS, "template", self.importer.place_of(template))
         calls: list[Mapping[str, Any]] = []
-        if template.way == "steps":
+        if template.type == "steps":
             groups = [group for group in template.tree["steps"] if group]
             calls = [each for group in groups for each in group if isinstance(each, Mapping)]
             if len(groups) > 1:
                 why = "its steps run one after another, and exit steps all run at once"
                 where = self.importer.place_of(template).of(template.tree, "steps")
                 self.listing.cannot(f"exit handler {template.name}", why, where, "make it one step")
-        elif template.way == "dag":
+        elif template.type == "dag":
             calls = [each for each in template.tree["dag"].get("tasks") or () if isinstance(each, Mapping)]
         else:
             where = self.importer.place_of(template).of(template.tree)
@@ -507,7 +511,7 @@ class Graph:
             inner = self.importer.find(call, template, self.place.of(call))
             if inner is None:
                 continue
-            on = ending(str(call["when"])) if call.get("when") else None
+            on = exit_status_of(str(call["when"])) if call.get("when") else None
             plain_call = {key: value for key, value in call.items() if key != "when" or on is None}
             step = self._step(plain_call, inner, self.scope)
             if step is not None:
@@ -518,7 +522,7 @@ class Graph:
 
 SUSPEND = {"duration": "let a step wait: command: [sleep, '60']"}
 RUN_IT = "run a container that does it"
-WAY = {
+TYPE_REASONS = {
     "resource": "a step runs a container; it creates no other objects",
     "http": "a step runs a container; it sends no requests by itself",
     "containerSet": "a step has one program; others are its sidecars",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuflow.importing.draft import Draft, identifier
-from gpuflow.importing.unsupported import Listing, Place
+from gpuflow.importing.unsupported import Place, UnsupportedList
 from gpuflow.importing.values import Parts, maps, texts
 
 RUNNER = "gpuflow-run"
@@ -34,7 +34,7 @@ _OF_ENGINE = ("pipeline", "step", "run-id", "item", "engine", "outputs-dir", "ti
 """Options that follow from the rest of the step."""
 
 
-def unwrapped(expression: str) -> tuple[str, str | None]:
+def unwrap_expression(expression: str) -> tuple[str, str | None]:
     """The reference within an expression of ours, and the type that it is held to."""
     text, kind = expression.strip(), None
     while True:
@@ -53,7 +53,7 @@ def unwrapped(expression: str) -> tuple[str, str | None]:
 
 
 def without_supervisor(
-    main: Mapping[str, Any], spec: dict[str, Any], listing: Listing, place: Place
+    main: Mapping[str, Any], spec: dict[str, Any], listing: UnsupportedList, place: Place
 ) -> tuple[Mapping[str, Any], dict[str, Any], dict[str, dict[str, Any]] | None]:
     """The container and the pod without gpuflow-run, and the outputs that it hands over; None: it has none."""
     words = texts(main.get("command"))
@@ -113,7 +113,7 @@ class Scope:
         if tag == ATTEMPT:
             return ({"run": "attempt"},)
         if tag.startswith("="):
-            inside, kind = unwrapped(tag[1:])
+            inside, kind = unwrap_expression(tag[1:])
             if outcome := _TYPED_OUTPUT.fullmatch(inside):
                 tag = f"tasks.{outcome[1]}.outputs.parameters.{outcome[2]}"
             else:

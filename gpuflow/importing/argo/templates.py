@@ -11,17 +11,17 @@ from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.importing.argo.scope import RETRIES, Scope, without_supervisor
 from gpuflow.importing.draft import identifier
 from gpuflow.importing.pods import PodReader, Step
-from gpuflow.importing.unsupported import TEMPLATE, Listing, Place
-from gpuflow.importing.values import mapping, maps, plain, whole_number
-from gpuflow.kubernetes.strategic_merge import BadPatch, merged
+from gpuflow.importing.unsupported import TEMPLATE, Place, UnsupportedList
+from gpuflow.importing.values import mapping, maps, plain_value, whole_number
+from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
 from gpuflow.readers import Document, Library
 from gpuflow.site import Site
 
 
-def retry_words(strategy: Mapping[str, Any], listing: Listing, place: Place) -> dict[str, Any] | None:
+def retry_fields(strategy: Mapping[str, Any], listing: UnsupportedList, place: Place) -> dict[str, Any] | None:
     """The step's `retry`; None when it says something that is listed."""
     before = len(listing.found)
-    given = plain(strategy)
+    given = plain_value(strategy)
     known = ["limit", "retryPolicy", "backoff", "affinity"]
     if given.get("expression") == RETRIES:
         known.append("expression")
@@ -55,13 +55,13 @@ def _no_number(given: Any) -> str:
     return "the number is only known in the run" if "{{" in str(given) else f'"{given}" is no whole number'
 
 
-def metric_words(metrics: Any, listing: Listing, place: Place) -> list[dict[str, Any]]:
+def metric_fields(metrics: Any, listing: UnsupportedList, place: Place) -> list[dict[str, Any]]:
     """The metrics of a workflow or of a template."""
     found = []
     listing.fields(metrics, ("prometheus",), "metrics", place)
     for each in maps(mapping(metrics).get("prometheus")):
         listing.fields(each, ("name", "help", "labels", "when", "counter", "gauge", "histogram"), "metric", place)
-        given = plain(each)
+        given = plain_value(each)
         metric = {key: given[key] for key in ("name", "help", "when", "gauge") if given.get(key)}
         if given.get("labels"):
             metric["labels"] = {str(pair.get("key")): str(pair.get("value")) for pair in maps(given["labels"])}
@@ -74,7 +74,18 @@ def metric_words(metrics: Any, listing: Listing, place: Place) -> list[dict[str,
     return found
 
 
-WAYS = ("container", "script", "steps", "dag", "suspend", "resource", "http", "data", "plugin", "containerSet")
+TEMPLATE_TYPES = (
+    "container",
+    "script",
+    "steps",
+    "dag",
+    "suspend",
+    "resource",
+    "http",
+    "data",
+    "plugin",
+    "containerSet",
+)
 TEMPLATE_OF_POD = (
     "affinity", "automountServiceAccountToken", "hostAliases", "initContainers", "nodeSelector", "priorityClassName",
     "schedulerName", "securityContext", "serviceAccountName", "tolerations", "volumes",
@@ -112,9 +123,9 @@ class Template:
     """The workflow spec that it stands in."""
 
     @property
-    def way(self) -> str | None:
+    def type(self) -> str | None:
         """What it does."""
-        return next((key for key in WAYS if self.tree.get(key) is not None), None)
+        return next((key for key in TEMPLATE_TYPES if self.tree.get(key) is not None), None)
 
     @property
     def name(self) -> str:
@@ -128,7 +139,7 @@ class Importer:
     document: Document
     library: Library
     site: Site
-    listing: Listing
+    listing: UnsupportedList
     spec: Mapping[str, Any]
     """The spec of the workflow that runs."""
     claims: dict[str, str] = field(default_factory=dict)
@@ -181,17 +192,17 @@ class Importer:
             spec["tolerations"] = [*self.spec["tolerations"], *tree["tolerations"]]
         if volumes:
             spec["volumes"] = volumes
-        helpers = [*(tree.get("initContainers") or ()), *map(_beside, tree.get("sidecars") or ())]
+        helpers = [*(tree.get("initContainers") or ()), *map(_as_sidecar, tree.get("sidecars") or ())]
         if helpers:
-            spec["initContainers"] = [_mirrored(each, main) for each in helpers]
+            spec["initContainers"] = [_with_main_mounts(each, main) for each in helpers]
         if tree.get("activeDeadlineSeconds") is not None:
             spec["activeDeadlineSeconds"] = tree["activeDeadlineSeconds"]
         main = {key: value for key, value in main.items() if key != "source"} if script is not None else main
         if script is not None and "name" not in script:
-            main = _placed(main, script)
+            main = _with_positions(main, script)
         reader = PodReader(listing, place, self.site, scope, self.claims)
         for owner in (self.spec, tree):
-            spec, main = self._patched(owner.get("podSpecPatch"), owner, spec, main, reader)
+            spec, main = self._apply_pod_patch(owner.get("podSpecPatch"), owner, spec, main, reader)
         main, spec, outputs = without_supervisor(main, spec, listing, place)
         source = None if script is None else script.get("source", "")
         step = reader.step(spec, main, mapping(tree.get("metadata")), source)
@@ -208,7 +219,7 @@ class Importer:
         step.sound = len(listing.found) == before
         return step
 
-    def _patched(
+    def _apply_pod_patch(
         self, patch: Any, owner: Mapping[str, Any], spec: dict[str, Any], main: Any, reader: PodReader
     ) -> tuple[dict[str, Any], Any]:
         """The pod after `podSpecPatch`, which Argo merges into it."""
@@ -220,8 +231,9 @@ class Importer:
             given = yaml_tree.parse(text, "podSpecPatch")
             if not isinstance(given, Mapping):
                 raise BadPatch("it is not a map")
-            pod = merged(
-                {"spec": {**plain(spec), "containers": [{**plain(main), "name": "main"}]}}, {"spec": plain(given)}
+            pod = strategic_merge_map_patch(
+                {"spec": {**plain_value(spec), "containers": [{**plain_value(main), "name": "main"}]}},
+                {"spec": plain_value(given)},
             )
         except (GpuflowError, BadPatch) as refusal:
             self.listing.cannot("podSpecPatch", f"it cannot be applied: {refusal}", where)
@@ -235,7 +247,7 @@ class Importer:
     def _retry(self, tree: Mapping[str, Any], step: Step, place: Place) -> None:
         strategy = tree.get("retryStrategy") or self.spec.get("retryStrategy")
         if isinstance(strategy, Mapping):
-            words = retry_words(strategy, self.listing, place)
+            words = retry_fields(strategy, self.listing, place)
             if words:
                 step.words["retry"] = words["any"] if set(words) == {"any"} else words
 
@@ -271,8 +283,8 @@ class Importer:
         self.listing.fields(location, ("archiveLogs",), "archiveLocation", place)
         words: dict[str, Any] = {}
         if location.get("archiveLogs") is not None:
-            words["archive_logs"] = plain(location["archiveLogs"])
-        if metrics := metric_words(tree.get("metrics"), self.listing, place):
+            words["archive_logs"] = plain_value(location["archiveLogs"])
+        if metrics := metric_fields(tree.get("metrics"), self.listing, place):
             words["metrics"] = metrics
         if words:
             step.words["engines"] = {"argo": words}
@@ -292,21 +304,21 @@ def _with_defaults(tree: Mapping[str, Any], spec: Mapping[str, Any]) -> Mapping[
     defaults = spec.get("templateDefaults")
     if not isinstance(defaults, Mapping):
         return tree
-    below: Mapping[str, Any] = _below(tree, {key: value for key, value in defaults.items() if key != "name"})
+    below: Mapping[str, Any] = _merge_defaults(tree, {key: value for key, value in defaults.items() if key != "name"})
     return below
 
 
-def _below(own: Any, under: Any) -> Any:
+def _merge_defaults(own: Any, under: Any) -> Any:
     if not (isinstance(own, Mapping) and isinstance(under, Mapping)):
         return own
-    found = _placed({**under, **own}, own)
+    found = _with_positions({**under, **own}, own)
     for key in under:
         if key in own and isinstance(own[key], Mapping):
-            found[key] = _below(own[key], under[key])
+            found[key] = _merge_defaults(own[key], under[key])
     return found
 
 
-def _placed(tree: Mapping[str, Any], like: Any) -> Any:
+def _with_positions(tree: Mapping[str, Any], like: Any) -> Any:
     """The map with the places of another, so that messages know the line."""
     if not isinstance(like, yaml_tree.Map):
         return dict(tree)
@@ -316,14 +328,14 @@ def _placed(tree: Mapping[str, Any], like: Any) -> Any:
     return found
 
 
-def _mirrored(container: Mapping[str, Any], main: Any) -> Any:
+def _with_main_mounts(container: Mapping[str, Any], main: Any) -> Any:
     """`mirrorVolumeMounts`: the container has the mounts of the program too."""
     if not container.get("mirrorVolumeMounts"):
         return container
     mounts = [*(container.get("volumeMounts") or ()), *(mapping(main).get("volumeMounts") or ())]
     rest = {key: value for key, value in container.items() if key != "mirrorVolumeMounts"}
-    return _placed({**rest, **({"volumeMounts": mounts} if mounts else {})}, container)
+    return _with_positions({**rest, **({"volumeMounts": mounts} if mounts else {})}, container)
 
 
-def _beside(container: Mapping[str, Any]) -> Any:
-    return _placed({**container, "restartPolicy": "Always"}, container)
+def _as_sidecar(container: Mapping[str, Any]) -> Any:
+    return _with_positions({**container, "restartPolicy": "Always"}, container)

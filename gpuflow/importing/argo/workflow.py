@@ -7,13 +7,13 @@ from typing import Any
 
 from gpuflow.importing.argo.graph import Graph
 from gpuflow.importing.argo.scope import Scope
-from gpuflow.importing.argo.templates import WORKFLOW_OF_POD, Importer, Template, metric_words
+from gpuflow.importing.argo.templates import WORKFLOW_OF_POD, Importer, Template, metric_fields
 from gpuflow.importing.draft import Draft, identifier, label
-from gpuflow.importing.unsupported import TEMPLATE, Listing, Place
-from gpuflow.importing.values import Parts, mapping, maps, plain
+from gpuflow.importing.unsupported import TEMPLATE, Place, UnsupportedList
+from gpuflow.importing.values import Parts, mapping, maps, plain_value
 from gpuflow.readers import Document, Library
 from gpuflow.site import Site
-from gpuflow.spec.names import OURS
+from gpuflow.spec.names import LABEL_PREFIX
 
 SPEC = (
     *WORKFLOW_OF_POD, "entrypoint", "arguments", "templates", "onExit", "parallelism", "activeDeadlineSeconds",
@@ -33,7 +33,7 @@ CRON = (
 )  # fmt: skip
 
 
-def pipeline_of(document: Document, library: Library, site: Site, listing: Listing) -> Draft:
+def pipeline_of(document: Document, library: Library, site: Site, listing: UnsupportedList) -> Draft:
     place = Place(document)
     outer = mapping(document.tree.get("spec"))
     scheduled = document.kind == "CronWorkflow"
@@ -57,14 +57,14 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Listi
         owner, place = found, Place(found)
         under = mapping(found.tree.get("spec"))
         listing.fields(spec, ("workflowTemplateRef", "arguments", "entrypoint"), "spec", Place(document), HINTS)
-        given = {"arguments": _joined(under.get("arguments"), spec.get("arguments"))}
+        given = {"arguments": _merge_arguments(under.get("arguments"), spec.get("arguments"))}
         spec = {**under, **({"entrypoint": spec["entrypoint"]} if spec.get("entrypoint") else {}), **given}
     listing.fields(spec, SPEC, "spec", place, HINTS)
     listing.fields(spec.get("templateDefaults"), DEFAULTS, "templateDefaults", place)
     importer = Importer(owner, library, site, listing, spec)
     _claims(spec, draft, importer, place)
     known = _params(spec, draft, listing, place)
-    _engine_words(spec, draft, listing, place)
+    _engine_options(spec, draft, listing, place)
 
     def parameters(name: str) -> Parts | None:
         return known.get(name)
@@ -76,14 +76,14 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Listi
         return draft
     entry = importer.template_named(str(spec["entrypoint"]), within, place.of(spec, "entrypoint"))
     if spec.get("parallelism") is not None:
-        draft.head["parallel"] = plain(spec["parallelism"])
+        draft.head["parallel"] = plain_value(spec["parallelism"])
     if entry is not None:
         graph = Graph(importer, draft, scope, entry, (id(entry.tree),))
-        graph.scope = graph.inputs({"name": entry.name}, entry, scope, _direct(entry, known))
-        if entry.way in ("steps", "dag"):
+        graph.scope = graph.inputs({"name": entry.name}, entry, scope, _entrypoint_inputs(entry, known))
+        if entry.type in ("steps", "dag"):
             graph.fill()
         else:
-            _alone(graph, entry)
+            _add_entrypoint(graph, entry)
         last = spec.get("onExit") or mapping(mapping(spec.get("hooks")).get("exit")).get("template")
         if last:
             ending = importer.template_named(str(last), within, place.of(spec, "onExit"))
@@ -93,20 +93,22 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Listi
     return draft
 
 
-def _alone(graph: Graph, entry: Template) -> None:
+def _add_entrypoint(graph: Graph, entry: Template) -> None:
     """The entrypoint itself is the only step."""
     step = graph.step({"name": entry.name}, entry, graph.scope)
     if step is not None:
         graph.draft.steps[label(entry.name, ())] = step
 
 
-def _direct(entry: Template, known: Mapping[str, Parts]) -> dict[str, Parts]:
+def _entrypoint_inputs(entry: Template, known: Mapping[str, Parts]) -> dict[str, Parts]:
     """Inputs of the entrypoint that the workflow's arguments fill, by name."""
     declared = mapping(entry.tree.get("inputs")).get("parameters") or ()
     return {str(each.get("name")): known[str(each.get("name"))] for each in declared if str(each.get("name")) in known}
 
 
-def _metadata(document: Document, outer: Mapping[str, Any], draft: Draft, listing: Listing, place: Place) -> None:
+def _metadata(
+    document: Document, outer: Mapping[str, Any], draft: Draft, listing: UnsupportedList, place: Place
+) -> None:
     metadata = mapping(document.tree.get("metadata"))
     name = label(document.name, ())
     draft.head["name"] = name
@@ -118,12 +120,12 @@ def _metadata(document: Document, outer: Mapping[str, Any], draft: Draft, listin
     own = mapping(outer.get("workflowMetadata"))
     listing.fields(own, ("labels", "annotations"), "workflowMetadata", place)
     labels = {**mapping(metadata.get("labels")), **mapping(own.get("labels"))}
-    labels = {key: value for key, value in labels.items() if not str(key).startswith(OURS)}
+    labels = {key: value for key, value in labels.items() if not str(key).startswith(LABEL_PREFIX)}
     if labels:
-        draft.head["labels"] = {str(key): str(plain(value)) for key, value in labels.items()}
+        draft.head["labels"] = {str(key): str(plain_value(value)) for key, value in labels.items()}
         listing.note("labels of the object stand on its pods as well", place.of(metadata, "labels"))
     annotations = {**mapping(metadata.get("annotations")), **mapping(own.get("annotations"))}
-    annotations = {str(key): str(plain(value)) for key, value in annotations.items()}
+    annotations = {str(key): str(plain_value(value)) for key, value in annotations.items()}
     if description := annotations.pop("workflows.argoproj.io/description", None):
         draft.head["description"] = description.strip()
     if annotations:
@@ -132,7 +134,7 @@ def _metadata(document: Document, outer: Mapping[str, Any], draft: Draft, listin
     listing.fields(metadata, known, "metadata", place)
 
 
-def _schedule(outer: Mapping[str, Any], draft: Draft, listing: Listing, place: Place, site: Site) -> None:
+def _schedule(outer: Mapping[str, Any], draft: Draft, listing: UnsupportedList, place: Place, site: Site) -> None:
     listing.fields(outer, CRON, "spec", place, {"when": "let the first step decide", "stopStrategy": "suspend it"})
     crons = [*([outer["schedule"]] if outer.get("schedule") else []), *(outer.get("schedules") or ())]
     if len(crons) != 1:
@@ -151,7 +153,7 @@ def _schedule(outer: Mapping[str, Any], draft: Draft, listing: Listing, place: P
         hint = f"write it in the site: engines: {{argo: {{starting_deadline: {late}s}}}}"
         listing.cannot("startingDeadlineSeconds", "the site says it, for all schedules of the cluster", where, hint)
     pairs = (("successful", "successfulJobsHistoryLimit"), ("failed", "failedJobsHistoryLimit"))
-    history = {word: plain(outer[key]) for word, key in pairs if outer.get(key) is not None}
+    history = {word: plain_value(outer[key]) for word, key in pairs if outer.get(key) is not None}
     if history:
         _argo(draft)["history"] = history
 
@@ -160,7 +162,7 @@ def _claims(spec: Mapping[str, Any], draft: Draft, importer: Importer, place: Pl
     claims: dict[str, Any] = {}
     for each in maps(spec.get("volumeClaimTemplates")):
         name = str(mapping(each.get("metadata")).get("name"))
-        own = plain(mapping(each.get("spec")))
+        own = plain_value(mapping(each.get("spec")))
         importer.listing.fields(each, ("apiVersion", "kind", "metadata", "spec", "status"), "claim", place)
         importer.listing.fields(each.get("metadata"), ("name", "creationTimestamp"), "claim", place)
         importer.listing.fields(mapping(each.get("spec")).get("resources"), ("requests",), "claim resources", place)
@@ -184,7 +186,7 @@ def _claims(spec: Mapping[str, Any], draft: Draft, importer: Importer, place: Pl
         )
 
 
-def _params(spec: Mapping[str, Any], draft: Draft, listing: Listing, place: Place) -> dict[str, Parts]:
+def _params(spec: Mapping[str, Any], draft: Draft, listing: UnsupportedList, place: Place) -> dict[str, Parts]:
     """The workflow's parameters, and what each tag of theirs stands for."""
     known: dict[str, Parts] = {}
     arguments = mapping(spec.get("arguments"))
@@ -201,10 +203,10 @@ def _params(spec: Mapping[str, Any], draft: Draft, listing: Listing, place: Plac
         value = each.get("value", each.get("default"))
         if value is not None:
             param["default"] = (
-                value if isinstance(value, str) else getattr(value, "text", None) or str(plain(value)).lower()
+                value if isinstance(value, str) else getattr(value, "text", None) or str(plain_value(value)).lower()
             )
         if each.get("enum"):
-            param["enum"] = [str(plain(item)) for item in each["enum"]]
+            param["enum"] = [str(plain_value(item)) for item in each["enum"]]
         if each.get("description"):
             param["description"] = str(each["description"])
         draft.params[title] = param
@@ -215,9 +217,9 @@ def _params(spec: Mapping[str, Any], draft: Draft, listing: Listing, place: Plac
     return known
 
 
-def _engine_words(spec: Mapping[str, Any], draft: Draft, listing: Listing, place: Place) -> None:
+def _engine_options(spec: Mapping[str, Any], draft: Draft, listing: UnsupportedList, place: Place) -> None:
     if spec.get("activeDeadlineSeconds") is not None:
-        draft.head["deadline"] = f"{plain(spec['activeDeadlineSeconds'])}s"
+        draft.head["deadline"] = f"{plain_value(spec['activeDeadlineSeconds'])}s"
     gc = mapping(spec.get("podGC"))
     if gc.get("strategy"):
         listing.fields(gc, ("strategy", "deleteDelayDuration"), "podGC", place)
@@ -228,18 +230,18 @@ def _engine_words(spec: Mapping[str, Any], draft: Draft, listing: Listing, place
         known = ("secondsAfterCompletion", "secondsAfterSuccess", "secondsAfterFailure")
         listing.fields(times, known, "ttlStrategy", place)
         ttl = {
-            word: f"{plain(times.get(key, times.get('secondsAfterCompletion')))}s"
+            word: f"{plain_value(times.get(key, times.get('secondsAfterCompletion')))}s"
             for word, key in (("success", "secondsAfterSuccess"), ("failure", "secondsAfterFailure"))
             if times.get(key, times.get("secondsAfterCompletion")) is not None
         }
         _argo(draft)["ttl"] = ttl
     for key, word in (("archiveLogs", "archive_logs"), ("priority", "priority")):
         if spec.get(key) is not None:
-            _argo(draft)[word] = plain(spec[key])
-    if metrics := metric_words(spec.get("metrics"), listing, place):
+            _argo(draft)[word] = plain_value(spec[key])
+    if metrics := metric_fields(spec.get("metrics"), listing, place):
         _argo(draft)["metrics"] = metrics
     if spec.get("podMetadata"):
-        _argo(draft)["pod_metadata"] = plain(spec["podMetadata"])
+        _argo(draft)["pod_metadata"] = plain_value(spec["podMetadata"])
     for name, hook in mapping(spec.get("hooks")).items():
         reference = mapping(hook.get("templateRef"))
         if name == "exit" and set(hook) == {"template"} and not spec.get("onExit"):
@@ -249,7 +251,7 @@ def _engine_words(spec: Mapping[str, Any], draft: Draft, listing: Listing, place
             listing.cannot(f"hook {name}", "a hook of a pipeline runs a template of the cluster", place.of(hook), hint)
             continue
         pairs = (("name", "name"), ("template", "template"), ("cluster_scope", "clusterScope"))
-        where = {word: plain(reference[key]) for word, key in pairs if reference.get(key)}
+        where = {word: plain_value(reference[key]) for word, key in pairs if reference.get(key)}
         values = {str(p["name"]): str(p.get("value")) for p in mapping(hook.get("arguments")).get("parameters") or ()}
         made = {
             "expression": str(hook["expression"]),
@@ -266,7 +268,7 @@ DEFAULTS = (
 )  # fmt: skip
 
 
-def _joined(under: Any, own: Any) -> dict[str, Any]:
+def _merge_arguments(under: Any, own: Any) -> dict[str, Any]:
     """The arguments of a WorkflowTemplate with those of the workflow that names it."""
     found = {str(each.get("name")): each for each in maps(mapping(under).get("parameters"))}
     found |= {str(each.get("name")): each for each in maps(mapping(own).get("parameters"))}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuflow.importing.unsupported import Listing, Place
-from gpuflow.importing.values import mapping, maps, plain
+from gpuflow.importing.unsupported import Place, UnsupportedList
+from gpuflow.importing.values import mapping, maps, plain_value
 from gpuflow.pod.supervision import RUN_ID
 from gpuflow.runtime.bundle import FILE
 
@@ -30,7 +30,7 @@ RUN_WORD = "--run-id={{$.pipeline_job_uuid}}"
 
 
 def pod_of(
-    container: Mapping[str, Any], config: Mapping[str, Any], listing: Listing, place: Place
+    container: Mapping[str, Any], config: Mapping[str, Any], listing: UnsupportedList, place: Place
 ) -> tuple[dict[str, Any], dict[str, Any], Mapping[str, Any]]:
     """The pod's spec, its main container and its metadata."""
     listing.fields(container, CONTAINER, "container", place)
@@ -77,7 +77,7 @@ def pod_of(
                 source = {"name": own, "key": pair.get(key), **optional}
                 env.append({"name": pair.get("envVar"), "valueFrom": {kind: source}})
     for each in maps(config.get("fieldPathAsEnv")):
-        if each.get("name") == RUN_ID and each.get("fieldPath") == RUN_LABEL and (told := _told_the_run(main)):
+        if each.get("name") == RUN_ID and each.get("fieldPath") == RUN_LABEL and (told := _command_with_run_id(main)):
             main["command"] = told
             continue
         env.append({"name": each.get("name"), "valueFrom": {"fieldRef": {"fieldPath": each.get("fieldPath")}}})
@@ -85,7 +85,7 @@ def pod_of(
         main["env"] = env
     if volumes:
         spec["volumes"], main["volumeMounts"] = volumes, mounts
-    _scheduling(config, spec, listing, place)
+    _read_scheduling(config, spec, listing, place)
     if config.get("imagePullPolicy"):
         main["imagePullPolicy"] = config["imagePullPolicy"]
     secrets = [_constant(each, "secretNameParameter", "secretName") for each in maps(config.get("imagePullSecret"))]
@@ -101,8 +101,8 @@ def pod_of(
     return spec, main, mapping(config.get("podMetadata"))
 
 
-def _told_the_run(main: Mapping[str, Any]) -> list[Any] | None:
-    """The command of gpuflow-run with the run's id as a word; None: it is another program's command.
+def _command_with_run_id(main: Mapping[str, Any]) -> list[Any] | None:
+    """The command of gpuflow-run with the run's id as an argument; None for another program's command.
 
     The variable that carries the id is gpuflow's own, which no pipeline may set, and gpuflow-run hands it to no program
     that it starts: a step that is supervised once more would not know its run.
@@ -114,13 +114,13 @@ def _told_the_run(main: Mapping[str, Any]) -> list[Any] | None:
     return None
 
 
-def _scheduling(config: Mapping[str, Any], spec: dict[str, Any], listing: Listing, place: Place) -> None:
+def _read_scheduling(config: Mapping[str, Any], spec: dict[str, Any], listing: UnsupportedList, place: Place) -> None:
     selector = mapping(config.get("nodeSelector"))
     listing.fields(selector, ("labels",), "nodeSelector", place)
     if mapping(selector.get("labels")):
         spec["nodeSelector"] = selector["labels"]
     tolerations = [
-        {key: value for key, value in plain(each).items() if value not in (None, "")}
+        {key: value for key, value in plain_value(each).items() if value not in (None, "")}
         for each in maps(config.get("tolerations"))
     ]
     if tolerations:
@@ -132,7 +132,7 @@ def _scheduling(config: Mapping[str, Any], spec: dict[str, Any], listing: Listin
         listing.cannot("nodeAffinity", "it is not imported", place.of(config, "nodeAffinity"), hint)
 
 
-def _resources(resources: Mapping[str, Any], listing: Listing, place: Place) -> dict[str, Any]:
+def _resources(resources: Mapping[str, Any], listing: UnsupportedList, place: Place) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for side, name, text, number, unit in AMOUNTS:
         if resources.get(text):

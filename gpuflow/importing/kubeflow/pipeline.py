@@ -11,10 +11,10 @@ from typing import Any
 from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label
 from gpuflow.importing.kubeflow.executors import pod_of
 from gpuflow.importing.pods import TAG_HINT, PodReader
-from gpuflow.importing.unsupported import TAG, TEMPLATE, Listing, Place
-from gpuflow.importing.values import Parts, filled, mapping, plain, plain_text, texts
+from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, UnsupportedList
+from gpuflow.importing.values import Parts, fill_tags, mapping, plain_text, plain_value, texts
 from gpuflow.readers import Document, Library
-from gpuflow.readers.kfp.conditions import unquoted
+from gpuflow.readers.kfp.conditions import unquote
 from gpuflow.readers.kfp.ir import as_driver_reads
 from gpuflow.site import Site
 
@@ -29,7 +29,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _CAST = re.compile(r"\b(?:int|double|string|bool)\((inputs\.parameter_values\[['\"][^'\"]+['\"]\])\)")
-_WORDS = {"&&": "and", "||": "or", "!": "not"}
+_LOGIC_WORDS = {"&&": "and", "||": "or", "!": "not"}
 
 
 def condition(text: str, value: Callable[[str], Parts | None]) -> str | None:
@@ -47,13 +47,13 @@ def condition(text: str, value: Callable[[str], Parts | None]) -> str | None:
                 return None
             words.append(word)
         elif match["text"]:
-            literal = unquoted(match["text"])
+            literal = unquote(match["text"])
             if literal is None:
                 return None
-            words.append(_quoted(literal))
+            words.append(_quote_text(literal))
         else:
             found = match["op"] or match["number"] or match["word"]
-            words.append(_WORDS.get(found, found))
+            words.append(_LOGIC_WORDS.get(found, found))
     return " ".join(words).replace("( ", "(").replace(" )", ")")
 
 
@@ -62,12 +62,12 @@ def _reference(parts: Parts | None) -> str | None:
         return None
     (part,) = parts
     if isinstance(part, str):
-        return _quoted(part)
+        return _quote_text(part)
     ((kind, name),) = part.items() if len(part) == 1 else (("", ""),)
     return {"param": f"params.{name}", "output": f"steps.{name}", "item": f"item.{name}"}.get(kind)
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     """A text in a condition of a pipeline, where a backslash takes the next character as it is."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -100,7 +100,7 @@ OF_TASK = {
 }
 PARAMETER = ("parameterType", "defaultValue", "isOptional", "description", "literals")
 ITEM = "item"
-COMPLETED = "ALL_UPSTREAM_TASKS_COMPLETED"
+TRIGGER_COMPLETED = "ALL_UPSTREAM_TASKS_COMPLETED"
 _INPUT = re.compile(r"\$\.inputs\.parameters\[['\"]([^'\"]+)['\"]\]")
 _OUTPUT = re.compile(r"\$\.outputs\.parameters\[['\"]([^'\"]+)['\"]\]\.output_file")
 _ARTIFACT = "Kubeflow's artifacts have no word in a pipeline"
@@ -129,7 +129,7 @@ class Scope:
 class Importer:
     """Fills drafts from one pipeline."""
 
-    def __init__(self, document: Document, library: Library, site: Site, listing: Listing) -> None:
+    def __init__(self, document: Document, library: Library, site: Site, listing: UnsupportedList) -> None:
         tree = document.tree
         self.spec = mapping(tree.get("pipelineSpec")) if document.kind == "PipelineJob" else tree
         platform = library.in_same_file(document, "PlatformSpec")
@@ -221,18 +221,20 @@ class Importer:
             step["for_each"] = {ITEM: loop[1]}
             limit = mapping(task.get("iteratorPolicy")).get("parallelismLimit")
             if limit:
-                step["parallel"] = plain(limit)
+                step["parallel"] = plain_value(limit)
         if trigger.get("condition"):
-            self._when(task, step, given)
-        if trigger.get("strategy") == COMPLETED:
-            self._at_the_end(draft, name, task, step, before)
+            self._read_condition(task, step, given)
+        if trigger.get("strategy") == TRIGGER_COMPLETED:
+            self._read_exit_task(draft, name, task, step, before)
             return
         if before:
             step["needs"] = list(dict.fromkeys(before))
         scope.names[name] = label(name, draft.steps)
         draft.steps[scope.names[name]] = step
 
-    def _at_the_end(self, draft: Draft, name: str, task: Mapping[str, Any], step: dict[str, Any], before: Any) -> None:
+    def _read_exit_task(
+        self, draft: Draft, name: str, task: Mapping[str, Any], step: dict[str, Any], before: Any
+    ) -> None:
         if "pipeline" in step or set(before) != set(draft.steps) or draft.head.get("name") is None:
             where = self.place.of(task, "triggerPolicy")
             hint = "a pipeline has steps that run when everything has ended: exit"
@@ -240,7 +242,7 @@ class Importer:
             return
         draft.exit[label(name, (*draft.steps, *draft.exit))] = step
 
-    def _when(self, task: Mapping[str, Any], step: dict[str, Any], given: Mapping[str, Parts]) -> None:
+    def _read_condition(self, task: Mapping[str, Any], step: dict[str, Any], given: Mapping[str, Parts]) -> None:
         trigger = mapping(task.get("triggerPolicy"))
         text = str(trigger["condition"])
         found = condition(text, given.get)
@@ -308,7 +310,7 @@ class Importer:
             return scope.inputs.get(str(given["componentInputParameter"]))
         if "runtimeValue" in given:
             constant = mapping(given["runtimeValue"]).get("constant")
-            parts, lost = filled(_text(as_driver_reads(constant)), scope)
+            parts, lost = fill_tags(_text(as_driver_reads(constant)), scope)
             return None if lost else parts
         source = mapping(given.get("taskOutputParameter"))
         step = scope.names.get(str(source.get("producerTask")))
@@ -359,7 +361,7 @@ class Importer:
         spec, main, metadata = pod_of(container, config, self.listing, self.place)
         scope = Scope(draft, given)
         reader = PodReader(self.listing, self.place, self.site, scope, {})
-        reader.structured = _structured
+        reader.structured = _concat_parts
         step = reader.step(spec, main, {key: value for key, value in metadata.items() if value})
         step.where, step.secured = self.place.of(container), True
         for side in ("inputDefinitions", "outputDefinitions"):
@@ -377,13 +379,13 @@ class Importer:
             words["cache"] = True
         retry = mapping(task.get("retryPolicy"))
         if retry.get("maxRetryCount"):
-            words["retry"] = _retry(plain(retry))
+            words["retry"] = _retry(plain_value(retry))
         step.sound = len(self.listing.found) == before
         draft.pods.append(step)
         return words
 
 
-def pipeline_of(document: Document, library: Library, site: Site, listing: Listing) -> Draft:
+def pipeline_of(document: Document, library: Library, site: Site, listing: UnsupportedList) -> Draft:
     importer = Importer(document, library, site, listing)
     draft = Draft()
     info = mapping(importer.spec.get("pipelineInfo"))
@@ -409,7 +411,7 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Listi
             listing.note(f'the parameter "{name}" is called {title}: references and Python need such names', where)
         param: dict[str, Any] = {"type": kind or "string"}
         if each.get("defaultValue") is not None:
-            default = plain(each["defaultValue"])
+            default = plain_value(each["defaultValue"])
             whole = kind == "int" and isinstance(default, float) and default.is_integer()
             param["default"] = int(default) if whole else default
         elif each.get("isOptional"):
@@ -422,7 +424,7 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Listi
     return draft
 
 
-def _structured(text: str) -> list[Any] | None:
+def _concat_parts(text: str) -> list[Any] | None:
     """The parts of `{"Concat": […]}`, which Kubeflow puts together; None for other text."""
     if not text.startswith('{"Concat"'):
         return None
@@ -449,4 +451,4 @@ def _text(value: Any) -> str:
         return value
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return json.dumps(plain(value), ensure_ascii=False)
+    return json.dumps(plain_value(value), ensure_ascii=False)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from gpuflow.kubernetes.admission.field_errors import quoted
-from gpuflow.kubernetes.admission.pod import Body, Pod, read_integer, read_object, read_stored, read_text
+from gpuflow.kubernetes.admission.field_errors import quote_as_go
+from gpuflow.kubernetes.admission.pod import Body, Pod, read_integer, read_object, read_stored_list, read_text
 from gpuflow.kubernetes.resources import ResourceList, read_map, read_maps
 
 
-class Refused(Exception):
+class AdmissionRefusal(Exception):
     """An admission plug-in refused. The text is its reason; `pod` is how far it had come with the pod."""
 
     def __init__(self, reason: str, pod: Pod) -> None:
@@ -62,7 +62,7 @@ def with_priority(pod: Pod, classes: Sequence[Body | PriorityClass]) -> Pod:
     if pod.priority_class:
         named = _find((*classes, *SYSTEM_CLASSES), pod.priority_class, "PriorityClass")
         if named is None:
-            raise Refused(f"no PriorityClass with name {pod.priority_class} was found", pod)
+            raise AdmissionRefusal(f"no PriorityClass with name {pod.priority_class} was found", pod)
         found = read_priority_class(named)
     else:
         defaults = [each for each in map(read_priority_class, classes) if each.is_default]
@@ -71,7 +71,7 @@ def with_priority(pod: Pod, classes: Sequence[Body | PriorityClass]) -> Pod:
     given = pod.priority
     pod = pod._replace(priority_class=found.name)
     if given not in (None, found.value):
-        raise Refused(
+        raise AdmissionRefusal(
             f"the integer value of priority ({given}) must not be provided in pod spec; "
             f"{computed} {found.value} from the given PriorityClass name",
             pod,
@@ -79,7 +79,7 @@ def with_priority(pod: Pod, classes: Sequence[Body | PriorityClass]) -> Pod:
     policy = pod.preemption_policy
     pod = pod._replace(priority=found.value, preemption_policy=found.preemption_policy)
     if policy not in (None, found.preemption_policy):
-        raise Refused(
+        raise AdmissionRefusal(
             f"the string value of PreemptionPolicy ({policy}) must not be provided in pod spec; "
             f"{computed} {found.preemption_policy} from the given PriorityClass name",
             pod._replace(preemption_policy=policy),
@@ -97,7 +97,7 @@ def read_runtime_class(manifest: Body | RuntimeClass) -> RuntimeClass:
     return RuntimeClass(
         name,
         manifest.get("overhead") is not None,
-        read_stored(overhead, f"{where}: overhead.podFixed"),
+        read_stored_list(overhead, f"{where}: overhead.podFixed"),
         read_map(scheduling.get("nodeSelector"), f"{where}: scheduling.nodeSelector"),
         tuple(read_maps(scheduling.get("tolerations"), f"{where}: scheduling.tolerations")),
     )
@@ -109,11 +109,11 @@ def with_runtime(pod: Pod, classes: Sequence[Body | RuntimeClass]) -> Pod:
         return pod
     named = _find(classes, pod.runtime_class, "RuntimeClass")
     if named is None:
-        raise Refused(f"pod rejected: RuntimeClass {quoted(pod.runtime_class)} not found", pod)
+        raise AdmissionRefusal(f"pod rejected: RuntimeClass {quote_as_go(pod.runtime_class)} not found", pod)
     found = read_runtime_class(named)
     if found.has_overhead:
         if pod.overhead and pod.overhead != found.overhead:
-            raise Refused("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead", pod)
+            raise AdmissionRefusal("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead", pod)
         pod = pod._replace(overhead=found.overhead or None)
     if found.node_selector:
         pod = pod._replace(node_selector=_merged_selector(pod, found))
@@ -128,14 +128,16 @@ def check_overhead(pod: Pod, classes: Sequence[Body | RuntimeClass]) -> None:
         return
     named = None if pod.runtime_class is None else _find(classes, pod.runtime_class, "RuntimeClass")
     if named is None or not read_runtime_class(named).has_overhead:
-        raise Refused("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead", pod)
+        raise AdmissionRefusal(
+            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead", pod
+        )
 
 
 def _merged_selector(pod: Pod, found: RuntimeClass) -> dict[str, str]:
     selector = dict(read_map(pod.spec.get("nodeSelector"), "spec.nodeSelector"))
     for key, value in sorted(found.node_selector.items()):
         if selector.setdefault(key, value) != value:
-            raise Refused(
+            raise AdmissionRefusal(
                 f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
                 f"pod.spec.nodeSelector[{key}] = {selector[key]}",
                 pod,

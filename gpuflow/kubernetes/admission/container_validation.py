@@ -23,7 +23,7 @@ from gpuflow.kubernetes.admission.field_errors import (
     invalid,
     invalid_number,
     not_found,
-    quoted,
+    quote_as_go,
     required,
     too_long,
     unsupported,
@@ -124,7 +124,7 @@ def requirement_faults(
                 yield invalid(f"{field}.requests", quantity.text, detail)
         elif quantity > limit:
             detail = f"must be less than or equal to {name} limit of {limit.text}"
-            yield RequestAboveLimit(INVALID, f"{field}.requests", quoted(quantity.text), detail, name)
+            yield RequestAboveLimit(INVALID, f"{field}.requests", quote_as_go(quantity.text), detail, name)
     if hugepages and BASIC.isdisjoint(limits) and BASIC.isdisjoint(requests):
         yield forbidden(field, "HugePages require cpu or memory")
 
@@ -224,7 +224,7 @@ def _faults_of_source(kind: str, source: Body, place: str) -> Iterator[FieldErro
             yield from _fact(item, place)
     elif kind == "projected":
         yield from _mode_faults(source, "defaultMode", place)
-        yield from _projected(source, place)
+        yield from _projected_faults(source, place)
     elif kind == "ephemeral" and source.get("volumeClaimTemplate") is None:
         yield required(f"{place}.volumeClaimTemplate")
     elif kind == "ephemeral":
@@ -250,7 +250,7 @@ def _item_faults(item: Body, place: str) -> Iterator[FieldError]:
         yield required(f"{place}.key")
     if not path:
         yield required(f"{place}.path")
-    yield from _not_reserved(path, f"{place}.path")
+    yield from _reserved_path_faults(path, f"{place}.path")
     yield from _mode_faults(item, "mode", place)
 
 
@@ -267,7 +267,7 @@ def inside_faults(path: str, field: str) -> Iterator[FieldError]:
     yield from _backsteps(path, field)
 
 
-def _not_reserved(path: str, field: str) -> Iterator[FieldError]:
+def _reserved_path_faults(path: str, field: str) -> Iterator[FieldError]:
     yield from inside_faults(path, field)
     if path.startswith("..") and not path.startswith("../"):
         yield invalid(field, path, "must not start with '..'")
@@ -278,7 +278,7 @@ def _backsteps(path: str, field: str) -> Iterator[FieldError]:
         yield invalid(field, path, "must not contain '..'")
 
 
-def _projected(source: Body, place: str) -> Iterator[FieldError]:
+def _projected_faults(source: Body, place: str) -> Iterator[FieldError]:
     """Each source is of one kind, and no two of them write the same file. Tokens are not compared with the others."""
     paths: set[str] = set()
     for index, given in enumerate(read_maps(source.get("sources"), f"{place}.sources")):
@@ -293,7 +293,7 @@ def _projected(source: Body, place: str) -> Iterator[FieldError]:
             for item in read_maps(facts.get("items"), f"{where}.downwardAPI.items"):
                 yield from _fact(item, f"{where}.downwardAPI")
                 path = read_text(item, "path", f"{where}.downwardAPI") or ""
-                yield from _taken(path, path, place, paths)
+                yield from _duplicate_path_faults(path, path, place, paths)
         if given.get("serviceAccountToken") is not None:
             field = f"{where}.serviceAccountToken"
             yield from _token(read_map(given["serviceAccountToken"], field), field, place)
@@ -305,10 +305,10 @@ def _projected_keys(source: Body, where: str, place: str, paths: set[str]) -> It
         yield required(f"{where}.name")
     for number, item in enumerate(read_maps(source.get("items"), f"{where}.items")):
         yield from _item_faults(item, f"{where}.items[{number}]")
-        yield from _taken(read_text(item, "path", where) or "", name, place, paths)
+        yield from _duplicate_path_faults(read_text(item, "path", where) or "", name, place, paths)
 
 
-def _taken(path: str, shown: str, place: str, paths: set[str]) -> Iterator[FieldError]:
+def _duplicate_path_faults(path: str, shown: str, place: str, paths: set[str]) -> Iterator[FieldError]:
     if path and path in paths:
         yield invalid(place, shown, "conflicting duplicate paths")
     paths.add(path)
@@ -324,7 +324,7 @@ def _token(token: Body, where: str, place: str) -> Iterator[FieldError]:
     path = read_text(token, "path", where) or ""
     if not path:
         yield required(f"{place}.path")
-    yield from _not_reserved(path, f"{place}.path")
+    yield from _reserved_path_faults(path, f"{place}.path")
 
 
 def _fact(item: Body, where: str) -> Iterator[FieldError]:
@@ -332,7 +332,7 @@ def _fact(item: Body, where: str) -> Iterator[FieldError]:
     path = read_text(item, "path", where) or ""
     if not path:
         yield required(f"{where}.path")
-    yield from _not_reserved(path, f"{where}.path")
+    yield from _reserved_path_faults(path, f"{where}.path")
     field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
     if field is not None:
         yield from field_ref_faults(read_map(field, f"{where}.fieldRef"), f"{where}.fieldRef", FILE_FACTS)

@@ -15,14 +15,14 @@ from itertools import islice, permutations
 from typing import Any, NamedTuple, TypeVar
 
 from gpuflow.kubernetes.admission.classes import (
+    AdmissionRefusal,
     PriorityClass,
-    Refused,
     RuntimeClass,
     check_overhead,
     with_priority,
     with_runtime,
 )
-from gpuflow.kubernetes.admission.field_errors import FieldError, join_clauses, quoted, sentences
+from gpuflow.kubernetes.admission.field_errors import FieldError, join_clauses, quote_as_go, sentences
 from gpuflow.kubernetes.admission.limit_range import (
     BoundViolation,
     LimitRange,
@@ -33,7 +33,7 @@ from gpuflow.kubernetes.admission.limit_range import (
 )
 from gpuflow.kubernetes.admission.pod import Body, Pod, read_object, read_pod, read_text, render, render_list
 from gpuflow.kubernetes.admission.pod_security import PRIVILEGED, Policy, read_policy, violation
-from gpuflow.kubernetes.admission.quota import Quota, QuotaRefusal, evaluate, new_totals, read_quota
+from gpuflow.kubernetes.admission.quota import Quota, QuotaRefusal, check_request, new_totals, read_quota
 from gpuflow.kubernetes.admission.usage import pod_usage
 from gpuflow.kubernetes.admission.validation import pod_faults
 from gpuflow.kubernetes.resources import ResourceList, read_map
@@ -101,7 +101,7 @@ class Admission:
         _ = self.usage, self.used  # worked out once for all twins
         twin = copy(self)
         stored = self.pod["metadata"]
-        twin.__dict__["pod"] = {**self.pod, "metadata": {**stored, **metadata, **_annotated(stored, metadata)}}
+        twin.__dict__["pod"] = {**self.pod, "metadata": {**stored, **metadata, **_merge_annotations(stored, metadata)}}
         return twin
 
     def is_same(self, other: Admission) -> bool:
@@ -113,7 +113,7 @@ class Admission:
         return self.status, self.message, pod, self.usage, self.used
 
 
-def _annotated(stored: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_annotations(stored: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """What the server wrote on the pod stays on it."""
     both = {**metadata.get("annotations", {}), **stored.get("annotations", {})}
     return {"annotations": both} if both else {}
@@ -154,25 +154,25 @@ def admit(
     """
     decoded = read_pod(pod)
     home = decoded.metadata.get("namespace") or _name_of(namespace)
-    local_quotas = _local(map(read_quota, _listed(quotas, "quotas") or ()), home)
+    local_quotas = _of_namespace(map(read_quota, _require_list(quotas, "quotas") or ()), home)
     inputs = AdmissionInputs(
         local_quotas,
-        _local(map(read_limit_range, _listed(limit_ranges, "limit_ranges") or ()), home),
-        _listed(priority_classes, "priority_classes"),
-        _listed(runtime_classes, "runtime_classes"),
+        _of_namespace(map(read_limit_range, _require_list(limit_ranges, "limit_ranges") or ()), home),
+        _require_list(priority_classes, "priority_classes"),
+        _require_list(runtime_classes, "runtime_classes"),
         _policy_of(namespace),
         tuple(each.name for each in local_quotas if each.assumed),
     )
     defaulted = decoded
     for limit_range in inputs.limit_ranges:
         defaulted = with_defaults(defaulted, limit_range)
-    return _decided(defaulted, inputs, partial(_others, decoded, inputs))[0]
+    return _decide(defaulted, inputs, partial(_other_answers, decoded, inputs))[0]
 
 
 Item = TypeVar("Item")
 
 
-def _listed(items: Iterable[Item] | None, argument: str) -> tuple[Item, ...] | None:
+def _require_list(items: Iterable[Item] | None, argument: str) -> tuple[Item, ...] | None:
     if items is None:
         return None
     if not isinstance(items, list | tuple) and (isinstance(items, str | Mapping) or not isinstance(items, Iterable)):
@@ -183,7 +183,7 @@ def _listed(items: Iterable[Item] | None, argument: str) -> tuple[Item, ...] | N
 Ruler = TypeVar("Ruler", Quota, LimitRange)
 
 
-def _local(rulers: Iterable[Ruler], home: str | None) -> tuple[Ruler, ...]:
+def _of_namespace(rulers: Iterable[Ruler], home: str | None) -> tuple[Ruler, ...]:
     return tuple(each for each in rulers if not each.namespace or not home or each.namespace == home)
 
 
@@ -205,18 +205,18 @@ def _policy_of(namespace: Body | str | None) -> Policy:
 Alternatives = Callable[[Admission], tuple[Admission, ...]]
 
 
-def _others(decoded: Pod, inputs: AdmissionInputs, answer: Admission) -> tuple[Admission, ...]:
+def _other_answers(decoded: Pod, inputs: AdmissionInputs, answer: Admission) -> tuple[Admission, ...]:
     """Every other answer that some order of LimitRanges and quotas leads to."""
-    others = partial(_others, decoded, inputs)
+    others = partial(_other_answers, decoded, inputs)
     found = [answer]
-    for pod in _defaulted(decoded, inputs.limit_ranges):
-        for other in _decided(pod, inputs, others):
+    for pod in _pods_with_defaults(decoded, inputs.limit_ranges):
+        for other in _decide(pod, inputs, others):
             if not any(other.is_same(known) for known in found):
                 found.append(other)
     return tuple(found[1:])
 
 
-def _defaulted(decoded: Pod, limit_ranges: Sequence[LimitRange]) -> Iterator[Pod]:
+def _pods_with_defaults(decoded: Pod, limit_ranges: Sequence[LimitRange]) -> Iterator[Pod]:
     """The pod with its defaults, once for each outcome that differs in more than the annotation."""
     giving = [each for each in limit_ranges if each.default_requests or each.default_limits]
     seen: list[Spelling] = []
@@ -224,7 +224,7 @@ def _defaulted(decoded: Pod, limit_ranges: Sequence[LimitRange]) -> Iterator[Pod
         pod = decoded
         for limit_range in order:
             pod = with_defaults(pod, limit_range)
-        outcome = _spelled(pod) if len(giving) > 1 else []
+        outcome = _spelling(pod) if len(giving) > 1 else []
         if outcome not in seen:
             seen.append(outcome)
             yield pod
@@ -233,7 +233,7 @@ def _defaulted(decoded: Pod, limit_ranges: Sequence[LimitRange]) -> Iterator[Pod
 Spelling = list[list[tuple[str, str, str]]]
 
 
-def _spelled(pod: Pod) -> Spelling:
+def _spelling(pod: Pod) -> Spelling:
     """All resources of the containers; equal amounts in another notation give other texts further on."""
     return [
         sorted((name, quantity.text, quantity.format.value) for name, quantity in listed.items())
@@ -242,12 +242,12 @@ def _spelled(pod: Pod) -> Spelling:
     ]
 
 
-def _decided(pod: Pod, inputs: AdmissionInputs, others: Alternatives) -> list[Admission]:
+def _decide(pod: Pod, inputs: AdmissionInputs, others: Alternatives) -> list[Admission]:
     """The answers for one defaulted pod: one, or as many as there are LimitRanges or quotas that refuse it."""
     quotas, limit_ranges, priority_classes, runtime_classes, policy, assumed = inputs
 
-    def refused(stage: str, reason: str, reasons: tuple[Reason, ...] = (), *, prepared: bool = True) -> Admission:
-        message = f"pods {quoted(pod.name or 'Unknown')} is forbidden: {reason}"
+    def refuse(stage: str, reason: str, reasons: tuple[Reason, ...] = (), *, prepared: bool = True) -> Admission:
+        message = f"pods {quote_as_go(pod.name or 'Unknown')} is forbidden: {reason}"
         clauses = sentences(reasons) if stage == "limitrange" else ()
         return Admission(403, stage, message, clauses, assumed, pod, prepared, dict, others, reason, reasons)
 
@@ -258,27 +258,27 @@ def _decided(pod: Pod, inputs: AdmissionInputs, others: Alternatives) -> list[Ad
         stage = "runtimeclass"
         if runtime_classes is not None:
             pod = with_runtime(pod, runtime_classes)
-    except Refused as refusal:
+    except AdmissionRefusal as refusal:
         pod = refusal.pod
-        return [refused(stage, str(refusal), prepared=False)]
+        return [refuse(stage, str(refusal), prepared=False)]
     faults = pod_faults(pod)
     if faults:
         clauses = sentences(faults)
         reason = join_clauses(clauses)
-        message = f"Pod {quoted(pod.name)} is invalid: {reason}"
+        message = f"Pod {quote_as_go(pod.name)} is invalid: {reason}"
         return [Admission(422, "validation", message, clauses, assumed, pod, True, dict, others, reason, faults)]
     broken = [violations for each in limit_ranges if (violations := broken_bounds(pod, each))]
     if broken:
-        return [refused("limitrange", join_clauses(sentences(each)), each) for each in broken]
+        return [refuse("limitrange", join_clauses(sentences(each)), each) for each in broken]
     violated = violation(pod.metadata, pod.spec, policy)
     if violated:
-        return [refused("podsecurity", violated)]
+        return [refuse("podsecurity", violated)]
     try:
         if runtime_classes is not None:
             check_overhead(pod, runtime_classes)
-    except Refused as refusal:
-        return [refused("runtimeclass", str(refusal))]
-    verdict = evaluate(pod, quotas)
+    except AdmissionRefusal as refusal:
+        return [refuse("runtimeclass", str(refusal))]
+    verdict = check_request(pod, quotas)
     if verdict.refusals:
-        return [refused("quota", each.sentence(), (each,)) for each in verdict.refusals]
+        return [refuse("quota", each.sentence(), (each,)) for each in verdict.refusals]
     return [Admission(201, "created", None, (), assumed, pod, True, partial(new_totals, verdict, quotas), others)]

@@ -60,7 +60,7 @@ class RequestAboveLimit(FieldError):
 
 
 def invalid(field: str, value: str, detail: str) -> FieldError:
-    return FieldError(INVALID, field, quoted(value), detail)
+    return FieldError(INVALID, field, quote_as_go(value), detail)
 
 
 def invalid_number(field: str, value: int, detail: str) -> FieldError:
@@ -68,7 +68,7 @@ def invalid_number(field: str, value: int, detail: str) -> FieldError:
 
 
 def invalid_list(field: str, values: Iterable[str], detail: str) -> FieldError:
-    return FieldError(INVALID, field, f"[{','.join(map(quoted, values))}]", detail)
+    return FieldError(INVALID, field, f"[{','.join(map(quote_as_go, values))}]", detail)
 
 
 def too_long(field: str, most: int) -> FieldError:
@@ -84,26 +84,26 @@ def forbidden(field: str, detail: str) -> FieldError:
 
 
 def duplicate(field: str, value: str) -> FieldError:
-    return FieldError("Duplicate value", field, quoted(value))
+    return FieldError("Duplicate value", field, quote_as_go(value))
 
 
 def not_found(field: str, value: str, detail: str = "") -> FieldError:
-    return FieldError("Not found", field, quoted(value), detail)
+    return FieldError("Not found", field, quote_as_go(value), detail)
 
 
 def unsupported(field: str, value: str, choices: Iterable[str]) -> FieldError:
-    listed = ", ".join(quoted(choice) for choice in choices)
-    return FieldError("Unsupported value", field, quoted(value), f"supported values: {listed}")
+    listed = ", ".join(quote_as_go(choice) for choice in choices)
+    return FieldError("Unsupported value", field, quote_as_go(value), f"supported values: {listed}")
 
 
-def quoted(text: str) -> str:
+def quote_as_go(text: str) -> str:
     """The text in double quotes, escaped as Go's `%q` does."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    return f'"{"".join(map(_escaped, text))}"'
+    return f'"{"".join(map(_escape, text))}"'
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if character in SHORT_ESCAPES:
         return SHORT_ESCAPES[character]
     if character.isprintable():
@@ -117,7 +117,7 @@ def _escaped(character: str) -> str:
 Reason = TypeVar("Reason", bound=Sentence)
 
 
-def ordered(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+def sort_reasons(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """Each sentence once, sorted."""
     by_sentence = {reason.sentence(): reason for reason in reasons}
     return tuple(by_sentence[sentence] for sentence in sorted(by_sentence))

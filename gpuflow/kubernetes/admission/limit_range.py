@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from gpuflow.kubernetes.admission.field_errors import ordered
-from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_object, read_once, read_stored, read_text
+from gpuflow.kubernetes.admission.field_errors import sort_reasons
+from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_object, read_once, read_stored_list, read_text
 from gpuflow.kubernetes.resources import ResourceList, read_map, read_maps, read_resource_list
 from gpuflow.quantity import MAX_INT64, Quantity
 
@@ -70,7 +70,7 @@ def _read_limit_range(manifest: Body) -> LimitRange:
     limits = read_map(manifest.get("spec"), f"LimitRange {name}: spec").get("limits")
     for index, item in enumerate(read_maps(limits, where)):
         minimum, maximum, ratio, limit, request = (
-            read_stored(item.get(field), f"{where}[{index}].{field}")
+            read_stored_list(item.get(field), f"{where}[{index}].{field}")
             for field in ("min", "max", "maxLimitRequestRatio", "default", "defaultRequest")
         )
         kind = read_text(item, "type", f"{where}[{index}]") or ""
@@ -124,17 +124,19 @@ def broken_bounds(pod: Pod, limit_range: LimitRange) -> tuple[BoundViolation, ..
     for bounds in limit_range.bounds:
         if bounds.kind == "Container":
             for container in pod.every_container:
-                broken += _broken(bounds, container.requests, container.limits)
+                broken += _violations(bounds, container.requests, container.limits)
         elif bounds.kind == "Pod":
-            broken += _broken(bounds, _pod_total(pod, "requests"), _pod_total(pod, "limits"))
-    return ordered(broken) if broken else ()
+            broken += _violations(bounds, _pod_total(pod, "requests"), _pod_total(pod, "limits"))
+    return sort_reasons(broken) if broken else ()
 
 
 def containers_that_break(pod: Pod, violation: BoundViolation) -> tuple[str, ...]:
     """The containers that a violation of a bound on containers is about."""
     bounds: dict[str, ResourceList] = {violation.bound: {violation.resource: violation.amount}}
     alone = Bounds("Container", bounds.get("minimum", {}), bounds.get("maximum", {}), bounds.get("ratio", {}))
-    return tuple(each.name for each in pod.every_container if violation in _broken(alone, each.requests, each.limits))
+    return tuple(
+        each.name for each in pod.every_container if violation in _violations(alone, each.requests, each.limits)
+    )
 
 
 def broken_claim_bounds(claim: Body, limit_range: LimitRange) -> tuple[BoundViolation, ...]:
@@ -145,14 +147,14 @@ def broken_claim_bounds(claim: Body, limit_range: LimitRange) -> tuple[BoundViol
     for kind, minimum, maximum, _ in limit_range.bounds:
         if kind != "PersistentVolumeClaim":
             continue
-        broken += _broken(Bounds(kind, minimum, {}, {}), requests, {})
+        broken += _violations(Bounds(kind, minimum, {}, {}), requests, {})
         for name, bound in maximum.items():
             request = requests.get(name)
             if request is None:
                 broken.append(BoundViolation("maximum", name, kind, bound, "request"))
-            elif _less(bound, request):
+            elif _is_less(bound, request):
                 broken.append(BoundViolation("maximum", name, kind, bound, "request", request.text))
-    return ordered(broken)
+    return sort_reasons(broken)
 
 
 def _pod_total(pod: Pod, side: str) -> ResourceList:
@@ -164,50 +166,50 @@ def _pod_total(pod: Pod, side: str) -> ResourceList:
     return {**total, **{name: level[name] for name in ("cpu", "memory") if name in level}}
 
 
-def _broken(bounds: Bounds, requests: ResourceList, limits: ResourceList) -> list[BoundViolation]:
+def _violations(bounds: Bounds, requests: ResourceList, limits: ResourceList) -> list[BoundViolation]:
     broken: list[BoundViolation] = []
     for name, bound in bounds.minimum.items():
         request, limit = requests.get(name), limits.get(name)
         if request is None:
             broken.append(BoundViolation("minimum", name, bounds.kind, bound, "request"))
-        elif request.nano < bound.nano and _less(request, bound, limit):
+        elif request.nano < bound.nano and _is_less(request, bound, limit):
             broken.append(BoundViolation("minimum", name, bounds.kind, bound, "request", request.text))
-        elif limit is not None and limit.nano < bound.nano and _less(limit, bound, request):
+        elif limit is not None and limit.nano < bound.nano and _is_less(limit, bound, request):
             broken.append(BoundViolation("minimum", name, bounds.kind, bound, "limit", limit.text))
     for name, bound in bounds.maximum.items():
         request, limit = requests.get(name), limits.get(name)
         if limit is None:
             broken.append(BoundViolation("maximum", name, bounds.kind, bound, "limit"))
-        elif bound.nano < limit.nano and _less(bound, limit, request):
+        elif bound.nano < limit.nano and _is_less(bound, limit, request):
             broken.append(BoundViolation("maximum", name, bounds.kind, bound, "limit", limit.text))
-        elif request is not None and bound.nano < request.nano and _less(bound, request, limit):
+        elif request is not None and bound.nano < request.nano and _is_less(bound, request, limit):
             broken.append(BoundViolation("maximum", name, bounds.kind, bound, "request", request.text))
     for name, bound in bounds.ratio.items():
-        violation = _broken_ratio(name, bounds.kind, bound, requests.get(name), limits.get(name))
+        violation = _ratio_violation(name, bounds.kind, bound, requests.get(name), limits.get(name))
         if violation:
             broken.append(violation)
     return broken
 
 
-def _broken_ratio(
+def _ratio_violation(
     name: str, kind: str, bound: Quantity, request: Quantity | None, limit: Quantity | None
 ) -> BoundViolation | None:
     if not request:
         return BoundViolation("ratio", name, kind, bound, "request")
     if not limit:
         return BoundViolation("ratio", name, kind, bound, "limit")
-    if _in_milli(request, limit, bound):
+    if _fits_milli(request, limit, bound):
         ratio = float(limit.milli) / float(request.milli)
     else:
         ratio = float(limit.value) / float(request.value)
-    exceeded = ratio * 1000 > float(bound.milli) if _in_milli(bound) else ratio > float(bound.value)
+    exceeded = ratio * 1000 > float(bound.milli) if _fits_milli(bound) else ratio > float(bound.value)
     return BoundViolation("ratio", name, kind, bound, None, f"{ratio:f}") if exceeded else None
 
 
-def _less(left: Quantity, right: Quantity, third: Quantity | None = None) -> bool:
+def _is_less(left: Quantity, right: Quantity, third: Quantity | None = None) -> bool:
     """Compared in thousandths, or in whole units where one of the three is too large for that."""
-    return left < right and (_in_milli(left, right, third) or left.value < right.value)
+    return left < right and (_fits_milli(left, right, third) or left.value < right.value)
 
 
-def _in_milli(*quantities: Quantity | None) -> bool:
+def _fits_milli(*quantities: Quantity | None) -> bool:
     return all(each is None or each.value <= MAX_COMPARED_IN_MILLI for each in quantities)

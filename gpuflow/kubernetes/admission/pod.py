@@ -50,12 +50,12 @@ def _read_once(read: Callable[[Any], object], content: bytes) -> object:
     return read(data_of(content))
 
 
-def read_stored(raw: object, where: str) -> ResourceList:
+def read_stored_list(raw: object, where: str) -> ResourceList:
     """A resource list with nothing finer than a thousandth; an absent one is empty."""
-    return EMPTY if raw is None else rounded(read_resource_list(raw, where))
+    return EMPTY if raw is None else round_to_milli(read_resource_list(raw, where))
 
 
-def rounded(resources: ResourceList) -> ResourceList:
+def round_to_milli(resources: ResourceList) -> ResourceList:
     """Nothing finer than a thousandth is stored."""
     for quantity in resources.values():
         if quantity.nano % MICRO:
@@ -89,7 +89,7 @@ class Requirements(NamedTuple):
     limits: ResourceList
 
 
-NOTHING = Requirements(EMPTY, EMPTY)
+NO_REQUIREMENTS = Requirements(EMPTY, EMPTY)
 
 
 class PodFields(NamedTuple):
@@ -169,15 +169,15 @@ def read_pod(manifest: object) -> Pod:
     read_map(metadata.get("annotations"), "metadata.annotations")
     level = None
     if spec.get("resources") is None:
-        containers = _read_containers(spec, "containers", _read_stored)
-        init_containers = _read_containers(spec, "initContainers", _read_stored)
+        containers = _read_containers(spec, "containers", _read_stored_requirements)
+        init_containers = _read_containers(spec, "initContainers", _read_stored_requirements)
     else:
         # Pod-level resources are filled in from what the containers say, before anything is rounded.
         containers = _read_containers(spec, "containers", _read_requirements)
         init_containers = _read_containers(spec, "initContainers", _read_requirements)
-        level = _rounded(default_level(containers, init_containers, _read_level(spec)))
-        containers = tuple(map(_rounded_container, containers))
-        init_containers = tuple(map(_rounded_container, init_containers))
+        level = _round_requirements(default_level(containers, init_containers, _read_level(spec)))
+        containers = tuple(map(_round_container, containers))
+        init_containers = tuple(map(_round_container, init_containers))
     overhead = spec.get("overhead")
     return Pod(
         manifest=manifest,
@@ -186,7 +186,7 @@ def read_pod(manifest: object) -> Pod:
         containers=containers,
         init_containers=init_containers,
         level=level,
-        overhead=None if overhead is None else read_stored(overhead, "spec.overhead"),
+        overhead=None if overhead is None else read_stored_list(overhead, "spec.overhead"),
         priority_class=read_text(spec, "priorityClassName", "spec") or "",
         priority=read_integer(spec, "priority", "spec"),
         preemption_policy=read_text(spec, "preemptionPolicy", "spec"),
@@ -239,18 +239,18 @@ def _read_container(manifest: Body, where: str, read: Reader) -> Container:
     return Container(read_text(manifest, "name", where) or "", requests, limits, is_sidecar, manifest)
 
 
-def _read_stored(resources: object, where: str) -> Requirements:
+def _read_stored_requirements(resources: object, where: str) -> Requirements:
     """Requests and limits as the server stores them: many containers say the same."""
     if resources is None:
-        return NOTHING
+        return NO_REQUIREMENTS
     try:
-        return read_once(_stored, resources)
+        return read_once(_parse_stored_requirements, resources)
     except ValueError:
         return _read_requirements(resources, where)  # again, for the words that say where it stands
 
 
-def _stored(resources: object) -> Requirements:
-    return _rounded(_read_requirements(resources, ""))
+def _parse_stored_requirements(resources: object) -> Requirements:
+    return _round_requirements(_read_requirements(resources, ""))
 
 
 def _read_requirements(resources: object, where: str) -> Requirements:
@@ -297,12 +297,12 @@ def default_level(
     return Requirements(requests, limits)
 
 
-def _rounded(written: Requirements) -> Requirements:
-    return Requirements(rounded(written.requests), rounded(written.limits))
+def _round_requirements(written: Requirements) -> Requirements:
+    return Requirements(round_to_milli(written.requests), round_to_milli(written.limits))
 
 
-def _rounded_container(container: Container) -> Container:
-    requests, limits = rounded(container.requests), rounded(container.limits)
+def _round_container(container: Container) -> Container:
+    requests, limits = round_to_milli(container.requests), round_to_milli(container.limits)
     if requests is container.requests and limits is container.limits:
         return container
     return container._replace(requests=requests, limits=limits)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
-from gpuflow.kubernetes.admission.field_errors import quoted
+from gpuflow.kubernetes.admission.field_errors import quote_as_go
 from gpuflow.kubernetes.admission.pod import Body
 from gpuflow.kubernetes.resources import read_map, read_maps, read_texts
 
@@ -60,16 +60,16 @@ def plural(word: str, many: int) -> str:
     return word if many == 1 else f"{word}s"
 
 
-def these(names: list[str]) -> str:
+def container_list(names: list[str]) -> str:
     return f"{plural('container', len(names))} {quote(names)}"
 
 
 def setters(pod_is_bad: object, names: list[str]) -> str:
     """Who set a forbidden value: the pod, some containers, or both; empty when nobody."""
-    return " and ".join([*(["pod"] if pod_is_bad else []), *([these(names)] if names else [])])
+    return " and ".join([*(["pod"] if pod_is_bad else []), *([container_list(names)] if names else [])])
 
 
-def within(context: Map, field: str) -> Map:
+def context_section(context: Map, field: str) -> Map:
     return read_map(context.get(field), f"securityContext.{field}")
 
 
@@ -128,7 +128,7 @@ def host_ports(pod: View) -> Finding:
     if not names:
         return None
     use = "uses" if len(names) == 1 else "use"
-    return ("hostPort", f"{these(names)} {use} {plural('hostPort', len(ports))} {', '.join(sorted(ports))}")
+    return ("hostPort", f"{container_list(names)} {use} {plural('hostPort', len(ports))} {', '.join(sorted(ports))}")
 
 
 def handlers(container: Map) -> Iterator[Map]:
@@ -152,7 +152,7 @@ def probe_hosts(pod: View) -> Finding:
         return None
     use = "uses" if len(names) == 1 else "use"
     what = plural("probe or lifecycle host", len(hosts))
-    return ("probe or lifecycle host", f"{these(sorted(names))} {use} {what} {quote(sorted(hosts))}")
+    return ("probe or lifecycle host", f"{container_list(sorted(names))} {use} {what} {quote(sorted(hosts))}")
 
 
 def sysctls(pod: View, allowed: frozenset[str]) -> Finding:
@@ -181,7 +181,7 @@ def privilege_escalation(pod: View, exempt_windows: bool) -> Finding:
         return None
     return (
         "allowPrivilegeEscalation != false",
-        f"{these(names)} must set securityContext.allowPrivilegeEscalation=false",
+        f"{container_list(names)} must set securityContext.allowPrivilegeEscalation=false",
     )
 
 
@@ -196,7 +196,7 @@ def app_armor(pod: View) -> Finding:
     names = [name for (name, _, _), each in zip(pod.containers, bad[1:], strict=True) if each is not None]
     culprits = [setters(bad[0] is not None, names)] if values else []
     annotations = sorted(
-        f"{key}={quoted(value)}"
+        f"{key}={quote_as_go(value)}"
         for key, value in pod.annotations.items()
         if key.startswith(APPARMOR_ANNOTATION)
         and value not in ("", "runtime/default")
@@ -215,12 +215,12 @@ def app_armor(pod: View) -> Finding:
 
 
 def added_capabilities(context: Map, allowed: Iterable[str]) -> list[str]:
-    added = read_texts(within(context, "capabilities").get("add"), "capabilities.add")
+    added = read_texts(context_section(context, "capabilities").get("add"), "capabilities.add")
     return [each for each in added if each not in allowed]
 
 
 def dropped_capabilities(context: Map) -> list[str]:
-    return read_texts(within(context, "capabilities").get("drop"), "capabilities.drop")
+    return read_texts(context_section(context, "capabilities").get("drop"), "capabilities.drop")
 
 
 def capabilities_baseline(pod: View) -> Finding:
@@ -230,7 +230,7 @@ def capabilities_baseline(pod: View) -> Finding:
     added = {each for _, _, context in pod.containers for each in added_capabilities(context, DEFAULT_CAPABILITIES)}
     return (
         "non-default capabilities",
-        f"{these(names)} must not include {quote(sorted(added))} in securityContext.capabilities.add",
+        f"{container_list(names)} must not include {quote(sorted(added))} in securityContext.capabilities.add",
     )
 
 
@@ -242,16 +242,18 @@ def capabilities_restricted(pod: View, exempt_windows: bool) -> Finding:
     adding = pod.bad_containers(lambda context: added_capabilities(context, allowed))
     details = []
     if keeping:
-        details.append(f'{these(keeping)} must set securityContext.capabilities.drop=["ALL"]')
+        details.append(f'{container_list(keeping)} must set securityContext.capabilities.drop=["ALL"]')
     if adding:
         added = {each for _, _, context in pod.containers for each in added_capabilities(context, allowed)}
-        details.append(f"{these(adding)} must not include {quote(sorted(added))} in securityContext.capabilities.add")
+        details.append(
+            f"{container_list(adding)} must not include {quote(sorted(added))} in securityContext.capabilities.add"
+        )
     return ("unrestricted capabilities", "; ".join(details)) if details else None
 
 
 def privileged(pod: View) -> Finding:
     names = pod.bad_containers(lambda context: context.get("privileged") is True)
-    return ("privileged", f"{these(names)} must not set securityContext.privileged=true") if names else None
+    return ("privileged", f"{container_list(names)} must not set securityContext.privileged=true") if names else None
 
 
 def proc_mount(pod: View, exempt_own_users: bool) -> Finding:
@@ -261,7 +263,7 @@ def proc_mount(pod: View, exempt_own_users: bool) -> Finding:
     if not names:
         return None
     kinds = {str(context.get("procMount") or "Default") for _, _, context in pod.containers} - {"Default"}
-    return ("procMount", f"{these(names)} must not set securityContext.procMount to {quote(sorted(kinds))}")
+    return ("procMount", f"{container_list(names)} must not set securityContext.procMount to {quote(sorted(kinds))}")
 
 
 def run_as_non_root(pod: View, exempt_own_users: bool) -> Finding:
@@ -273,7 +275,7 @@ def run_as_non_root(pod: View, exempt_own_users: bool) -> Finding:
         return ("runAsNonRoot != true", f"{who} must not set securityContext.runAsNonRoot=false")
     silent = [] if of_pod else pod.bad_containers(lambda context: context.get("runAsNonRoot") is None)
     if silent:
-        return ("runAsNonRoot != true", f"pod or {these(silent)} must set securityContext.runAsNonRoot=true")
+        return ("runAsNonRoot != true", f"pod or {container_list(silent)} must set securityContext.runAsNonRoot=true")
     return None
 
 
@@ -286,7 +288,7 @@ def run_as_user(pod: View, exempt_own_users: bool) -> Finding:
 
 def se_linux(pod: View, allowed: frozenset[str]) -> Finding:
     def options(context: Map) -> Map:
-        return within(context, "seLinuxOptions")
+        return context_section(context, "seLinuxOptions")
 
     def bad(context: Map) -> bool:
         chosen = options(context)
@@ -306,7 +308,7 @@ def seccomp_annotations(pod: View) -> Finding:
     keys = [SECCOMP_POD_ANNOTATION, *(f"{SECCOMP_ANNOTATION}{name}" for name, _, _ in pod.containers)]
     forbidden = sorted(
         {
-            f"{key}={quoted(value)}"
+            f"{key}={quote_as_go(value)}"
             for key in keys
             if (value := pod.annotations.get(key)) is not None
             and value not in ("runtime/default", "docker/default")
@@ -336,16 +338,14 @@ def seccomp(pod: View, required: bool, exempt_windows: bool) -> Finding:
         return ("seccompProfile", f"{who} must not set securityContext.seccompProfile.type to {quote(values)}")
     silent = pod.bad_containers(lambda context: kind(context) is None)
     if required and kind(pod.context) is None and silent:
-        return (
-            "seccompProfile",
-            f'pod or {these(silent)} must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost"',
-        )
+        field = "securityContext.seccompProfile.type"
+        return "seccompProfile", f'pod or {container_list(silent)} must set {field} to "RuntimeDefault" or "Localhost"'
     return None
 
 
 def windows_host_process(pod: View) -> Finding:
     def bad(context: Map) -> bool:
-        return within(context, "windowsOptions").get("hostProcess") is True
+        return context_section(context, "windowsOptions").get("hostProcess") is True
 
     who = setters(bad(pod.context), pod.bad_containers(bad))
     return ("hostProcess", f"{who} must not set securityContext.windowsOptions.hostProcess=true") if who else None
@@ -378,7 +378,7 @@ class Entry(NamedTuple):
     replaces: str = ""
 
 
-def _exempting(check: Callable[..., Finding], exempt: str, since: int, exempt_since: int) -> dict[int, Check]:
+def _with_exemption(check: Callable[..., Finding], exempt: str, since: int, exempt_since: int) -> dict[int, Check]:
     """The two forms of a check that later exempts some pods, each from its minor version on."""
     return {since: partial(check, **{exempt: False}), exempt_since: partial(check, **{exempt: True})}
 
@@ -392,7 +392,7 @@ BASELINE: Final[Mapping[str, Entry]] = {
     "hostPorts": Entry({0: host_ports}),
     "hostProbesAndHostLifecycle": Entry({34: probe_hosts}),
     "privileged": Entry({0: privileged}),
-    "procMount": Entry(_exempting(proc_mount, "exempt_own_users", 0, 35)),
+    "procMount": Entry(_with_exemption(proc_mount, "exempt_own_users", 0, 35)),
     "seLinuxOptions": Entry(
         {
             0: partial(se_linux, allowed=SE_LINUX),
@@ -416,16 +416,16 @@ BASELINE: Final[Mapping[str, Entry]] = {
     "windowsHostProcess": Entry({0: windows_host_process}),
 }
 RESTRICTED: Final[Mapping[str, Entry]] = {
-    "allowPrivilegeEscalation": Entry(_exempting(privilege_escalation, "exempt_windows", 8, 25)),
+    "allowPrivilegeEscalation": Entry(_with_exemption(privilege_escalation, "exempt_windows", 8, 25)),
     "capabilities_restricted": Entry(
-        _exempting(capabilities_restricted, "exempt_windows", 22, 25), replaces="capabilities_baseline"
+        _with_exemption(capabilities_restricted, "exempt_windows", 22, 25), replaces="capabilities_baseline"
     ),
     "procMount_restricted": Entry({35: partial(proc_mount, exempt_own_users=False)}, replaces="procMount"),
     "restrictedVolumes": Entry({0: restricted_volumes}, replaces="hostPathVolumes"),
-    "runAsNonRoot": Entry(_exempting(run_as_non_root, "exempt_own_users", 0, 35)),
-    "runAsUser": Entry(_exempting(run_as_user, "exempt_own_users", 23, 35)),
+    "runAsNonRoot": Entry(_with_exemption(run_as_non_root, "exempt_own_users", 0, 35)),
+    "runAsUser": Entry(_with_exemption(run_as_user, "exempt_own_users", 23, 35)),
     "seccompProfile_restricted": Entry(
-        _exempting(partial(seccomp, required=True), "exempt_windows", 19, 25), replaces="seccompProfile_baseline"
+        _with_exemption(partial(seccomp, required=True), "exempt_windows", 19, 25), replaces="seccompProfile_baseline"
     ),
 }
 NEWEST: Final = max(minor for entry in (*BASELINE.values(), *RESTRICTED.values()) for minor in entry.forms)

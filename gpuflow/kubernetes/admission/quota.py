@@ -15,7 +15,7 @@ from gpuflow.kubernetes.admission.pod import (
     quality_of_service,
     read_object,
     read_once,
-    read_stored,
+    read_stored_list,
     read_text,
 )
 from gpuflow.kubernetes.admission.usage import is_tracked_for_pods, pod_usage
@@ -68,25 +68,25 @@ def _read_quota(manifest: Body) -> Quota:
     spec = read_map(manifest.get("spec"), f"{where}: spec")
     assumed = manifest.get("status") is None
     if assumed:
-        hard = read_stored(spec.get("hard"), f"{where}: spec.hard")
+        hard = read_stored_list(spec.get("hard"), f"{where}: spec.hard")
         used: ResourceList = dict.fromkeys(hard, Quantity.zero)
     else:
         status = read_map(manifest["status"], f"{where}: status")
-        hard = read_stored(status.get("hard"), f"{where}: status.hard")
-        used = read_stored(status.get("used"), f"{where}: status.used")
+        hard = read_stored_list(status.get("hard"), f"{where}: status.hard")
+        used = read_stored_list(status.get("used"), f"{where}: status.used")
     return Quota(
         name,
         read_text(metadata, "namespace", "ResourceQuota metadata"),
         tuple(_read_scopes(spec, where)),
         hard,
         used,
-        *_tracked(tuple(hard)),
+        *_tracked_keys(tuple(hard)),
         assumed,
     )
 
 
 @lru_cache(maxsize=4096)
-def _tracked(keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[frozenset[str], frozenset[str]]]:
+def _tracked_keys(keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[frozenset[str], frozenset[str]]]:
     """The keys of a quota that count for pods, and what they want every container to say."""
     tracked = tuple(sorted(filter(is_tracked_for_pods, keys)))
     wanted = [MUST_SPECIFY[key] for key in tracked if key in MUST_SPECIFY]
@@ -103,7 +103,7 @@ def _read_scopes(spec: Body, where: str) -> Iterable[QuotaScope]:
         yield QuotaScope(str(expression.get("scopeName")), str(expression.get("operator")), values)
 
 
-class Exceeded(NamedTuple):
+class QuotaExceeded(NamedTuple):
     """A quota has too little left."""
 
     quota: str
@@ -119,7 +119,7 @@ class Exceeded(NamedTuple):
         return f"exceeded quota: {self.quota}, requested: {requested}, used: {used}, limited: {limited}"
 
 
-class Unspecified(NamedTuple):
+class UnspecifiedResources(NamedTuple):
     """Containers do not say what a quota counts."""
 
     quota: str
@@ -147,7 +147,7 @@ class UsageUnknown(NamedTuple):
         return f"status unknown for quota: {self.quota}, resources: {','.join(self.keys)}"
 
 
-QuotaRefusal = Exceeded | Unspecified | UsageUnknown
+QuotaRefusal = QuotaExceeded | UnspecifiedResources | UsageUnknown
 
 
 def _pairs(amounts: Mapping[str, str]) -> str:
@@ -162,10 +162,10 @@ class QuotaDecision(NamedTuple):
     charge: Sequence[tuple[str, Quantity]] = ()
 
 
-def evaluate(pod: Pod, quotas: Sequence[Quota]) -> QuotaDecision:
+def check_request(pod: Pod, quotas: Sequence[Quota]) -> QuotaDecision:
     """Ask all quotas. Missing requests and unknown usage are looked for in all of them before any total is."""
     matching = [quota for quota in quotas if quota.tracked and all(_in_scope(pod, scope) for scope in quota.scopes)]
-    refusals: list[QuotaRefusal] = [reason for quota in matching if (reason := _unready(pod, quota))]
+    refusals: list[QuotaRefusal] = [reason for quota in matching if (reason := _unready_reason(pod, quota))]
     if refusals or not matching:
         return QuotaDecision(tuple(refusals))
     charge = [(key, quantity) for key, quantity in pod_usage(pod).items() if quantity.nano]
@@ -179,7 +179,7 @@ def evaluate(pod: Pod, quotas: Sequence[Quota]) -> QuotaDecision:
                 if (quantity.nano if before is None else before.nano + quantity.nano) > limit.nano:
                     over.append((key, quantity, limit))
         if over:
-            refusals.append(_exceeded(quota, sorted(over)))
+            refusals.append(_quota_exceeded(quota, sorted(over)))
     return QuotaDecision(tuple(refusals), matching, charge)
 
 
@@ -193,8 +193,8 @@ def new_totals(verdict: QuotaDecision, quotas: Sequence[Quota]) -> dict[str, Res
     return totals
 
 
-def _exceeded(quota: Quota, over: Sequence[tuple[str, Quantity, Quantity]]) -> Exceeded:
-    return Exceeded(
+def _quota_exceeded(quota: Quota, over: Sequence[tuple[str, Quantity, Quantity]]) -> QuotaExceeded:
+    return QuotaExceeded(
         quota.name,
         {key: quantity.text for key, quantity, _ in over},
         {key: quota.used[key].text for key, _, _ in over if key in quota.used},
@@ -202,16 +202,16 @@ def _exceeded(quota: Quota, over: Sequence[tuple[str, Quantity, Quantity]]) -> E
     )
 
 
-def _unready(pod: Pod, quota: Quota) -> Unspecified | UsageUnknown | None:
-    missing = _unspecified(pod, quota)
+def _unready_reason(pod: Pod, quota: Quota) -> UnspecifiedResources | UsageUnknown | None:
+    missing = _unspecified_containers(pod, quota)
     if missing:
-        return Unspecified(quota.name, {key: tuple(sorted(names)) for key, names in sorted(missing.items())})
+        return UnspecifiedResources(quota.name, {key: tuple(sorted(names)) for key, names in sorted(missing.items())})
     if not all(map(quota.used.__contains__, quota.tracked)):
         return UsageUnknown(quota.name, quota.tracked)
     return None
 
 
-def _unspecified(pod: Pod, quota: Quota) -> dict[str, set[str]]:
+def _unspecified_containers(pod: Pod, quota: Quota) -> dict[str, set[str]]:
     """The containers that do not say what the quota counts, by key. Pod-level resources speak for all."""
     requests, limits = quota.wanted
     silent = [

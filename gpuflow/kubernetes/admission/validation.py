@@ -33,8 +33,8 @@ from gpuflow.kubernetes.admission.field_errors import (
     invalid_list,
     invalid_number,
     not_found,
-    ordered,
     required,
+    sort_reasons,
     unsupported,
 )
 from gpuflow.kubernetes.admission.names import (
@@ -196,7 +196,7 @@ def pod_faults(pod: Pod) -> tuple[FieldError, ...]:
     if pod.overhead:
         faults.extend(requirement_faults({}, pod.overhead, "spec.overhead"))
     faults.extend(_spec_faults(pod))
-    return ordered(faults) if faults else ()
+    return sort_reasons(faults) if faults else ()
 
 
 def _metadata_faults(metadata: Body) -> Iterator[FieldError]:
@@ -227,7 +227,7 @@ def _label_faults(labels: object, field: str) -> Iterator[FieldError]:
             yield invalid(field, value or "", fault)
 
 
-def _named(field: str, name: str, faults_of: Callable[[str], tuple[str, ...]]) -> Iterator[FieldError]:
+def _name_faults(field: str, name: str, faults_of: Callable[[str], tuple[str, ...]]) -> Iterator[FieldError]:
     for fault in faults_of(name):
         yield invalid(field, name, fault)
 
@@ -243,7 +243,7 @@ def _check_containers(pod: Pod, volumes: set[str], claims: set[str], faults: lis
             if not name:
                 faults.append(required(f"{where}.name"))
             elif dns_label_faults(name):
-                faults.extend(_named(f"{where}.name", name, dns_label_faults))
+                faults.extend(_name_faults(f"{where}.name", name, dns_label_faults))
             if name in names:
                 faults.append(duplicate(f"{where}.name", name))
             names.add(name)
@@ -358,7 +358,7 @@ def _claim_faults(wanted: object, field: str, claims: set[str]) -> Iterator[Fiel
             yield duplicate(where, name)
         else:
             if request:
-                yield from _named(f"{where}.request", request, dns_label_faults)
+                yield from _name_faults(f"{where}.request", request, dns_label_faults)
             if (name, request) in seen:
                 yield duplicate(where, f"{name}/{request}")
             elif not request and any(other == name for other, _ in seen):
@@ -380,7 +380,7 @@ def _volumes(listed: object, faults: list[FieldError]) -> set[str]:
             continue
         field = f"spec.volumes[{index}].name"
         name = read_text(volume, "name", f"spec.volumes[{index}]")
-        faults.extend(_named(field, name, dns_label_faults) if name else [required(field)])
+        faults.extend(_name_faults(field, name, dns_label_faults) if name else [required(field)])
         if name in names:
             faults.append(duplicate(field, name or ""))
     return names
@@ -396,7 +396,7 @@ def _resource_claims(listed: object, faults: list[FieldError]) -> set[str]:
         elif name in names:
             faults.append(duplicate(field, name))
         else:
-            faults.extend(_named(field, name, dns_label_faults))
+            faults.extend(_name_faults(field, name, dns_label_faults))
             names.add(name)
     return names
 
@@ -413,11 +413,11 @@ def _spec_faults(pod: Pod) -> Iterator[FieldError]:
         if field in spec:
             name = read_text(spec, field, "spec")
             if name:
-                yield from _named(f"spec.{field}", name, faults_of)
+                yield from _name_faults(f"spec.{field}", name, faults_of)
     if pod.priority_class:
-        yield from _named("spec.priorityClassName", pod.priority_class, dns_subdomain_faults)
+        yield from _name_faults("spec.priorityClassName", pod.priority_class, dns_subdomain_faults)
     if pod.runtime_class is not None:
-        yield from _named("spec.runtimeClassName", pod.runtime_class, dns_subdomain_faults)
+        yield from _name_faults("spec.runtimeClassName", pod.runtime_class, dns_subdomain_faults)
     if pod.preemption_policy not in (None, "PreemptLowerPriority", "Never"):
         policies = ("PreemptLowerPriority", "Never")
         yield unsupported("spec.preemptionPolicy", pod.preemption_policy or "", policies)
@@ -440,7 +440,7 @@ def _gate_faults(spec: Body) -> Iterator[FieldError]:
     for index, gate in enumerate(read_maps(spec["schedulingGates"], "spec.schedulingGates")):
         field = f"spec.schedulingGates[{index}]"
         name = read_text(gate, "name", field) or ""
-        yield from _named(field, name, qualified_name_faults)
+        yield from _name_faults(field, name, qualified_name_faults)
         if name in names:
             yield duplicate(field, name)
         names.add(name)
@@ -462,7 +462,7 @@ def _toleration_faults(toleration: Body, field: str) -> Iterator[FieldError]:
     value = read_text(toleration, "value", field) or ""
     effect = read_text(toleration, "effect", field) or ""
     if key:
-        yield from _named(f"{field}.key", key, qualified_name_faults)
+        yield from _name_faults(f"{field}.key", key, qualified_name_faults)
     elif operator != "Exists":
         meaning = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         yield invalid(f"{field}.operator", operator, meaning)

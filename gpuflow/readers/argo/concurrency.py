@@ -14,16 +14,16 @@ from typing import Any
 
 from gpuflow.readers.argo.removed_fields import SYNCHRONIZATION, Release, is_read
 from gpuflow.readers.argo.variables import (
-    LARGEST,
+    MAX_INT64,
     TAG,
-    Open,
+    OpenValue,
     Scope,
     Value,
-    listing,
+    as_list,
     mapping,
+    merge_open,
     number_of,
-    opened,
-    plain,
+    plain_value,
     text_of,
 )
 from gpuflow.readers.interface import Library
@@ -34,7 +34,7 @@ _FORMAT = re.compile(r"[^%]*%(0?)(\d{0,2})([dxXo])[^%]*")
 @dataclass(frozen=True)
 class Items:
     field: str
-    count: int | Open
+    count: int | OpenValue
     listed: tuple[Any, ...] | None = None
     sequence: range | None = None
     format: str = "%d"
@@ -45,7 +45,7 @@ class Items:
             yield from map(variables_of, self.listed)
         elif self.sequence is not None:
             for number in self.sequence:
-                yield {"item": formatted(self.format, number)}
+                yield {"item": go_format(self.format, number)}
 
 
 class BadLoop(ValueError):
@@ -54,12 +54,12 @@ class BadLoop(ValueError):
 
 def items_of(call: Mapping[str, Any], scope: Scope) -> Items | None:
     """The loop of a step or task; None when it has none. Raises `BadLoop`."""
-    if listing(call.get("withItems")):
-        return _listed("withItems", plain(call["withItems"]), scope)
+    if as_list(call.get("withItems")):
+        return _items_of_list("withItems", plain_value(call["withItems"]), scope)
     with_param = text_of(call.get("withParam"))
     if with_param:
-        text, missing = scope.filled(with_param)
-        unknown = opened(missing)
+        text, missing = scope.fill(with_param)
+        unknown = merge_open(missing)
         if unknown is not None:
             return Items("withParam", unknown)
         try:
@@ -76,11 +76,11 @@ def items_of(call: Mapping[str, Any], scope: Scope) -> Items | None:
     return None
 
 
-def _listed(field: str, items: list[Any], scope: Scope) -> Items:
+def _items_of_list(field: str, items: list[Any], scope: Scope) -> Items:
     found = []
     for item in items:
         text = item if isinstance(item, str) else None
-        filled, missing = scope.filled(text) if text is not None else (item, ())
+        filled, missing = scope.fill(text) if text is not None else (item, ())
         if missing and "item" not in (text or ""):
             # The number of items is known all the same.
             return Items(field, len(items))
@@ -94,8 +94,8 @@ def _sequence(sequence: Mapping[str, Any], scope: Scope) -> Items:
         written = text_of(sequence.get(name))
         if written is None or not written:
             continue
-        text, missing = scope.filled(written)
-        unknown = opened(missing)
+        text, missing = scope.fill(written)
+        unknown = merge_open(missing)
         if unknown is not None:
             return Items("withSequence", unknown)
         number = number_of(text.strip() if "{{" in written else text)
@@ -111,17 +111,17 @@ def _sequence(sequence: Mapping[str, Any], scope: Scope) -> Items:
         end = start + numbers["count"] - 1
     else:
         raise BadLoop("withSequence has neither end nor count")
-    if abs(end) > LARGEST:
+    if abs(end) > MAX_INT64:
         raise BadLoop("withSequence counts beyond what a number holds")
     steps = range(start, end + 1) if start <= end else range(start, end - 1, -1)
-    written_format, missing = scope.filled(text_of(sequence.get("format")) or "%d")
+    written_format, missing = scope.fill(text_of(sequence.get("format")) or "%d")
     count = abs(end - start) + 1
     if missing or _FORMAT.fullmatch(written_format) is None:
         return Items("withSequence", count)
     return Items("withSequence", count, None, steps, written_format)
 
 
-def formatted(form: str, number: int) -> str:
+def go_format(form: str, number: int) -> str:
     """A number as Go's Sprintf writes it; only forms that `_FORMAT` takes."""
     match = _FORMAT.fullmatch(form)
     assert match is not None
@@ -141,7 +141,7 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str) if text is None else text
 
 
-Held = tuple[str, int | None, int | None, int | None]
+LockUse = tuple[str, int | None, int | None, int | None]
 
 
 def locks_of(
@@ -153,17 +153,17 @@ def locks_of(
     """
     written = mapping(tree.get("synchronization"))
     one = {field: written.get(field) for field, removed in SYNCHRONIZATION.items() if is_read(removed, release)}
-    for mutex in [one.get("mutex"), *listing(written.get("mutexes"))]:
+    for mutex in [one.get("mutex"), *as_list(written.get("mutexes"))]:
         if not isinstance(mutex, Mapping):
             continue
-        name, missing = scope.filled(text_of(mutex.get("name")) or "")
+        name, missing = scope.fill(text_of(mutex.get("name")) or "")
         yield f"mutex {name}", 1 if _is_one(name, bool(missing)) else None
-    for semaphore in [one.get("semaphore"), *listing(written.get("semaphores"))]:
+    for semaphore in [one.get("semaphore"), *as_list(written.get("semaphores"))]:
         if not isinstance(semaphore, Mapping):
             continue
         source = mapping(semaphore.get("configMapKeyRef"))
-        name, missing = scope.filled(text_of(source.get("name")) or "")
-        key, more = scope.filled(text_of(source.get("key")) or "")
+        name, missing = scope.fill(text_of(source.get("name")) or "")
+        key, more = scope.fill(text_of(source.get("key")) or "")
         if not source or not _is_one(name, bool(missing)) or not _is_one(key, bool(more)):
             yield "a semaphore", None
             continue
@@ -177,9 +177,9 @@ def _is_one(name: str, is_open: bool) -> bool:
     return not is_open or all(each.strip().startswith("workflow.") for each in TAG.findall(name))
 
 
-def bound_by(held: list[Held]) -> Iterator[str]:
+def bound_by(held: list[LockUse]) -> Iterator[str]:
     """Why fewer may run at once than the graph says: one sentence for each lock of which that is so."""
-    by_lock: dict[str, list[Held]] = {}
+    by_lock: dict[str, list[LockUse]] = {}
     for each in held:
         by_lock.setdefault(each[0], []).append(each)
     for lock, uses in by_lock.items():

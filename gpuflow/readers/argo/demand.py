@@ -20,11 +20,11 @@ from gpuflow.demands.model import (
     Overlap,
     PodSet,
     StepDemand,
-    Unseen,
+    UnseenPart,
 )
 from gpuflow.engines import NO_ENGINE
 from gpuflow.graph import Dag, Leaf, Tree
-from gpuflow.pod.engine_containers import RESTRICTED, engine_of, settings_of
+from gpuflow.pod.engine_containers import RESTRICTED_SECURITY, engine_of, settings_of
 from gpuflow.readers.argo.concurrency import bound_by, locks_of
 from gpuflow.readers.argo.flow import (
     EXIT,
@@ -38,12 +38,30 @@ from gpuflow.readers.argo.flow import (
 )
 from gpuflow.readers.argo.pods import PodMaker, wrong_in_claim
 from gpuflow.readers.argo.removed_fields import Release, removed_in_workflow
-from gpuflow.readers.argo.resource_templates import created_by
-from gpuflow.readers.argo.variables import Scope, filled_tree, listing, mapping, maps_in, number_of, plain, text_of
-from gpuflow.readers.argo.walk import MOST_STEPS, At, Found, Place, Readers, TooLarge, Walk, in_turn
+from gpuflow.readers.argo.resource_templates import read_resource_template
+from gpuflow.readers.argo.variables import (
+    Scope,
+    as_list,
+    filled_tree,
+    mapping,
+    maps_in,
+    number_of,
+    plain_value,
+    text_of,
+)
+from gpuflow.readers.argo.walk import (
+    MOST_STEPS,
+    CallContext,
+    Place,
+    Readers,
+    TooLarge,
+    Walk,
+    WalkResult,
+    sequential_tree,
+)
 from gpuflow.readers.argo.workflow_spec import Spec, arguments_of, global_scope, home_of, names_of, spec_of
 from gpuflow.readers.documents import Document
-from gpuflow.readers.interface import Library, Options, Passive
+from gpuflow.readers.interface import Library, Options, PassiveObject
 
 RESOURCES = {"requests": {"cpu": "10m", "memory": "64M"}, "limits": {"cpu": "100m", "memory": "256M"}}
 NAME = "agent"
@@ -58,23 +76,23 @@ def agent_step(spec: Spec, workflow: str) -> StepDemand:
     }
     body: dict[str, Any] = {"restartPolicy": "OnFailure", "automountServiceAccountToken": False}
     for group, name in (("initContainers", "init"), ("containers", "main")):
-        body[group] = [{"name": name, "image": "engine", "resources": RESOURCES, **RESTRICTED}]
+        body[group] = [{"name": name, "image": "engine", "resources": RESOURCES, **RESTRICTED_SECURITY}]
     for field in ("nodeSelector", "affinity", "tolerations", "schedulerName", "serviceAccountName"):
-        value = plain(spec.tree.get(field))
+        value = plain_value(spec.tree.get(field))
         if value:
             body[field] = value
-    labels |= mapping(plain(mapping(spec.tree.get("podMetadata")).get("labels")))
+    labels |= mapping(plain_value(mapping(spec.tree.get("podMetadata")).get("labels")))
     step = StepDemand(
         NAME, (PodSet("main", 1, {"metadata": {"labels": labels}, "spec": body}),), where=spec.home.where()
     )
     return StepDemand(step.name, step.pod_sets, where=step.where, overhead=step.usage)
 
 
-READERS = Readers(read_steps, read_dag, created_by, with_hooks)
+READERS = Readers(read_steps, read_dag, read_resource_template, with_hooks)
 COLLECTING = ("OnPodCompletion", "OnPodSuccess")
 
 
-def demand_of(document: Document, library: Library, options: Options) -> Demand | Passive:
+def demand_of(document: Document, library: Library, options: Options) -> Demand | PassiveObject:
     """What a workflow asks of a cluster."""
     home, not_given = home_of(document, library)
     spec = spec_of(home)
@@ -82,14 +100,14 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     if not_given is not None:
         where = home.where("workflowTemplateRef")
         because = f"workflowTemplateRef names {not_given}, which was not given"
-        unseen = Unseen(document.name, because, where, hint=f"name the file of {not_given} as well")
+        unseen = UnseenPart(document.name, because, where, hint=f"name the file of {not_given} as well")
         return _demand(document, spec, options, (), Dag({}), unseen=(unseen,))
     if entry is None and document.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate"):
-        return Passive(document, "it has no entrypoint, so that its templates run only where others call them")
-    return _walked(document, spec, library, options, entry)
+        return PassiveObject(document, "it has no entrypoint, so that its templates run only where others call them")
+    return _demand_of_spec(document, spec, library, options, entry)
 
 
-def _walked(document: Document, spec: Spec, library: Library, options: Options, entry: str | None) -> Demand:
+def _demand_of_spec(document: Document, spec: Spec, library: Library, options: Options, entry: str | None) -> Demand:
     home = spec.home
     template = home.templates.get(entry or "")
     if template is None:
@@ -97,12 +115,12 @@ def _walked(document: Document, spec: Spec, library: Library, options: Options, 
         hint = f"its templates: {names_of(home.templates) or 'none'}"
         refusal = Finding("GF711", f"{document.kind} {document.name}: {text}", home.where("entrypoint"), hint)
         return _demand(document, spec, options, (), Dag({}), refusals=(refusal,))
-    scope, found = global_scope(spec, library, options.params), Found()
+    scope, found = global_scope(spec, library, options.params), WalkResult()
     claims = {claim.volume: claim for claim in _claims(spec, scope, found)}
     parts = engine_of(options.site, options.engine)
     walk = Walk(spec, library, scope, PodMaker(spec, parts, document.name, claims), options, READERS)
     walk.found = found
-    at = At(home, scope)
+    at = CallContext(home, scope)
     try:
         place = Place(template.home, template.path)
         name = walk.unique_name(own_name(template.name, 0))
@@ -111,11 +129,13 @@ def _walked(document: Document, spec: Spec, library: Library, options: Options, 
         tree = _with_hooks(walk, at, tree)
     except TooLarge:
         because = f"it has more than {MOST_STEPS:,} steps, or templates that call each other as often"
-        return _demand(document, spec, options, (), Dag({}), unseen=(Unseen(document.name, because, document.where()),))
-    return _assembled(document, spec, options, walk, tree, tuple(claims.values()))
+        return _demand(
+            document, spec, options, (), Dag({}), unseen=(UnseenPart(document.name, because, document.where()),)
+        )
+    return _make_demand(document, spec, options, walk, tree, tuple(claims.values()))
 
 
-def _with_hooks(walk: Walk, at: At, main: Tree) -> Tree:
+def _with_hooks(walk: Walk, at: CallContext, main: Tree) -> Tree:
     """The whole run: exit handlers after everything else, hooks beside it."""
     home = walk.spec.home
     beside: dict[str, Tree] = {}
@@ -128,10 +148,10 @@ def _with_hooks(walk: Walk, at: At, main: Tree) -> Tree:
             inside = replace(inside, sure=False)
         (after if ends else beside)[name] = run_hook(walk, hook, inside, name, spot).tree
     tree = Dag({"main": main, **beside}) if beside else main
-    return in_turn(tree, Dag(after)) if after else tree
+    return sequential_tree(tree, Dag(after)) if after else tree
 
 
-def _assembled(
+def _make_demand(
     document: Document, spec: Spec, options: Options, walk: Walk, tree: Tree, claims: tuple[ClaimDemand, ...]
 ) -> Demand:
     found = walk.found
@@ -189,7 +209,7 @@ def _assembled(
 def _demand(
     document: Document, spec: Spec, options: Options, steps: tuple[StepDemand, ...], tree: Tree, **more: Any
 ) -> Demand:
-    keeps, collected = _kept(spec)
+    keeps, collected = _kept_pods(spec)
     parts = engine_of(options.site, options.engine)
     return Demand(
         document.name,
@@ -207,19 +227,19 @@ def _demand(
     )
 
 
-def _claims(spec: Spec, scope: Scope, found: Found) -> Iterator[ClaimDemand]:
+def _claims(spec: Spec, scope: Scope, found: WalkResult) -> Iterator[ClaimDemand]:
     """The claims that are made for each run; what is not known of one, or wrong with it, is noted."""
     for index, written in maps_in(spec.tree.get("volumeClaimTemplates")):
         path = ("volumeClaimTemplates", index)
-        claim = filled_tree(plain(written), scope)
+        claim = filled_tree(plain_value(written), scope)
         name = text_of(mapping(claim.get("metadata")).get("name"))
         body = claim.get("spec")
         if not name or not isinstance(body, dict):
             continue
         wanted = mapping(mapping(body.get("resources")).get("requests")).get("storage")
         if isinstance(wanted, str) and "{{" in wanted:
-            because = f"claim {name}: {scope.filled(wanted)[1][0].because}"
-            found.unseen.append(Unseen(name, because, spec.home.where(*path, "spec", "resources"), "storage"))
+            because = f"claim {name}: {scope.fill(wanted)[1][0].because}"
+            found.unseen.append(UnseenPart(name, because, spec.home.where(*path, "spec", "resources"), "storage"))
             body = {key: each for key, each in body.items() if key != "resources"}
         wrong = wrong_in_claim({"spec": body})
         if wrong is not None:
@@ -242,7 +262,7 @@ def _deadline(spec: Spec) -> Deadline | None:
     return Deadline(f"{seconds}s", seconds, spec.home.where("activeDeadlineSeconds"))
 
 
-def _kept(spec: Spec) -> tuple[KeptPods, bool]:
+def _kept_pods(spec: Spec) -> tuple[KeptPods, bool]:
     """Which finished pods stay, and whether the others go while the run goes on."""
     policy = mapping(spec.tree.get("podGC"))
     collected = text_of(policy.get("strategy")) in COLLECTING
@@ -262,7 +282,7 @@ def _overlap(document: Document, spec: Spec, release: Release | None) -> Overlap
     limits = [limit for _, limit in locks_of(spec.tree, global_scope(spec, Library(), {}), Library(), release)]
     if 1 in limits:
         return None
-    written = [text_of(each) or "" for each in (*listing(cron.get("schedules")), cron.get("schedule")) if each]
+    written = [text_of(each) or "" for each in (*as_list(cron.get("schedules")), cron.get("schedule")) if each]
     because = f'schedule "{", ".join(written)}", concurrencyPolicy: Allow'
     place = "concurrencyPolicy" if "concurrencyPolicy" in cron else "schedules" if "schedules" in cron else "schedule"
     return Overlap(because, document.where("spec", place))

@@ -15,7 +15,7 @@ _TOKEN: Final = re.compile(
     r"""|(?P<sign>==|!=|<=|>=|&&|\|\||\?\?|[-+*/%<>!()?:,\[\].{}])|(?P<word>[A-Za-z_][\w-]*))""",
     re.S,
 )
-MOST: Final = 4_000
+MAX_LENGTH: Final = 4_000
 """Characters of an expression; a longer one is not worked out."""
 DEEPEST: Final = 50
 _WORD_OPERATORS: Final = ("startsWith", "endsWith", "contains", "in")
@@ -34,7 +34,7 @@ def when_holds(text: str) -> bool:
     return found
 
 
-def evaluated(text: str, variables: Mapping[str, Any]) -> Any:
+def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
     """The value of an expression; `variables` by their whole name, such as `inputs.parameters.n`."""
     return _Parser(text, variables, words_are_texts=False).evaluate()
 
@@ -50,7 +50,7 @@ class _Parser:
     def __init__(
         self, text: str, variables: Mapping[str, Any], *, words_are_texts: bool, missing: Any = NotConstant
     ) -> None:
-        if len(text) > MOST:
+        if len(text) > MAX_LENGTH:
             raise NotConstant
         self.variables, self.words_are_texts, self.missing = variables, words_are_texts, missing
         self.tokens: list[tuple[str, str]] = []
@@ -105,20 +105,20 @@ class _Parser:
         return asked
 
     def _disjunction(self) -> Any:
-        found = self._both()
+        found = self._conjunction()
         while self._take("||", "or" if not self.words_are_texts else "||"):
-            other = self._both()
-            found = _truth(found) or _truth(other)
+            other = self._conjunction()
+            found = _require_bool(found) or _require_bool(other)
         return found
 
-    def _both(self) -> Any:
-        found = self._compared()
+    def _conjunction(self) -> Any:
+        found = self._compare()
         while self._take("&&", "and" if not self.words_are_texts else "&&"):
-            other = self._compared()
-            found = _truth(found) and _truth(other)
+            other = self._compare()
+            found = _require_bool(found) and _require_bool(other)
         return found
 
-    def _compared(self) -> Any:
+    def _compare(self) -> Any:
         found = self._sum()
         words = () if self.words_are_texts else _WORD_OPERATORS
         while sign := self._take("==", "!=", "<=", ">=", "<", ">", *words):
@@ -136,9 +136,9 @@ class _Parser:
         return found
 
     def _product(self) -> Any:
-        found = self._single()
+        found = self._unary()
         while sign := self._take("*", "/", "%"):
-            first, second = _number(found), _number(self._single())
+            first, second = _number(found), _number(self._unary())
             if sign == "*":
                 found = first * second
             elif sign == "%" and isinstance(first, int) and isinstance(second, int) and first >= 0 and second > 0:
@@ -149,19 +149,19 @@ class _Parser:
                 raise NotConstant
         return found
 
-    def _single(self) -> Any:
+    def _unary(self) -> Any:
         if self._take("!"):
-            return not _truth(self._single())
+            return not _require_bool(self._unary())
         if self._take("not" if not self.words_are_texts else "!"):
-            return not _truth(self._single())
+            return not _require_bool(self._unary())
         if self._take("-"):
-            return -_number(self._single())
+            return -_number(self._unary())
         if self._take("("):
             found = self._choice()
             self._need(")")
-            return self._indexed(found)
+            return self._index(found)
         if self._take("["):
-            return self._indexed(self._list())
+            return self._index(self._list())
         if self.at >= len(self.tokens):
             raise NotConstant
         kind, word = self.tokens[self.at]
@@ -169,12 +169,12 @@ class _Parser:
         if kind == "number":
             return float(word) if "." in word else int(word)
         if kind == "text":
-            return _unquoted(word)
+            return _unquote(word)
         if kind != "word":
             raise NotConstant
-        return self._word(word)
+        return self._identifier(word)
 
-    def _indexed(self, value: Any) -> Any:
+    def _index(self, value: Any) -> Any:
         while not self.words_are_texts and self._take("["):
             index = self._choice()
             self._need("]")
@@ -192,7 +192,7 @@ class _Parser:
                 break
         return found
 
-    def _word(self, word: str) -> Any:
+    def _identifier(self, word: str) -> Any:
         if word in ("true", "false"):
             return word == "true"
         if self.words_are_texts:
@@ -215,14 +215,14 @@ class _Parser:
             else:
                 break
         if self._peek() == "(":
-            return self._indexed(self._called(name))
+            return self._index(self._call(name))
         if name in self.variables:
             return self.variables[name]
         if self.missing is NotConstant:
             raise NotConstant
         return self.missing
 
-    def _called(self, name: str) -> Any:
+    def _call(self, name: str) -> Any:
         self._need("(")
         given: list[Any] = []
         while not self._take(")"):
@@ -236,7 +236,7 @@ class _Parser:
         return function(*given)
 
 
-def _truth(value: Any) -> bool:
+def _require_bool(value: Any) -> bool:
     if not isinstance(value, bool):
         raise NotConstant
     return value
@@ -256,7 +256,7 @@ def _comparison(sign: str, first: Any, second: Any) -> bool:
         alike = type(first) is type(second) or (_is_number(first) and _is_number(second))
         return (alike and first == second) == (sign == "==")
     if sign in _WORD_OPERATORS:
-        return _asked(sign, first, second)
+        return _word_comparison(sign, first, second)
     both_numbers = _is_number(first) and _is_number(second)
     if not both_numbers and not (isinstance(first, str) and isinstance(second, str)):
         raise NotConstant
@@ -264,7 +264,7 @@ def _comparison(sign: str, first: Any, second: Any) -> bool:
     return results[sign]
 
 
-def _asked(word: str, first: Any, second: Any) -> bool:
+def _word_comparison(word: str, first: Any, second: Any) -> bool:
     if word == "in" and isinstance(second, list):
         return any(_comparison("==", first, each) for each in second)
     if not isinstance(first, str) or not isinstance(second, str) or word == "in":
@@ -276,14 +276,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _unquoted(word: str) -> str:
+def _unquote(word: str) -> str:
     inner = word[1:-1]
     if word[0] == "`" or "\\" not in inner:
         return inner
-    return re.sub(r"\\(.)", _unescaped, inner, flags=re.S)
+    return re.sub(r"\\(.)", _unescape, inner, flags=re.S)
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     if match[1] not in "\\'\"n":
         raise NotConstant
     return "\n" if match[1] == "n" else match[1]

@@ -18,15 +18,15 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.graph import Dag, Leaf, Loop, Tree, find_cycle
 from gpuflow.readers.argo.expressions import NotConstant, depends_holds
-from gpuflow.readers.argo.variables import listing, mapping, number_of, text_of
-from gpuflow.readers.argo.walk import At, Child, Place, Walk, in_turn, together
+from gpuflow.readers.argo.variables import as_list, mapping, number_of, text_of
+from gpuflow.readers.argo.walk import CallContext, Child, Place, Walk, parallel_tree, sequential_tree
 from gpuflow.readers.argo.workflow_spec import Template, arguments_of
 
 _NAME: Final = re.compile(r"([a-zA-Z0-9][-a-zA-Z0-9]*?\.[A-Z][a-zA-Z]+)|([a-zA-Z0-9][-a-zA-Z0-9]*)")
-_PLAIN: Final = re.compile(r"[\w\s&()-]*")
-DONE: Final = ("Succeeded", "Skipped", "Daemoned")
-UNHAPPY: Final = frozenset({"Failed", "Errored", "AllFailed", "Skipped", "Omitted"})
-RESULTS: Final = frozenset({*DONE, *UNHAPPY, "AnySucceeded"})
+_SIMPLE_DEPENDS: Final = re.compile(r"[\w\s&()-]*")
+DONE_RESULTS: Final = ("Succeeded", "Skipped", "Daemoned")
+FAILED_RESULTS: Final = frozenset({"Failed", "Errored", "AllFailed", "Skipped", "Omitted"})
+RESULTS: Final = frozenset({*DONE_RESULTS, *FAILED_RESULTS, "AnySucceeded"})
 MOST_CASES: Final = 64
 
 
@@ -47,7 +47,7 @@ def waits_of(task: Mapping[str, Any]) -> Waits:
     """What a task waits for. Raises `BadDepends`."""
     written = text_of(task.get("depends"))
     if not written:
-        names = [text_of(each) for each in listing(task.get("dependencies"))]
+        names = [text_of(each) for each in as_list(task.get("dependencies"))]
         return Waits(tuple(dict.fromkeys(name for name in names if name)))
     if task.get("dependencies"):
         raise BadDepends("it has both depends and dependencies")
@@ -61,18 +61,18 @@ def waits_of(task: Mapping[str, Any]) -> Waits:
         if word not in RESULTS:
             raise BadDepends(f"task result {word} does not exist")
         found[name] = None
-        if word in UNHAPPY:
+        if word in FAILED_RESULTS:
             unhappy.add(name)
     if "!" in written:
         unhappy |= found.keys()
-    if _PLAIN.fullmatch(written):
+    if _SIMPLE_DEPENDS.fullmatch(written):
         return Waits(tuple(found))
-    logic = _NAME.sub(lambda match: match[0] if match[1] else _done(match[2]), written)
+    logic = _NAME.sub(lambda match: match[0] if match[1] else _done_expression(match[2]), written)
     return Waits(tuple(found), logic, frozenset(unhappy))
 
 
-def _done(name: str) -> str:
-    return "(" + " || ".join(f"{name}.{word}" for word in DONE) + ")"
+def _done_expression(name: str) -> str:
+    return "(" + " || ".join(f"{name}.{word}" for word in DONE_RESULTS) + ")"
 
 
 @dataclass
@@ -129,11 +129,11 @@ def own_name(text: str | None, index: int) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", text)[:128] if text else f"step-{index}"
 
 
-def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, name: str) -> Child:
+def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: CallContext, name: str) -> Child:
     """Groups of steps, one group after the other."""
     groups: dict[str, dict[str, Child]] = {}
     place = Place(template.home, (*template.path, "steps"))
-    for index, group in enumerate(listing(tree.get("steps"))):
+    for index, group in enumerate(as_list(tree.get("steps"))):
         if not isinstance(group, list):
             walk.refuse("GF713", f"template {template.name}: steps[{index}] is not a list", place.where(index))
             continue
@@ -154,7 +154,7 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, 
     before: str | None = None
     for now, children in groups.items():
         waiting = {key: most.tree(child) for key, child in children.items() if not child.is_daemon}
-        nodes[now] = together(waiting) if waiting else Leaf(now, {}, 0)
+        nodes[now] = parallel_tree(waiting) if waiting else Leaf(now, {}, 0)
         daemons = {f"{now} {key}": most.tree(child) for key, child in children.items() if child.is_daemon}
         nodes |= daemons
         if before is not None:
@@ -163,12 +163,12 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, 
     return most.limit_all(walk, nodes, edges, name)
 
 
-def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, name: str) -> Child:
+def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: CallContext, name: str) -> Child:
     """Tasks, each after those that it waits for."""
     place = Place(template.home, (*template.path, "dag", "tasks"))
     dag = mapping(tree.get("dag"))
     tasks: dict[str, tuple[int, Mapping[str, Any]]] = {}
-    for index, task in enumerate(listing(dag.get("tasks"))):
+    for index, task in enumerate(as_list(dag.get("tasks"))):
         key = text_of(mapping(task).get("name"))
         if not isinstance(task, Mapping) or not key or key in tasks:
             text = f"template {template.name}: task {key or index} has no name, or that of another"
@@ -180,7 +180,7 @@ def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, na
         return walk.empty_node(name)
     wanted = _targets(walk, template, dag, waits)
     children: dict[str, Child] = {}
-    outcomes, asked = Outcomes(), _asked_about(waits, wanted)
+    outcomes, asked = Outcomes(), _excluding_tasks(waits, wanted)
     for key in wanted:
         index, task = tasks[key]
         called = f"{name}.{own_name(key, index)}"
@@ -246,7 +246,7 @@ def _targets(walk: Walk, template: Template, dag: Mapping[str, Any], waits: Mapp
     written = text_of(dag.get("target"))
     roots = list(waits)
     if written:
-        filled = walk.globals.filled(written)[0]
+        filled = walk.globals.fill(written)[0]
         roots = [each for each in filled.split(" ") if each in waits]
         lost = [each for each in filled.split(" ") if each and each not in waits]
         if lost:
@@ -267,7 +267,7 @@ def _targets(walk: Walk, template: Template, dag: Mapping[str, Any], waits: Mapp
     return list(ordered)
 
 
-def _asked_about(waits: Mapping[str, Waits], wanted: list[str]) -> set[str]:
+def _excluding_tasks(waits: Mapping[str, Waits], wanted: list[str]) -> set[str]:
     """Tasks that exclude others: what waits for a task whose failure, or being left out, somebody asks about."""
     unhappy = {name for key in wanted for name in waits[key].unhappy}
     if not unhappy:
@@ -331,10 +331,10 @@ def _sum(children: Iterable[Child]) -> float:
 
 EXIT = "exit"
 LOOPS = ("withItems", "withParam", "withSequence")
-_ENDED = re.compile(r"""['"](Succeeded|Failed|Error)['"]""")
+_END_STATUS = re.compile(r"""['"](Succeeded|Failed|Error)['"]""")
 
 
-def with_hooks(walk: Walk, call: Mapping[str, Any], child: Child, at: At, name: str, place: Place) -> Child:
+def with_hooks(walk: Walk, call: Mapping[str, Any], child: Child, at: CallContext, name: str, place: Place) -> Child:
     """A step with what its hooks run."""
     beside: dict[str, Tree] = {}
     after: dict[str, Tree] = {}
@@ -352,7 +352,7 @@ def with_hooks(walk: Walk, call: Mapping[str, Any], child: Child, at: At, name: 
         return child
     tree = Dag({name: child.tree, **beside}) if beside else child.tree
     if after:
-        tree = in_turn(tree, Dag(after))
+        tree = sequential_tree(tree, Dag(after))
         if child.is_daemon or any(call.get(each) for each in LOOPS):
             # A daemon ends with its template, and the handlers of all copies need not live at once.
             walk.found.at_most.append(f"the exit handler of {name} may never run beside all that it could")
@@ -373,17 +373,17 @@ def hooks_of(walk: Walk, call: Mapping[str, Any], place: Place) -> Iterator[tupl
         if key == EXIT:
             yield EXIT, hook, spot, True
             continue
-        ended = _ENDED.search(expression) is not None and "Running" not in expression and "!" not in expression
+        ended = _END_STATUS.search(expression) is not None and "Running" not in expression and "!" not in expression
         running = "'Running'" in expression or '"Running"' in expression
         if not ended and not running:
             walk.found.at_most.append(f"hook {key} may never run beside its step")
         yield re.sub(r"[^A-Za-z0-9_-]", "-", str(key)), hook, spot, ended
 
 
-def run_hook(walk: Walk, hook: Mapping[str, Any], at: At, name: str, place: Place) -> Child:
+def run_hook(walk: Walk, hook: Mapping[str, Any], at: CallContext, name: str, place: Place) -> Child:
     """The template that a hook calls; without arguments of its own it gets those of the workflow."""
     walk.found.names[name] = None
-    template = walk.resolved(hook, at, name, place)
+    template = walk.resolve_template(hook, at, name, place)
     if template is None:
         return Child(Leaf(name, {}, 0), count=0)
     source = hook if mapping(hook.get("arguments")) else walk.spec.tree
@@ -405,8 +405,8 @@ def _loop(tree: Loop, daemons: Collection[str]) -> Tree:
     """A daemon of one copy is still ending when the next copy starts."""
     if tree.parallel is None or _is_daemon(tree.body, daemons):
         return tree
-    rest, released = _without(tree, daemons)
-    return _beside(rest, released, tree.name)
+    rest, released = _split_daemons(tree, daemons)
+    return _next_to(rest, released, tree.name)
 
 
 def _dag(tree: Dag, daemons: Collection[str]) -> Tree:
@@ -415,28 +415,28 @@ def _dag(tree: Dag, daemons: Collection[str]) -> Tree:
     for name, node in tree.nodes.items():
         nodes[name] = with_ending_daemons(node, daemons)
         if tree.edges.get(name) and not _is_daemon(nodes[name], daemons):
-            nodes[name], more = _without(nodes[name], daemons)
+            nodes[name], more = _split_daemons(nodes[name], daemons)
             released += more
     if nodes == tree.nodes:
         return tree
-    return _beside(replace(tree, nodes=nodes), released, "daemons")
+    return _next_to(replace(tree, nodes=nodes), released, "daemons")
 
 
-def _beside(rest: Tree, released: list[Tree], name: str) -> Tree:
+def _next_to(rest: Tree, released: list[Tree], name: str) -> Tree:
     """Outside of `rest`, so that no limit in it counts them."""
     return Dag({"rest": rest, **{f"{name}-{index}": each for index, each in enumerate(released)}}) if released else rest
 
 
-def _without(tree: Tree, daemons: Collection[str]) -> tuple[Tree, list[Tree]]:
+def _split_daemons(tree: Tree, daemons: Collection[str]) -> tuple[Tree, list[Tree]]:
     """A graph without its daemons, and the daemons."""
     match tree:
         case Leaf():
             return (Leaf(f"{tree.name} ready", {}, 0), [tree]) if _is_daemon(tree, daemons) else (tree, [])
         case Loop():
-            body, released = _without(tree.body, daemons)
+            body, released = _split_daemons(tree.body, daemons)
             return replace(tree, body=body), [replace(tree, body=each, parallel=None) for each in released]
         case Dag():
-            parts = {name: _without(node, daemons) for name, node in tree.nodes.items()}
+            parts = {name: _split_daemons(node, daemons) for name, node in tree.nodes.items()}
             nodes = {name: part for name, (part, _) in parts.items()}
             return replace(tree, nodes=nodes), [each for _, released in parts.values() for each in released]
 

@@ -15,20 +15,20 @@ from typing import Any, Final
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import GpuflowError
 from gpuflow.kubernetes.pod_fields import SCALARS, Field, fields_of
-from gpuflow.kubernetes.strategic_merge import BadPatch, merged
+from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
 from gpuflow.pod.engine_containers import resources_of, with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.variables import (
     TAG,
-    Open,
+    OpenValue,
     Scope,
-    listing,
+    as_list,
     mapping,
     maps_in,
+    merge_open,
     names_in,
     number_of,
-    opened,
-    plain,
+    plain_value,
     text_of,
 )
 from gpuflow.readers.argo.workflow_spec import Spec
@@ -44,13 +44,13 @@ def launches_gang(tree: Mapping[str, Any]) -> bool:
 
 def gang_manifest(tree: Mapping[str, Any]) -> dict[str, Any] | None:
     """The JobSet, as the kubelet hands it to the launcher. What only the run fills in is empty, and no amount."""
-    return manifest_in(gang_words(tree))
+    return manifest_in(gang_command(tree))
 
 
-def gang_words(tree: Mapping[str, Any]) -> list[str]:
+def gang_command(tree: Mapping[str, Any]) -> list[str]:
     """The command of a template's container."""
     container = mapping(tree.get("container"))
-    written = [word for field in ("command", "args") for word in listing(container.get(field))]
+    written = [word for field in ("command", "args") for word in as_list(container.get(field))]
     return [text_of(word) or "" for word in written]
 
 
@@ -60,7 +60,7 @@ Path = tuple[str, ...]
 
 def wrong_in(pod: Mapping[str, Any]) -> str | None:
     """The first field of a pod that Kubernetes cannot read, and why; None when there is none."""
-    found = _wrong(pod, Field("pod", "PodTemplateSpec"), "", 0)
+    found = _wrong_value(pod, Field("pod", "PodTemplateSpec"), "", 0)
     if found is not None:
         return found
     for group in ("containers", "initContainers"):
@@ -82,12 +82,12 @@ def without_open(patch: Mapping[str, Any], is_open: Callable[[str], bool]) -> tu
         has_shape = field.holds == "one" and field.type in ("text", "port", "any")
         return isinstance(value, str) and not has_shape and is_open(value)
 
-    def kept(value: Any, field: Field, at: Path) -> Any:
+    def keep_sure(value: Any, field: Field, at: Path) -> Any:
         if field.holds == "list" and isinstance(value, list):
             element = Field(field.name, field.type)
             left = [each for each in value if not opens(each, element) and not is_other(each, field)]
             left_out.extend([at] if len(left) < len(value) else [])
-            return [kept(each, element, at) for each in left]
+            return [keep_sure(each, element, at) for each in left]
         if not isinstance(value, dict):
             return value
         found, known = {}, fields_of(field.type) if field.holds == "one" else {}
@@ -96,22 +96,22 @@ def without_open(patch: Mapping[str, Any], is_open: Callable[[str], bool]) -> tu
             if is_open(key) or (of is not None and opens(each, of)):
                 left_out.append(at if is_open(key) else (*at, key))
             else:
-                found[key] = each if of is None else kept(each, of, (*at, key))
+                found[key] = each if of is None else keep_sure(each, of, (*at, key))
         return found
 
     def is_other(value: Any, field: Field) -> bool:
         name = value.get("name") if isinstance(value, dict) and field.type == "Container" else None
         return isinstance(name, str) and is_open(name)
 
-    return kept(patch, Field("spec", "PodSpec"), ()), left_out
+    return keep_sure(patch, Field("spec", "PodSpec"), ()), left_out
 
 
 def wrong_in_claim(claim: Mapping[str, Any]) -> str | None:
     """The same, of a claim for a volume."""
-    return _wrong(claim, Field("claim", "PersistentVolumeClaimTemplate"), "", 0)
+    return _wrong_value(claim, Field("claim", "PersistentVolumeClaimTemplate"), "", 0)
 
 
-def _wrong(value: Any, field: Field, at: str, depth: int) -> str | None:
+def _wrong_value(value: Any, field: Field, at: str, depth: int) -> str | None:
     if depth > DEEPEST:
         return f"{at}: nested too deeply"
     if value is None:
@@ -120,7 +120,7 @@ def _wrong(value: Any, field: Field, at: str, depth: int) -> str | None:
         if not isinstance(value, list):
             return f"{at} is not a list"
         return _first(
-            _wrong(each, Field(field.name, field.type), f"{at}[{index}]", depth + 1)
+            _wrong_value(each, Field(field.name, field.type), f"{at}[{index}]", depth + 1)
             if each is not None
             else f"{at}[{index}] is empty"
             for index, each in enumerate(value)
@@ -129,7 +129,7 @@ def _wrong(value: Any, field: Field, at: str, depth: int) -> str | None:
         if not isinstance(value, dict):
             return f"{at} is not a map"
         return _first(
-            _wrong(each, Field(field.name, field.type), f"{at}.{key}", depth + 1) for key, each in value.items()
+            _wrong_value(each, Field(field.name, field.type), f"{at}.{key}", depth + 1) for key, each in value.items()
         )
     if field.type in SCALARS:
         return _scalar(value, field.type, at)
@@ -137,7 +137,7 @@ def _wrong(value: Any, field: Field, at: str, depth: int) -> str | None:
         return f"{at or 'the pod'} is not a map"
     known = fields_of(field.type)
     return _first(
-        _wrong(each, known[key], f"{at}.{key}" if at else key, depth + 1)
+        _wrong_value(each, known[key], f"{at}.{key}" if at else key, depth + 1)
         for key, each in value.items()
         if key in known  # the API server drops what it does not know
     )
@@ -196,7 +196,7 @@ class BadPod(ValueError):
         self.path = path
 
 
-PATCHED = ("cpu", "memory", "nvidia.com/gpu")
+PATCHABLE_RESOURCES = ("cpu", "memory", "nvidia.com/gpu")
 """What a patch that nobody knows may ask for."""
 
 
@@ -204,14 +204,14 @@ PATCHED = ("cpu", "memory", "nvidia.com/gpu")
 class Missing:
     """A part of a pod that is not known."""
 
-    value: Open
+    value: OpenValue
     resource: str | None = None
     """None: where it may run."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """A template's pod without and with what Argo adds, and what is not known of it."""
+class BuiltPod:
+    """A template's pod without and with Argo's additions, and the parts of it that are unknown."""
 
     bare: Mapping[str, Any]
     full: Mapping[str, Any]
@@ -220,7 +220,7 @@ class Made:
 
 def place_of(tree: Mapping[str, Any], scope: Scope) -> str:
     """Where a template wants the pods of its steps, as a text that is the same for templates that want the same."""
-    found = {field: _filled(tree[field], scope) for field in OF_SPEC if tree.get(field)}
+    found = {field: _fill_tree(tree[field], scope) for field in OF_SPEC if tree.get(field)}
     return json.dumps(found, default=str) if found else ""
 
 
@@ -230,14 +230,14 @@ class PodMaker:
     def __init__(self, spec: Spec, parts: Engine, name: str, claims: Mapping[str, Any]) -> None:
         self.spec, self.parts, self.name, self.claims = spec, parts, name, claims
         self.common = {
-            key: plain(each) for key, each in spec.tree.items() if key not in ("arguments", "templateDefaults")
+            key: plain_value(each) for key, each in spec.tree.items() if key not in ("arguments", "templateDefaults")
         }
         self._shared = _variables(self.common)
-        self._made: dict[Any, Made] = {}
+        self._made: dict[Any, BuiltPod] = {}
         self._names: dict[int, tuple[str, ...]] = {}
         self._kept: list[Any] = []  # so that no id is used again
 
-    def make(self, tree: Mapping[str, Any], kind: str, scope: Scope, boundary: str, *, is_exit: bool) -> Made:
+    def make(self, tree: Mapping[str, Any], kind: str, scope: Scope, boundary: str, *, is_exit: bool) -> BuiltPod:
         """The pod of a template; `boundary` is what `place_of` says of the template around it. Raises `BadPod`."""
         names = self._variables_of(tree)
         known = {**scope.values, **scope.attempt} if scope.attempt else scope.values
@@ -259,13 +259,13 @@ class PodMaker:
 
     def _make(
         self, tree: Mapping[str, Any], kind: str, scope: Scope, boundary: Mapping[str, Any], *, is_exit: bool
-    ) -> Made:
-        tree, common = _filled(tree, scope), _filled(self.common, scope)
+    ) -> BuiltPod:
+        tree, common = _fill_tree(tree, scope), _fill_tree(self.common, scope)
         spec: dict[str, Any] = {
             "restartPolicy": "Never",
-            "containers": [*_main(tree, kind, self.parts), *_others(tree, "sidecars")],
+            "containers": [*_main(tree, kind, self.parts), *_helper_containers(tree, "sidecars")],
         }
-        init = list(_others(tree, "initContainers"))
+        init = list(_helper_containers(tree, "initContainers"))
         if init:
             spec["initContainers"] = init
         volumes = list(self._volumes(tree, common, spec))
@@ -293,7 +293,7 @@ class PodMaker:
         for field in ("hostNetwork", "dnsPolicy", "dnsConfig", "imagePullSecrets"):
             if common.get(field):
                 spec[field] = common[field]
-        aliases = [*listing(common.get("hostAliases")), *listing(tree.get("hostAliases"))]
+        aliases = [*as_list(common.get("hostAliases")), *as_list(tree.get("hostAliases"))]
         if aliases:
             spec["hostAliases"] = aliases
         deadline = self._deadline(tree, common, is_exit=is_exit)
@@ -343,7 +343,7 @@ class PodMaker:
 
     def _finish(
         self, pod: dict[str, Any], tree: Mapping[str, Any], common: Mapping[str, Any], scope: Scope, kind: str
-    ) -> Made:
+    ) -> BuiltPod:
         """Patched, without what is not known, and checked."""
         missing: dict[Missing, None] = {}
         patches = [patch for patch in (self._patch(each, scope, missing) for each in (common, tree)) if patch]
@@ -358,21 +358,21 @@ class PodMaker:
         bare_pod: Mapping[str, Any] = pod
         for patch in patches:
             try:
-                full = {**full, "spec": merged(full["spec"], patch, "PodSpec")}
-                bare_pod = {**bare_pod, "spec": merged(bare_pod["spec"], patch, "PodSpec")}
+                full = {**full, "spec": strategic_merge_map_patch(full["spec"], patch, "PodSpec")}
+                bare_pod = {**bare_pod, "spec": strategic_merge_map_patch(bare_pod["spec"], patch, "PodSpec")}
             except (BadPatch, TypeError, AttributeError) as refusal:
                 raise BadPod(f"podSpecPatch cannot be applied: {refusal}", "podSpecPatch") from None
-        full = _known(full, scope, missing)
+        full = _known_parts(full, scope, missing)
         for group, name in OWN_CONTAINERS:
             if name not in named[group]:
-                full = _without(full, group, name)
-            bare_pod = _without(bare_pod, group, name)
-        bare = _known(bare_pod, scope, missing) if bare_pod["spec"] != full["spec"] else full
+                full = _without_container(full, group, name)
+            bare_pod = _without_container(bare_pod, group, name)
+        bare = _known_parts(bare_pod, scope, missing) if bare_pod["spec"] != full["spec"] else full
         for each in (bare, full):
             wrong = wrong_in(each)
             if wrong is not None:
                 raise BadPod(wrong)
-        return Made(bare, full, tuple(missing))
+        return BuiltPod(bare, full, tuple(missing))
 
     def _own_program(self, pod: Mapping[str, Any]) -> dict[str, Any]:
         """A pod whose main container is Argo's own, which asks for what Argo's own containers ask for."""
@@ -386,7 +386,7 @@ class PodMaker:
             return None
         if not isinstance(written, str):
             raise BadPod("podSpecPatch is not a text", "podSpecPatch")
-        text, unknown = scope.filled(written)
+        text, unknown = scope.fill(written)
         try:
             patch = parsed_with_tags(text, "podSpecPatch")
             if patch is None:
@@ -397,7 +397,7 @@ class PodMaker:
             if not unknown:
                 raise
             # What the run puts in decides the shape of the whole patch, as of Kubeflow's: it may set anything.
-            missing.update(dict.fromkeys(Missing(unknown[0], resource) for resource in (*PATCHED, None)))
+            missing.update(dict.fromkeys(Missing(unknown[0], resource) for resource in (*PATCHABLE_RESOURCES, None)))
             return None
         if not unknown:
             return patch
@@ -414,8 +414,8 @@ def _hidden_by(path: tuple[str, ...]) -> tuple[str | None, ...]:
     if "volumes" in path:
         return "storage", None
     if {"resources", "requests", "limits"}.intersection(path):
-        return PATCHED
-    return (*PATCHED, None) if not path or path[-1] in ("containers", "initContainers") else (None,)
+        return PATCHABLE_RESOURCES
+    return (*PATCHABLE_RESOURCES, None) if not path or path[-1] in ("containers", "initContainers") else (None,)
 
 
 def parsed_with_tags(text: str, field: str) -> Any:
@@ -430,7 +430,7 @@ def parsed_with_tags(text: str, field: str) -> Any:
         found = _with_nulls(yaml_tree.parse(TAG.sub(hide, text), field))
     except GpuflowError as refusal:
         raise BadPod(f"{field} is not valid YAML: {refusal.findings[0].message}", field) from None
-    return _shown(found, tags) if tags else found
+    return _restore_tags(found, tags) if tags else found
 
 
 def _with_nulls(value: Any) -> Any:
@@ -441,49 +441,49 @@ def _with_nulls(value: Any) -> Any:
         case list():
             return [_with_nulls(each) for each in value]
         case _:
-            return plain(value)
+            return plain_value(value)
 
 
-def _shown(value: Any, tags: list[str]) -> Any:
+def _restore_tags(value: Any, tags: list[str]) -> Any:
     match value:
         case str() if _TOKEN in value:
             for index, tag in enumerate(tags):
                 value = value.replace(f"{_TOKEN}{index}-", tag)
             return value
         case dict():
-            return {_shown(key, tags): _shown(each, tags) for key, each in value.items()}
+            return {_restore_tags(key, tags): _restore_tags(each, tags) for key, each in value.items()}
         case list():
-            return [_shown(each, tags) for each in value]
+            return [_restore_tags(each, tags) for each in value]
         case _:
             return value
 
 
 def _variables(tree: Mapping[str, Any]) -> set[str]:
     # In JSON quotes are escaped, which would hide the names inside expressions.
-    return names_in(json.dumps(_asked(tree), default=str).replace('\\"', "'"))
+    return names_in(json.dumps(_without_programs(tree), default=str).replace('\\"', "'"))
 
 
-def _asked(value: Any) -> Any:
+def _without_programs(value: Any) -> Any:
     """Without what containers run."""
     match value:
         case Mapping():
-            return {key: _asked(each) for key, each in value.items() if key not in PROGRAM}
+            return {key: _without_programs(each) for key, each in value.items() if key not in PROGRAM}
         case list():
-            return [_asked(each) for each in value]
+            return [_without_programs(each) for each in value]
         case _:
             return value
 
 
-def _filled(value: Any, scope: Scope) -> Any:
+def _fill_tree(value: Any, scope: Scope) -> Any:
     """With the known variables filled in, but for what containers run and the patches, which are texts of their own."""
     match value:
         case str():
-            return scope.filled(value)[0] if "{{" in value else value
+            return scope.fill(value)[0] if "{{" in value else value
         case Mapping():
             skipped = PROGRAM | {"podSpecPatch"}
-            return {key: each if key in skipped else _filled(each, scope) for key, each in value.items()}
+            return {key: each if key in skipped else _fill_tree(each, scope) for key, each in value.items()}
         case list():
-            return [_filled(each, scope) for each in value]
+            return [_fill_tree(each, scope) for each in value]
         case _:
             return value
 
@@ -494,27 +494,27 @@ def _main(tree: Mapping[str, Any], kind: str, parts: Engine) -> Iterator[dict[st
         # The same program as in `wait`: the controller gives both what its executor.resources says.
         yield {"name": "main", "image": "engine", "resources": resources_of(parts.containers.get("wait"))}
     elif kind == "containerSet":
-        mounts = listing(own.get("volumeMounts"))
+        mounts = as_list(own.get("volumeMounts"))
         found = [dict(each) for _, each in maps_in(own.get("containers"))]
         if not found:
             raise BadPod("containerSet has no containers", "containerSet")
         for each in found:
             each.pop("dependencies", None)
             if mounts:
-                each["volumeMounts"] = [*listing(each.get("volumeMounts")), *mounts]
+                each["volumeMounts"] = [*as_list(each.get("volumeMounts")), *mounts]
             yield each
     else:
         yield {**{key: each for key, each in own.items() if key != "source"}, "name": "main"}
 
 
-def _others(tree: Mapping[str, Any], field: str) -> Iterator[dict[str, Any]]:
-    for index, each in enumerate(listing(tree.get(field))):
+def _helper_containers(tree: Mapping[str, Any], field: str) -> Iterator[dict[str, Any]]:
+    for index, each in enumerate(as_list(tree.get(field))):
         if not isinstance(each, Mapping):
             raise BadPod(f"{field}[{index}] is not a map", field)
         yield {key: value for key, value in each.items() if key != "mirrorVolumeMounts"}
 
 
-def _without(pod: Mapping[str, Any], group: str, name: str) -> Mapping[str, Any]:
+def _without_container(pod: Mapping[str, Any], group: str, name: str) -> Mapping[str, Any]:
     """The pod without Argo's own container, which a patch has named."""
     found = pod["spec"].get(group)
     if not isinstance(found, list) or all(mapping(each).get("name") != name for each in found):
@@ -524,7 +524,7 @@ def _without(pod: Mapping[str, Any], group: str, name: str) -> Mapping[str, Any]
     return {**pod, "spec": {**spec, group: left} if left else spec}
 
 
-def _known(pod: Mapping[str, Any], scope: Scope, missing: dict[Missing, None]) -> Mapping[str, Any]:
+def _known_parts(pod: Mapping[str, Any], scope: Scope, missing: dict[Missing, None]) -> Mapping[str, Any]:
     """The pod without what is not known; that is noted."""
     spec = dict(pod["spec"])
     for field in PLACEMENT:
@@ -570,16 +570,16 @@ def _known_amounts(owner: Any, scope: Scope, missing: dict[Missing, None]) -> An
             unknown = _open_in([key, amount], scope)
             if unknown is not None:
                 # A name that is not known may be that of any resource.
-                names = (key,) if "{{" not in key else PATCHED
+                names = (key,) if "{{" not in key else PATCHABLE_RESOURCES
                 missing.update(dict.fromkeys(Missing(unknown, name) for name in names))
                 resources[side] = {name: each for name, each in resources[side].items() if name != key}
                 changed = True
     return {**owner, "resources": resources} if changed else owner
 
 
-def _open_in(value: Any, scope: Scope) -> Open | None:
+def _open_in(value: Any, scope: Scope) -> OpenValue | None:
     """Why a value is not known; None when it is."""
-    return opened(each for text in _texts(value) if "{{" in text for each in scope.filled(text)[1])
+    return merge_open(each for text in _texts(value) if "{{" in text for each in scope.fill(text)[1])
 
 
 def _texts(value: Any) -> Iterator[str]:

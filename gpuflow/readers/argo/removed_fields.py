@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from gpuflow.core.errors import Finding, Where
-from gpuflow.readers.argo.variables import listing, mapping, plain
+from gpuflow.readers.argo.variables import as_list, mapping, plain_value
 from gpuflow.readers.documents import Document
 
 Release = tuple[int, int]
-Places = Callable[..., Where]
-SHOWN: Final = 160
+WhereFunction = Callable[..., Where]
+MAX_SHOWN: Final = 160
 
 
-class Removed(NamedTuple):
+class RemovedField(NamedTuple):
     """One field, with the version that has it no more."""
 
     since: Release
@@ -29,44 +29,46 @@ class Removed(NamedTuple):
     """What replaces it holds a list of what it held."""
 
 
-SYNCHRONIZATION: Final = {"mutex": Removed((4, 0), "mutexes"), "semaphore": Removed((4, 0), "semaphores")}
-SCHEDULE: Final = Removed((4, 0), "schedules")
-OF_WORKFLOW: Final = {"podPriority": Removed((3, 7), "podPriorityClassName", takes_list=False)}
-OF_TEMPLATE: Final = {"priority": Removed((3, 7), "priorityClassName", takes_list=False)}
+SYNCHRONIZATION: Final = {"mutex": RemovedField((4, 0), "mutexes"), "semaphore": RemovedField((4, 0), "semaphores")}
+SCHEDULE: Final = RemovedField((4, 0), "schedules")
+OF_WORKFLOW: Final = {"podPriority": RemovedField((3, 7), "podPriorityClassName", takes_list=False)}
+OF_TEMPLATE: Final = {"priority": RemovedField((3, 7), "priorityClassName", takes_list=False)}
 
 
-def is_read(removed: Removed, release: Release | None) -> bool:
+def is_read(removed: RemovedField, release: Release | None) -> bool:
     """Whether the site's Argo surely has the field."""
     return release is not None and release < removed.since
 
 
 def removed_in_template(
-    name: str, tree: Mapping[str, Any], where: Places, release: Release | None
+    name: str, tree: Mapping[str, Any], where: WhereFunction, release: Release | None
 ) -> Iterator[Finding]:
     """Those of a template. `where`: the place of one of its fields."""
-    yield from _removed(f"template {name}", tree, OF_TEMPLATE, where, release)
+    yield from _removed_findings(f"template {name}", tree, OF_TEMPLATE, where, release)
     yield from _removed_locks(f"template {name}", tree, where, release)
 
 
 def removed_in_workflow(
-    document: Document, tree: Mapping[str, Any], where: Places, release: Release | None
+    document: Document, tree: Mapping[str, Any], where: WhereFunction, release: Release | None
 ) -> Iterator[Finding]:
     """Those of a workflow and of its schedule."""
     owner = f"{document.kind} {document.name}"
-    yield from _removed(owner, tree, OF_WORKFLOW, where, release)
+    yield from _removed_findings(owner, tree, OF_WORKFLOW, where, release)
     yield from _removed_locks(owner, tree, where, release)
     cron = mapping(document.tree.get("spec")) if document.kind == "CronWorkflow" else {}
     if cron.get("schedule") is None:
         return
     place = document.where("spec", "schedule", key=True)
-    if listing(cron.get("schedules")) or is_read(SCHEDULE, release):
+    if as_list(cron.get("schedules")) or is_read(SCHEDULE, release):
         yield _finding(owner, "schedule", SCHEDULE, cron["schedule"], place, release, "it starts no run")
     else:
         effect = "the required schedules is missing, so that Argo refuses it and no run ever starts"
         yield _finding(owner, "schedule", SCHEDULE, cron["schedule"], place, release, effect, is_fatal=True)
 
 
-def _removed_locks(owner: str, tree: Mapping[str, Any], where: Places, release: Release | None) -> Iterator[Finding]:
+def _removed_locks(
+    owner: str, tree: Mapping[str, Any], where: WhereFunction, release: Release | None
+) -> Iterator[Finding]:
     written = mapping(tree.get("synchronization"))
     for field, removed in SYNCHRONIZATION.items():
         if written.get(field) is not None:
@@ -75,8 +77,12 @@ def _removed_locks(owner: str, tree: Mapping[str, Any], where: Places, release: 
             yield _finding(owner, shown, removed, written[field], place, release, effect)
 
 
-def _removed(
-    owner: str, tree: Mapping[str, Any], fields: Mapping[str, Removed], where: Places, release: Release | None
+def _removed_findings(
+    owner: str,
+    tree: Mapping[str, Any],
+    fields: Mapping[str, RemovedField],
+    where: WhereFunction,
+    release: Release | None,
 ) -> Iterator[Finding]:
     for field, removed in fields.items():
         if tree.get(field) is not None and not is_read(removed, release):
@@ -87,7 +93,7 @@ def _removed(
 def _finding(
     owner: str,
     field: str,
-    removed: Removed,
+    removed: RemovedField,
     value: Any,
     place: Where,
     release: Release | None,
@@ -97,7 +103,7 @@ def _finding(
 ) -> Finding:
     since, older = ".".join(map(str, removed.since)), "3.7" if removed.since > (3, 7) else "3.6"
     says = f'engines: {{argo: {{version: "{older}"}}}}'
-    hint = f"write {_instead(removed, value)}"
+    hint = f"write {_replacement(removed, value)}"
     if is_read(removed, release):
         text = f"Argo {since} has no {field}; it counts here because the site's Argo is older"
         return Finding("GF719", f"{owner}: {text}", place, f"{hint} before you upgrade", severity="note")
@@ -113,9 +119,9 @@ def _finding(
     return Finding("GF719", f"{owner}: {text}", place, hint, severity="error" if is_fatal else "warning")
 
 
-def _instead(removed: Removed, value: Any) -> str:
+def _replacement(removed: RemovedField, value: Any) -> str:
     """The new spelling, with what the old one holds."""
     if not removed.takes_list:
         return f"{removed.instead} with the name of a PriorityClass"
-    held = json.dumps(plain(value), ensure_ascii=False, default=str)
-    return f"{removed.instead}: [{held if len(held) <= SHOWN else '…'}]"
+    held = json.dumps(plain_value(value), ensure_ascii=False, default=str)
+    return f"{removed.instead}: [{held if len(held) <= MAX_SHOWN else '…'}]"

@@ -11,70 +11,74 @@ from typing import Any, Final
 from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.demands.model import Demand
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
-from gpuflow.readers.argo.pods import BadPod, gang_manifest, gang_words, parsed_with_tags
-from gpuflow.readers.argo.variables import Open, mapping, opened, plain, text_of
-from gpuflow.readers.argo.walk import MOST_STEPS, At, Child, TooLarge, Walk
+from gpuflow.readers.argo.pods import BadPod, gang_command, gang_manifest, parsed_with_tags
+from gpuflow.readers.argo.variables import OpenValue, mapping, merge_open, plain_value, text_of
+from gpuflow.readers.argo.walk import MOST_STEPS, CallContext, Child, TooLarge, Walk
 from gpuflow.readers.argo.workflow_spec import Template
 from gpuflow.readers.documents import READERS, Document, kind_of
 from gpuflow.readers.gang_launcher import later_in, nodes_avoided_in
-from gpuflow.readers.interface import Options, Passive
+from gpuflow.readers.interface import Options, PassiveObject
 
-CREATING: Final = ("create", "apply", "replace")
-ENDING: Final = frozenset({
+CREATE_ACTIONS: Final = ("create", "apply", "replace")
+FINITE_KINDS: Final = frozenset({
     "Pod", "Job", "JobSet", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "TrainJob", "RayJob",
     "Workflow", "Experiment",
 })  # fmt: skip
 """Kinds that end by themselves: with a condition for success the step waits for that."""
-SCALED: Final = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "Job", "JobSet", "LeaderWorkerSet"})
+SCALABLE_KINDS: Final = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "Job", "JobSet", "LeaderWorkerSet"})
 """Kinds to which a patch can give more pods."""
 DEEPEST: Final = 5
 """Workflows that create workflows."""
 _depth: ContextVar[int] = ContextVar("created", default=0)
 
 
-def created_by(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, name: str, own: Tree) -> Child:
+def read_resource_template(
+    walk: Walk, template: Template, tree: Mapping[str, Any], at: CallContext, name: str, own: Tree
+) -> Child:
     """A resource template: Argo's own pod, which is in `own`, with what it creates. So is one that launches a gang."""
     gang = gang_manifest(tree)
     if gang is not None:
-        return _waited_for(walk, template, gang, at, name, own, gang_words(tree))
+        return _waited_for(walk, template, gang, at, name, own, gang_command(tree))
     resource = mapping(tree.get("resource"))
     action = text_of(resource.get("action")) or ""
     where = template.where("resource", "manifest")
-    if action not in (*CREATING, "patch"):
+    if action not in (*CREATE_ACTIONS, "patch"):
         return Child(own)
     written = text_of(resource.get("manifest"))
     if not written:
         if action != "patch" and resource.get("manifestFrom"):
             walk.add_unknown(
-                name, Open("resource.manifestFrom is an artifact, which only the run has"), template.where("resource")
+                name,
+                OpenValue("resource.manifestFrom is an artifact, which only the run has"),
+                template.where("resource"),
             )
         return Child(own)
-    text, missing = at.scope.filled(written)
+    text, missing = at.scope.fill(written)
     try:
-        manifest = plain(parsed_with_tags(text, "resource.manifest"))
+        manifest = plain_value(parsed_with_tags(text, "resource.manifest"))
     except BadPod as refusal:
-        unknown = opened(missing) or Open(str(refusal))
+        unknown = merge_open(missing) or OpenValue(str(refusal))
         walk.add_unknown(name, unknown, where)
         return Child(own)
     kind, group = kind_of(manifest)
     if action == "patch":
-        if kind in SCALED:
-            walk.add_unknown(name, Open(f"resource.action patches a {kind}, which may start pods"), where)
+        if kind in SCALABLE_KINDS:
+            walk.add_unknown(name, OpenValue(f"resource.action patches a {kind}, which may start pods"), where)
         return Child(own)
     if (kind, group) not in READERS or not isinstance(manifest, dict):
         return Child(own)
     document = Document(manifest, template.home.document.file, kind, group, 0)
     if document.namespace and "{{" in document.namespace:
         walk.add_unknown(
-            name, opened(missing) or Open(f"metadata.namespace of its {kind} is only known in the run"), where
+            name, merge_open(missing) or OpenValue(f"metadata.namespace of its {kind} is only known in the run"), where
         )
         return Child(own)
-    demand = _read(walk, document, name, opened(missing), where)
+    demand = _read(walk, document, name, merge_open(missing), where)
     if demand is None:
         return Child(own)
-    inner = _adopted(walk, demand, at, name, where)
+    inner = _adopt_steps(walk, demand, at, name, where)
     waits = bool(text_of(resource.get("successCondition")))
-    if waits and kind in ENDING:
+    if waits and kind in FINITE_KINDS:
         # Caps count Argo's own pods, and not those of what it creates.
         return Child(Dag({"own": own, "created": inner}), is_pods=False)
     copies = Unknown(f"how often {name} creates a {kind} is only known in the run") if at.copies is None else at.copies
@@ -83,7 +87,7 @@ def created_by(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, 
 
 
 def _waited_for(
-    walk: Walk, template: Template, manifest: dict[str, Any], at: At, name: str, own: Tree, words: list[str]
+    walk: Walk, template: Template, manifest: dict[str, Any], at: CallContext, name: str, own: Tree, words: list[str]
 ) -> Child:
     kind, group = kind_of(manifest)
     where = template.where("container")
@@ -92,7 +96,7 @@ def _waited_for(
     if demand is None:
         return Child(own)
     steps = tuple(replace(step, nodes_avoided=nodes_avoided_in(words)) for step in demand.steps)
-    inner = _adopted(walk, replace(demand, steps=steps), at, name, where)
+    inner = _adopt_steps(walk, replace(demand, steps=steps), at, name, where)
     for step in steps:
         # A gang of ours is one step: its ranks, or a leader and its workers.
         for when, ranks in later_in(words, step.pod_sets):
@@ -100,30 +104,30 @@ def _waited_for(
     return Child(Dag({"own": own, "created": inner}), is_pods=False)
 
 
-def _read(walk: Walk, document: Document, name: str, missing: Open | None, where: Where) -> Demand | None:
+def _read(walk: Walk, document: Document, name: str, missing: OpenValue | None, where: Where) -> Demand | None:
     reader = READERS[(document.kind, document.group)]
     depth = _depth.get()
     if depth >= DEEPEST:
-        walk.add_unknown(name, Open(f"workflows create workflows more than {DEEPEST} deep"), where)
+        walk.add_unknown(name, OpenValue(f"workflows create workflows more than {DEEPEST} deep"), where)
         return None
     mark = _depth.set(depth + 1)
     try:
         read = importlib.import_module(reader.module).demand_of
         library = walk.library.seen_from(document)
-        found: Demand | Passive = read(document, library, Options(walk.site, walk.engine))
+        found: Demand | PassiveObject = read(document, library, Options(walk.site, walk.engine))
     except ImportError:
-        walk.add_unknown(name, Open(f"what a {document.kind} runs is not read yet"), where)
+        walk.add_unknown(name, OpenValue(f"what a {document.kind} runs is not read yet"), where)
         return None
     except GpuflowError as refusal:
         because = f"{document.kind}: {refusal.findings[0].message}"
-        walk.add_unknown(name, missing or Open(because), where)
+        walk.add_unknown(name, missing or OpenValue(because), where)
         return None
     finally:
         _depth.reset(mark)
-    return None if isinstance(found, Passive) else replace(found, namespace=document.namespace)
+    return None if isinstance(found, PassiveObject) else replace(found, namespace=document.namespace)
 
 
-def _adopted(walk: Walk, demand: Demand, at: At, name: str, where: Where) -> Tree:
+def _adopt_steps(walk: Walk, demand: Demand, at: CallContext, name: str, where: Where) -> Tree:
     """The steps of a demand as steps of this one."""
     for step in demand.steps:
         if len(walk.found.steps) >= MOST_STEPS:
@@ -142,14 +146,14 @@ def _adopted(walk: Walk, demand: Demand, at: At, name: str, where: Where) -> Tre
     walk.found.conditional |= {f"{name}.{key}": each for key, each in demand.conditional.items()}
     if demand.only_at_most:
         walk.found.at_most.append(demand.only_at_most)
-    return _renamed(demand.graph, name)
+    return _prefix_names(demand.graph, name)
 
 
-def _renamed(node: Tree, name: str) -> Tree:
+def _prefix_names(node: Tree, name: str) -> Tree:
     match node:
         case Leaf():
             return replace(node, name=f"{name}.{node.name}")
         case Loop():
-            return replace(node, name=f"{name}.{node.name}", body=_renamed(node.body, name))
+            return replace(node, name=f"{name}.{node.name}", body=_prefix_names(node.body, name))
         case Dag():
-            return replace(node, nodes={key: _renamed(each, name) for key, each in node.nodes.items()})
+            return replace(node, nodes={key: _prefix_names(each, name) for key, each in node.nodes.items()})

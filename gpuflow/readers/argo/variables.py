@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuflow.core import yaml_tree
-from gpuflow.readers.argo.expressions import NotConstant, evaluated
+from gpuflow.readers.argo.expressions import NotConstant, evaluate
 
-LARGEST = 2**63 - 1
+MAX_INT64 = 2**63 - 1
 """Go's int64, in which Argo counts."""
 
 
@@ -21,14 +21,14 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def listing(value: object) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """The value if it is a list; else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def maps_in(value: object) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The maps of a list, with their places."""
-    for index, each in enumerate(listing(value)):
+    for index, each in enumerate(as_list(value)):
         if isinstance(each, Mapping):
             yield index, each
 
@@ -59,16 +59,16 @@ def number_of(value: object) -> int | None:
     if not (digits.isascii() and digits.isdigit()):
         return None
     found = int(text)
-    return found if -LARGEST - 1 <= found <= LARGEST else None
+    return found if -MAX_INT64 - 1 <= found <= MAX_INT64 else None
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """The value in Python's own types; a fraction keeps its spelling, and a key without a value is none."""
     match value:
         case Mapping():
-            return {str(key): plain(each) for key, each in value.items() if each is not None}
+            return {str(key): plain_value(each) for key, each in value.items() if each is not None}
         case list():
-            return [plain(each) for each in value]
+            return [plain_value(each) for each in value]
         case yaml_tree.Int():
             return int(value)
         case yaml_tree.Float():
@@ -85,7 +85,7 @@ LONGEST: Final = 1_000_000
 
 
 @dataclass(frozen=True)
-class Open:
+class OpenValue:
     """A value that is not known here, and why."""
 
     because: str
@@ -94,7 +94,7 @@ class Open:
     hint: str | None = None
 
 
-Value = str | Open
+Value = str | OpenValue
 
 
 @dataclass(frozen=True)
@@ -118,17 +118,17 @@ class Scope:
     def at(self, attempt: Mapping[str, str]) -> Scope:
         return Scope(self.values, attempt)
 
-    def filled(self, text: str) -> tuple[str, tuple[Open, ...]]:
+    def fill(self, text: str) -> tuple[str, tuple[OpenValue, ...]]:
         """The text with every known tag replaced, and why others were not."""
         if "{{" not in text:
             return text, ()
-        opened: dict[str, Open] = {}
+        opened: dict[str, OpenValue] = {}
         for _ in range(ROUNDS):
             opened.clear()
 
             def put(match: re.Match[str]) -> str:
                 value = self.of_tag(match[1])
-                if isinstance(value, Open):
+                if isinstance(value, OpenValue):
                     opened[match[1]] = value
                     return match[0]
                 return value
@@ -150,42 +150,44 @@ class Scope:
         return self._unknown(inner)
 
     def _expression(self, text: str) -> Value:
-        named = [name for name in _names_in(text) if isinstance(self.values.get(name), Open)]
+        named = [name for name in _names_in(text) if isinstance(self.values.get(name), OpenValue)]
         known = {name: value for name, value in self.values.items() if isinstance(value, str)}
         try:
-            found = evaluated(text, {**known, **self.attempt})
+            found = evaluate(text, {**known, **self.attempt})
         except NotConstant:
             loops: frozenset[int] = frozenset()
             for name in (*named, *(["item"] if "item" in text else [])):
                 value = self.values.get(name)
-                loops |= value.loops if isinstance(value, Open) else frozenset()
-            because = f"{{{{={_short(text)}}}}} is an expression that gpuflow does not work out"
+                loops |= value.loops if isinstance(value, OpenValue) else frozenset()
+            because = f"{{{{={_shorten(text)}}}}} is an expression that gpuflow does not work out"
             for name in named:
                 value = self.values[name]
-                assert isinstance(value, Open)
+                assert isinstance(value, OpenValue)
                 because = value.because
-            return Open(because, loops)
+            return OpenValue(because, loops)
         if isinstance(found, str):
             return found
         shown = text_of(found) if isinstance(found, bool | int) else None
-        return Open(f"{{{{={_short(text)}}}}} is not a text") if shown is None else shown
+        return OpenValue(f"{{{{={_shorten(text)}}}}} is not a text") if shown is None else shown
 
-    def _unknown(self, name: str) -> Open:
+    def _unknown(self, name: str) -> OpenValue:
         item = self.values.get("item")
-        if name.startswith("item.") and isinstance(item, Open):
-            return Open(item.because, item.loops, item.hint)
+        if name.startswith("item.") and isinstance(item, OpenValue):
+            return OpenValue(item.because, item.loops, item.hint)
         if name.startswith("workflow.parameters."):
             parameter = name.removeprefix("workflow.parameters.")
-            return Open(f"parameter {parameter} of the workflow has no value", hint=f"give --param {parameter}=VALUE")
-        return Open(f"{{{{{_short(name)}}}}} is only known in the run")
+            return OpenValue(
+                f"parameter {parameter} of the workflow has no value", hint=f"give --param {parameter}=VALUE"
+            )
+        return OpenValue(f"{{{{{_shorten(name)}}}}} is only known in the run")
 
 
-def opened(parts: Iterable[Open]) -> Open | None:
+def merge_open(parts: Iterable[OpenValue]) -> OpenValue | None:
     """Several reasons as one."""
     found = list(parts)
     if not found:
         return None
-    return Open(found[0].because, frozenset().union(*(each.loops for each in found)), found[0].hint)
+    return OpenValue(found[0].because, frozenset().union(*(each.loops for each in found)), found[0].hint)
 
 
 def names_in(text: str) -> set[str]:
@@ -204,7 +206,7 @@ def _names_in(text: str) -> list[str]:
     return [re.sub(r"\[['\"]([^'\"]*)['\"]\]", r".\1", name) for name in _NAME.findall(text)]
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     one_line = " ".join(text.split())
     return one_line if len(one_line) <= 60 else one_line[:57] + "…"
 
@@ -213,7 +215,7 @@ def filled_tree(value: Any, scope: Scope) -> Any:
     """Every text of a tree with the known tags replaced."""
     match value:
         case str():
-            return scope.filled(value)[0]
+            return scope.fill(value)[0]
         case Mapping():
             return {key: filled_tree(each, scope) for key, each in value.items()}
         case list():

@@ -1,6 +1,6 @@
 """A workflow followed from its entrypoint, template by template, into a graph of steps with their pods.
 
-`At` is where a call stands, `Child` what it becomes, and `Found` what was found so far.
+`CallContext` is where a call stands, `Child` what it becomes, and `WalkResult` what was found so far.
 """
 
 from __future__ import annotations
@@ -11,16 +11,26 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from gpuflow.core.errors import Finding, Where
-from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, Unseen
+from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, UnseenPart
 from gpuflow.engines import NO_ENGINE
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.strategic_merge import BadPatch
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.concurrency import BadLoop, Items, items_of, locks_of
 from gpuflow.readers.argo.expressions import NotConstant, when_holds
-from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, Made, PodMaker, launches_gang, place_of
+from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, BuiltPod, PodMaker, launches_gang, place_of
 from gpuflow.readers.argo.removed_fields import removed_in_template
-from gpuflow.readers.argo.variables import Open, Scope, Value, mapping, names_in, number_of, opened, plain, text_of
+from gpuflow.readers.argo.variables import (
+    OpenValue,
+    Scope,
+    Value,
+    mapping,
+    merge_open,
+    names_in,
+    number_of,
+    plain_value,
+    text_of,
+)
 from gpuflow.readers.argo.workflow_spec import (
     GROUP,
     TYPES,
@@ -64,7 +74,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class At:
+class CallContext:
     """Where in the run something is called."""
 
     home: Home
@@ -96,11 +106,11 @@ class Child:
 
 
 @dataclass
-class Found:
-    """What was found on the way. Trials are taken back by their marks."""
+class WalkResult:
+    """What the walk has collected. Trials are rolled back to their marks."""
 
     steps: list[StepDemand] = field(default_factory=list)
-    unseen: list[Unseen] = field(default_factory=list)
+    unseen: list[UnseenPart] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     at_most: list[str] = field(default_factory=list)
     conditional: dict[str, bool] = field(default_factory=dict)
@@ -122,17 +132,17 @@ class Found:
     """Steps of what a step creates."""
 
     def marks(self) -> list[int]:
-        return [len(each) for each in self._all()]
+        return [len(each) for each in self._collections()]
 
     def take_back(self, marks: list[int]) -> None:
-        for each, mark in zip(self._all(), marks, strict=True):
+        for each, mark in zip(self._collections(), marks, strict=True):
             if isinstance(each, list):
                 del each[mark:]
             else:
                 while len(each) > mark:
                     each.popitem()
 
-    def _all(self) -> tuple[list[Any] | dict[str, Any], ...]:
+    def _collections(self) -> tuple[list[Any] | dict[str, Any], ...]:
         return (
             self.steps, self.unseen, self.findings, self.at_most, self.conditional, self.inherited, self.later,
             self.names, self.locks, self.escaped, self.agent, self.daemons, self.limited, self.claims, self.created,
@@ -146,10 +156,10 @@ MOST_STEPS: Final = 20_000
 MOST_CALLS: Final = 50_000
 WRITTEN_OUT: Final = 1_000
 """Items of a loop that are read one by one, where what they ask for depends on the item."""
-GIVEN: Final = "workflow.parameters."
-ENDLESS: Final = 1_000_000
+PARAMETER_PREFIX: Final = "workflow.parameters."
+ENDLESS_RETRIES: Final = 1_000_000
 """Tries of a step that Argo would start again without end."""
-FIRST: Final[Mapping[str, str]] = {
+FIRST_ATTEMPT: Final[Mapping[str, str]] = {
     "retries": "0",
     "lastRetry.exitCode": "0",
     "lastRetry.status": "",
@@ -158,7 +168,7 @@ FIRST: Final[Mapping[str, str]] = {
 }
 """What an attempt is told of those before it, when it is the first."""
 
-LATER: Final[Mapping[str, Mapping[str, str]]] = {
+LATER_ATTEMPTS: Final[Mapping[str, Mapping[str, str]]] = {
     "after running out of memory": {
         "lastRetry.exitCode": "137",
         "lastRetry.status": "Failed",
@@ -184,7 +194,7 @@ class Walk:
         self.params = options.params
         self.has_defaults = spec.home.document.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate")
         self.with_engine = options.engine != NO_ENGINE
-        self.found = Found()
+        self.found = WalkResult()
         self.calls = 0
         self.loops = 0
         self.touched: set[int] = set()
@@ -199,11 +209,11 @@ class Walk:
         self.found.findings.append(Finding(code, text, where, hint))
 
     def add_unknown(
-        self, name: str, value: Open, where: Where, resource: str | None = None, *, placement: bool = False
+        self, name: str, value: OpenValue, where: Where, resource: str | None = None, *, placement: bool = False
     ) -> None:
         """A part that is not known."""
         self.touched |= value.loops
-        self.found.unseen.append(Unseen(name, value.because, where, resource, value.hint, is_placement=placement))
+        self.found.unseen.append(UnseenPart(name, value.because, where, resource, value.hint, is_placement=placement))
 
     def empty_node(self, name: str) -> Child:
         """A node without pods; others may wait for it."""
@@ -211,7 +221,7 @@ class Walk:
 
     # Calls
 
-    def read_call(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Child:
+    def read_call(self, call: Mapping[str, Any], at: CallContext, name: str, place: Place) -> Child:
         """A step, task or hook, with its loop and its condition."""
         name = self.unique_name(name)
         try:
@@ -240,8 +250,8 @@ class Walk:
         written = text_of(call.get("when"))
         if not written:
             return True
-        text, missing = scope.filled(written)
-        unknown = opened(missing)
+        text, missing = scope.fill(written)
+        unknown = merge_open(missing)
         if unknown is None and not self._may_be_given(written):
             try:
                 return when_holds(text)
@@ -255,21 +265,21 @@ class Walk:
         """Whether a text names a parameter of which a template only says what it is unless somebody gives another."""
         if not self.has_defaults:
             return False
-        asked = {name.removeprefix(GIVEN) for name in names_in(text) if name.startswith(GIVEN)}
+        asked = {name.removeprefix(PARAMETER_PREFIX) for name in names_in(text) if name.startswith(PARAMETER_PREFIX)}
         return not asked <= self.params.keys()
 
-    def _read_loop(self, call: Mapping[str, Any], items: Items, at: At, name: str, place: Place) -> Child:
+    def _read_loop(self, call: Mapping[str, Any], items: Items, at: CallContext, name: str, place: Place) -> Child:
         self.loops += 1
         loop = self.loops
-        known = None if isinstance(items.count, Open) else items.count
+        known = None if isinstance(items.count, OpenValue) else items.count
         if known == 0:
             return self.empty_node(name)
-        if isinstance(items.count, Open):
+        if isinstance(items.count, OpenValue):
             self.touched |= items.count.loops
         because = "what it asks for depends on the item"
         if known is not None and known > WRITTEN_OUT:
             because += f", and there are {known:,} of them"
-        item = Open(because, frozenset({loop}) if known is not None else frozenset())
+        item = OpenValue(because, frozenset({loop}) if known is not None else frozenset())
         marks = self.found.marks()
         inside = replace(
             at,
@@ -286,9 +296,9 @@ class Walk:
             if len(spelled) == known:
                 self.found.take_back(marks)
                 self.touched.discard(loop)
-                return self._written_out(call, spelled, at, name, place)
+                return self._read_items(call, spelled, at, name, place)
         copies: int | Unknown
-        if isinstance(items.count, Open):
+        if isinstance(items.count, OpenValue):
             where = place.where(items.field)
             copies = Unknown(f"{items.field} ({where}): {items.count.because}")
         else:
@@ -300,8 +310,8 @@ class Walk:
             Child(tree, body.is_pods, count, body.is_daemon, body.locks, is_loop=body.count == 1), known, at
         )
 
-    def _written_out(
-        self, call: Mapping[str, Any], items: list[Mapping[str, Value]], at: At, name: str, place: Place
+    def _read_items(
+        self, call: Mapping[str, Any], items: list[Mapping[str, Value]], at: CallContext, name: str, place: Place
     ) -> Child:
         """A loop whose items differ: one node for each item, one loop for those that are the same."""
         same: dict[tuple[tuple[str, Value], ...], list[int]] = {}
@@ -329,40 +339,40 @@ class Walk:
         if not nodes:
             return self.empty_node(name)
         limits = [limit for _, limit in locks if limit is not None]
-        tree = together(nodes)
+        tree = parallel_tree(nodes)
         if limits and is_pods and min(limits) < count:
             tree = Dag(nodes, {}, min(limits))
         elif locks:
             self.found.at_most.append(f"{locks[0][0]} may let fewer run at once than there are items of {name}")
         return self._note_locks(Child(tree, is_pods, count, is_daemon, locks), count, at)
 
-    def _note_locks(self, child: Child, count: int | None, at: At) -> Child:
+    def _note_locks(self, child: Child, count: int | None, at: CallContext) -> Child:
         """The locks that a call takes, noted."""
         for lock, limit in child.locks:
             self.found.locks.append((lock, limit, count, at.copies))
         return replace(child, locks=())
 
-    def _read_one_call(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Child:
+    def _read_one_call(self, call: Mapping[str, Any], at: CallContext, name: str, place: Place) -> Child:
         """One copy of a call, with its hooks and its exit handler."""
         self.calls += 1
         if self.calls > MOST_CALLS:
             raise TooLarge
-        template = self.resolved(call, at, name, place)
+        template = self.resolve_template(call, at, name, place)
         if template is None:
             return self.empty_node(name)
         child = self.template(template, arguments_of(call, at.scope, self.library), at, name, place)
         return self.readers.hooks(self, call, child, at, name, place)
 
-    def resolved(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Template | None:
+    def resolve_template(self, call: Mapping[str, Any], at: CallContext, name: str, place: Place) -> Template | None:
         """The template that is called; None, with the reason noted, when there is none."""
         inline = call.get("inline")
         if isinstance(inline, Mapping):
             return Template(inline, at.home, (*place.path, "inline"), type_of(inline))
         reference = call.get("templateRef")
         if isinstance(reference, Mapping):
-            return self._referenced(reference, at, name, place)
-        written, missing = at.scope.filled(text_of(call.get("template")) or "")
-        unknown = opened(missing)
+            return self._resolve_reference(reference, at, name, place)
+        written, missing = at.scope.fill(text_of(call.get("template")) or "")
+        unknown = merge_open(missing)
         if unknown is not None:
             self.add_unknown(
                 name, replace(unknown, because=f"which template it calls: {unknown.because}"), place.where("template")
@@ -377,9 +387,11 @@ class Walk:
             self.refuse("GF712", text, place.where("template"), f"templates of the document: {there or 'none'}")
         return found
 
-    def _referenced(self, reference: Mapping[str, Any], at: At, name: str, place: Place) -> Template | None:
-        texts = {key: at.scope.filled(text_of(reference.get(key)) or "") for key in ("name", "template")}
-        unknown = opened(each for _, missing in texts.values() for each in missing)
+    def _resolve_reference(
+        self, reference: Mapping[str, Any], at: CallContext, name: str, place: Place
+    ) -> Template | None:
+        texts = {key: at.scope.fill(text_of(reference.get(key)) or "") for key in ("name", "template")}
+        unknown = merge_open(each for _, missing in texts.values() for each in missing)
         where = place.where("templateRef")
         if unknown is not None:
             self.add_unknown(name, replace(unknown, because=f"which template it calls: {unknown.because}"), where)
@@ -388,7 +400,7 @@ class Walk:
         found = self.library.find(kind, document)
         if found is None or found.group != GROUP:
             because = f"templateRef names template {wanted} of {kind} {document}, which was not given"
-            self.add_unknown(name, Open(because, hint=f"name the file of {kind} {document} as well"), where)
+            self.add_unknown(name, OpenValue(because, hint=f"name the file of {kind} {document} as well"), where)
             return None
         home = Home(found, ("spec",))
         template = home.templates.get(wanted)
@@ -397,17 +409,19 @@ class Walk:
             self.refuse("GF712", text, where, f"templates there: {names_of(home.templates) or 'none'}")
         return template
 
-    def template(self, template: Template, arguments: Mapping[str, Value], at: At, name: str, place: Place) -> Child:
+    def template(
+        self, template: Template, arguments: Mapping[str, Value], at: CallContext, name: str, place: Place
+    ) -> Child:
         mark = id(template.tree)
         if mark in at.stack:
             because = f"template {template.name} calls itself: how often is decided in the run"
-            self.add_unknown(name, Open(because), place.where())
+            self.add_unknown(name, OpenValue(because), place.where())
             return self.empty_node(name)
         if len(at.stack) >= DEEPEST:
             because = f"templates call each other more than {DEEPEST} deep"
-            self.add_unknown(name, Open(because), place.where())
+            self.add_unknown(name, OpenValue(because), place.where())
             return self.empty_node(name)
-        tree = self._defaulted(template)
+        tree = self._with_defaults(template)
         kind = template.type
         if kind is None:
             self.refuse(
@@ -420,8 +434,8 @@ class Walk:
         scope = self.globals.with_variables(inputs_of(tree, arguments, self.globals, self.library))
         retry = tree.get("retryStrategy", self.spec.tree.get("retryStrategy"))
         if isinstance(retry, Mapping):
-            scope = scope.at(FIRST)
-        tries = min(at.tries * self._tries(retry, scope), ENDLESS)
+            scope = scope.at(FIRST_ATTEMPT)
+        tries = min(at.tries * self._tries(retry, scope), ENDLESS_RETRIES)
         sure = at.sure and not mapping(tree.get("memoize"))
         inside = replace(at, home=template.home, scope=scope, stack=(*at.stack, mark), tries=tries, sure=sure)
         locks = tuple(locks_of(tree, scope, self.library, self.release))
@@ -442,7 +456,7 @@ class Walk:
             return template.where(*path, key=key)
         return self.spec.home.where("templateDefaults", *path, key=key)
 
-    def _defaulted(self, template: Template) -> Mapping[str, Any]:
+    def _with_defaults(self, template: Template) -> Mapping[str, Any]:
         found = self._trees.get(id(template.tree))
         if found is None:
             try:
@@ -468,7 +482,7 @@ class Walk:
             return tree
         metadata = dict(mapping(tree.get("metadata")))
         for field_name in ("labels", "annotations"):
-            more, before = mapping(plain(written.get(field_name))), metadata.get(field_name)
+            more, before = mapping(plain_value(written.get(field_name))), metadata.get(field_name)
             if more and (before is None or isinstance(before, Mapping)):
                 metadata[field_name] = {**(before or {}), **more}
         return {**tree, "metadata": metadata}
@@ -478,13 +492,13 @@ class Walk:
             return 1
         written = text_of(retry.get("limit"))
         if written is None:
-            return ENDLESS
-        limit = number_of(scope.filled(written)[0])
-        return ENDLESS if limit is None or limit < 0 else 1 + limit
+            return ENDLESS_RETRIES
+        limit = number_of(scope.fill(written)[0])
+        return ENDLESS_RETRIES if limit is None or limit < 0 else 1 + limit
 
     # Pods
 
-    def _leaf(self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str) -> Child:
+    def _leaf(self, template: Template, tree: Mapping[str, Any], kind: str, at: CallContext, name: str) -> Child:
         if kind in ("http", "plugin"):
             self.found.agent.append(True)
             return self.empty_node(name)
@@ -501,7 +515,9 @@ class Walk:
             return Child(own)
         return self.readers.created(self, template, tree, at, name, own)
 
-    def _step(self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str) -> StepDemand | None:
+    def _step(
+        self, template: Template, tree: Mapping[str, Any], kind: str, at: CallContext, name: str
+    ) -> StepDemand | None:
         where = template.where()
         try:
             made = self.pods.make(tree, kind, at.scope, at.boundary, is_exit=at.on_exit)
@@ -535,12 +551,12 @@ class Walk:
         return step
 
     def _last_attempts(
-        self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str, first: Made
+        self, template: Template, tree: Mapping[str, Any], kind: str, at: CallContext, name: str, first: BuiltPod
     ) -> None:
         """The pods of the last attempt, where they are others than that of the first."""
-        for when, told in LATER.items():
+        for when, told in LATER_ATTEMPTS.items():
             attempt = dict(told)
-            if at.tries < ENDLESS:
+            if at.tries < ENDLESS_RETRIES:
                 attempt["retries"] = str(at.tries - 1)
             try:
                 last = self.pods.make(tree, kind, at.scope.at(attempt), at.boundary, is_exit=at.on_exit)
@@ -556,7 +572,7 @@ class Walk:
                 bare, full, _ = self._pod_sets(last)
                 self.found.later[f"{when} {name}"] = when, name, (full if self.with_engine else bare,)
 
-    def _pod_sets(self, made: Made) -> tuple[PodSet, PodSet, Mapping[str, Quantity]]:
+    def _pod_sets(self, made: BuiltPod) -> tuple[PodSet, PodSet, Mapping[str, Quantity]]:
         found = self._sets.get(id(made))
         if found is None:
             bare, full = PodSet("main", 1, made.bare), PodSet("main", 1, made.full)
@@ -571,11 +587,11 @@ class Walk:
         return found
 
 
-def together(nodes: Mapping[str, Tree]) -> Tree:
+def parallel_tree(nodes: Mapping[str, Tree]) -> Tree:
     """Nodes side by side; one alone stays as it is."""
     return next(iter(nodes.values())) if len(nodes) == 1 else Dag(nodes)
 
 
-def in_turn(first: Tree, then: Tree) -> Tree:
+def sequential_tree(first: Tree, then: Tree) -> Tree:
     """One after the other."""
     return Dag({"first": first, "then": then}, {"first": ["then"]})

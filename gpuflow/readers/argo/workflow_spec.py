@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from gpuflow.core.errors import Where
-from gpuflow.kubernetes.strategic_merge import merged
-from gpuflow.readers.argo.variables import Open, Scope, Value, mapping, maps_in, plain, text_of
+from gpuflow.kubernetes.strategic_merge import strategic_merge_map_patch
+from gpuflow.readers.argo.variables import OpenValue, Scope, Value, mapping, maps_in, plain_value, text_of
 from gpuflow.readers.documents import Document
 from gpuflow.readers.interface import Library
 
@@ -114,24 +114,24 @@ class Spec:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        return mapping(plain(self.tree.get("templateDefaults")))
+        return mapping(plain_value(self.tree.get("templateDefaults")))
 
     def with_defaults(self, template: Template) -> Mapping[str, Any]:
         """A template over the defaults that the workflow has for all of its kind. Raises `BadPatch`."""
-        tree = mapping(plain(template.tree))
+        tree = mapping(plain_value(template.tree))
         if not self.defaults:
             return tree
         shared = {key: each for key, each in self.defaults.items() if key not in TYPES and key != "name"}
         kind = template.type
         if kind is None:
             return tree
-        found = merged(shared, {key: each for key, each in tree.items() if key != kind}, "PodSpec")
+        found = strategic_merge_map_patch(shared, {key: each for key, each in tree.items() if key != kind}, "PodSpec")
         own, default = tree[kind], self.defaults.get(kind)
         if isinstance(own, dict) and isinstance(default, dict):
-            own = merged(default, own, "Container" if kind in ("container", "script") else "any")
+            own = strategic_merge_map_patch(default, own, "Container" if kind in ("container", "script") else "any")
         inputs = mapping(shared.get("inputs")), mapping(tree.get("inputs"))
         if all(inputs):
-            found["inputs"] = _over(*inputs)
+            found["inputs"] = _merge_maps(*inputs)
         return {**found, kind: own}
 
 
@@ -141,16 +141,16 @@ def spec_of(home: Home) -> Spec:
         return Spec(home, own)
     behind = {key: each for key, each in home.behind.tree.items() if key != "templates"}
     behind.pop("suspend", None)
-    return Spec(home, _over(behind, own))
+    return Spec(home, _merge_maps(behind, own))
 
 
-def _over(below: Mapping[str, Any], above: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+def _merge_maps(below: Mapping[str, Any], above: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """Two maps as one; what is above counts."""
     found = dict(below)
     for key, value in above.items():
         other = below.get(key)
         if isinstance(value, Mapping) and isinstance(other, Mapping) and depth < 50:
-            found[key] = _over(other, value, depth + 1)
+            found[key] = _merge_maps(other, value, depth + 1)
         elif isinstance(value, list) and isinstance(other, list) and key in BY_NAME:
             named = {mapping(each).get("name"): each for each in (*other, *value) if isinstance(each, Mapping)}
             found[key] = list(named.values())
@@ -188,7 +188,7 @@ def global_scope(spec: Spec, library: Library, params: Mapping[str, str]) -> Sco
 def _value(name: str, parameter: Mapping[str, Any], scope: Scope, library: Library) -> Value:
     written = text_of(parameter.get("value"))
     if written is not None:
-        text, missing = scope.filled(written)
+        text, missing = scope.fill(written)
         return missing[0] if missing else text
     read = from_config_map(parameter, library)
     if read is not None:
@@ -196,7 +196,7 @@ def _value(name: str, parameter: Mapping[str, Any], scope: Scope, library: Libra
     default = text_of(parameter.get("default"))
     if default is not None:
         return default
-    return Open(f"parameter {name} of the workflow has no value", hint=f"give --param {name}=VALUE")
+    return OpenValue(f"parameter {name} of the workflow has no value", hint=f"give --param {name}=VALUE")
 
 
 def from_config_map(parameter: Mapping[str, Any], library: Library) -> Value | None:
@@ -209,7 +209,7 @@ def from_config_map(parameter: Mapping[str, Any], library: Library) -> Value | N
     value = None if found is None else text_of(mapping(found.tree.get("data")).get(key))
     if value is not None:
         return value
-    return Open(
+    return OpenValue(
         f"its value stands in ConfigMap {name}, key {key}, which was not given",
         hint="name the ConfigMap's file as well",
     )
@@ -234,9 +234,9 @@ def inputs_of(
                     continue
                 written = text_of(parameter.get("default"))
             if written is None:
-                given = Open(f"input {name} of template {text_of(tree.get('name'))} has no value")
+                given = OpenValue(f"input {name} of template {text_of(tree.get('name'))} has no value")
             else:
-                text, missing = outer.filled(written)
+                text, missing = outer.fill(written)
                 given = missing[0] if missing else text
         found[f"inputs.parameters.{name}"] = given
     return found
@@ -254,15 +254,15 @@ def arguments_of(call: Mapping[str, Any], scope: Scope, library: Library) -> dic
         if written is None and text_of(source.get("expression")):
             written = f"{{{{={text_of(source['expression'])}}}}}"
         if written is not None:
-            text, missing = scope.filled(written)
+            text, missing = scope.fill(written)
             loops = frozenset[int]().union(*(each.loops for each in missing))
-            found[name] = Open(missing[0].because, loops, missing[0].hint) if missing else text
+            found[name] = OpenValue(missing[0].because, loops, missing[0].hint) if missing else text
             continue
         read = from_config_map(parameter, library)
         if read is not None:
             found[name] = read
         elif source:
-            found[name] = Open(f"argument {name} is only known in the run")
+            found[name] = OpenValue(f"argument {name} is only known in the run")
     return found
 
 

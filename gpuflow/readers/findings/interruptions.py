@@ -7,17 +7,28 @@ from typing import Any, Final
 
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, Where
-from gpuflow.demands.gang_scheduling import gpus_of_pod, mapping, maps
+from gpuflow.demands.gang_scheduling import as_mapping, gpus_of_pod, iter_maps
 from gpuflow.readers.documents import KFP
 from gpuflow.readers.findings.subject import Subject, checkpoint_mounts, command_words, spot_label
 
-ENDING = ("Job", "CronJob", "JobSet", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "TrainJob")
+FINITE_KINDS = (
+    "Job",
+    "CronJob",
+    "JobSet",
+    "PyTorchJob",
+    "TFJob",
+    "XGBoostJob",
+    "PaddleJob",
+    "JAXJob",
+    "MPIJob",
+    "TrainJob",
+)
 """Kinds that come to an end: of others, pods are restarted in place as a matter of course."""
 
 
 def restarts_with_checkpoint(subject: Subject) -> Iterator[Finding]:
     """GF766: restartPolicy OnFailure where a checkpoint waits to be used."""
-    if subject.kind not in ENDING:
+    if subject.kind not in FINITE_KINDS:
         return
     for asked in subject.containers():
         if asked.pod["spec"].get("restartPolicy") != "OnFailure":
@@ -40,7 +51,7 @@ def checkpoints_lost(subject: Subject) -> Iterator[Finding]:
     for asked in subject.containers():
         if _kept_by_supervisor(asked.container):
             continue
-        lost = {str(each.get("name")) for each in maps(asked.pod["spec"].get("volumes")) if "emptyDir" in each}
+        lost = {str(each.get("name")) for each in iter_maps(asked.pod["spec"].get("volumes")) if "emptyDir" in each}
         for _, mount in checkpoint_mounts(asked.container):
             if str(mount.get("name")) in lost:
                 yield Finding(
@@ -63,7 +74,7 @@ def _kept_by_supervisor(container: Mapping[str, Any]) -> bool:
 
 def restarted_members(subject: Subject) -> Iterator[Finding]:
     """GF768: members of a gang with GPUs that are restarted one by one."""
-    if subject.kind not in ENDING or "elasticPolicy" in mapping(subject.document.tree.get("spec")):
+    if subject.kind not in FINITE_KINDS or "elasticPolicy" in as_mapping(subject.document.tree.get("spec")):
         return
     for step in subject.demand.steps:
         with_gpus = sum(each.count for each in step.pod_sets if gpus_of_pod(each.pod["spec"]))
@@ -106,7 +117,7 @@ def _argo(subject: Subject) -> Iterator[Finding]:
             continue
         own = "retryStrategy" in template
         holder, at = (template, subject.where(step.name)) if own else _template_defaults(subject)
-        retry = mapping(holder.get("retryStrategy"))
+        retry = as_mapping(holder.get("retryStrategy"))
         where = at if not isinstance(holder, yaml_tree.Map) else _key_place(holder, at)
         if not retry or retry.get("expression") or where in seen:
             continue
@@ -125,7 +136,7 @@ def _template_defaults(subject: Subject) -> tuple[Mapping[str, Any], Where]:
     path = ("spec", "workflowSpec") if subject.kind == "CronWorkflow" else ("spec",)
     found: Mapping[str, Any] = subject.document.tree
     for part in (*path, "templateDefaults"):
-        found = mapping(found.get(part))
+        found = as_mapping(found.get(part))
     return found, subject.document.where(*path, "templateDefaults")
 
 
@@ -149,7 +160,7 @@ def _kubeflow(subject: Subject) -> Iterator[Finding]:
 
 def _jobs(subject: Subject) -> Iterator[Finding]:
     for path, spec in _job_specs(subject):
-        pod = mapping(mapping(spec.get("template")).get("spec"))
+        pod = as_mapping(as_mapping(spec.get("template")).get("spec"))
         label = spot_label(pod, subject.site)
         if label is None or pod.get("restartPolicy") == "OnFailure" or _ignores_disruption(spec):
             continue
@@ -170,13 +181,13 @@ def _jobs(subject: Subject) -> Iterator[Finding]:
 
 
 def _job_specs(subject: Subject) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
-    spec = mapping(subject.document.tree.get("spec"))
+    spec = as_mapping(subject.document.tree.get("spec"))
     if subject.kind == "CronJob":
-        yield ("spec", "jobTemplate", "spec"), mapping(mapping(spec.get("jobTemplate")).get("spec"))
+        yield ("spec", "jobTemplate", "spec"), as_mapping(as_mapping(spec.get("jobTemplate")).get("spec"))
     elif subject.kind == "JobSet":
-        for number, each in enumerate(maps(spec.get("replicatedJobs"))):
+        for number, each in enumerate(iter_maps(spec.get("replicatedJobs"))):
             path = ("spec", "replicatedJobs", number, "template", "spec")
-            yield path, mapping(mapping(each.get("template")).get("spec"))
+            yield path, as_mapping(as_mapping(each.get("template")).get("spec"))
     else:
         yield ("spec",), spec
 
@@ -184,14 +195,14 @@ def _job_specs(subject: Subject) -> Iterator[tuple[tuple[str | int, ...], Mappin
 def _ignores_disruption(spec: Mapping[str, Any]) -> bool:
     return any(
         rule.get("action") == "Ignore"
-        and any(each.get("type") == "DisruptionTarget" for each in maps(rule.get("onPodConditions")))
-        for rule in maps(mapping(spec.get("podFailurePolicy")).get("rules"))
+        and any(each.get("type") == "DisruptionTarget" for each in iter_maps(rule.get("onPodConditions")))
+        for rule in iter_maps(as_mapping(spec.get("podFailurePolicy")).get("rules"))
     )
 
 
 def _restarts_for_free(subject: Subject) -> bool:
-    policy = mapping(mapping(subject.document.tree.get("spec")).get("failurePolicy"))
-    return any(rule.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for rule in maps(policy.get("rules")))
+    policy = as_mapping(as_mapping(subject.document.tree.get("spec")).get("failurePolicy"))
+    return any(rule.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for rule in iter_maps(policy.get("rules")))
 
 
 def _finding(code: str, text: str, where: Any, hint: str) -> Finding:

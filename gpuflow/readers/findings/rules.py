@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from gpuflow.core.errors import Finding
-from gpuflow.demands.gang_scheduling import gangs_of, gpus, is_queued, mapping, maps, placed_one_by_one, starts_whole
+from gpuflow.demands.gang_scheduling import (
+    as_mapping,
+    gangs_of,
+    gpus,
+    is_queued,
+    iter_maps,
+    one_by_one_finding,
+    starts_whole,
+)
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.kubernetes.resources import read_quantity
 from gpuflow.quantity import Quantity
@@ -17,7 +25,7 @@ from gpuflow.readers.findings.interruptions import (
     retries_on_spot,
 )
 from gpuflow.readers.findings.subject import Subject, looks_like_torch
-from gpuflow.readers.kubernetes.fields import Part, share, surge_of
+from gpuflow.readers.kubernetes.fields import Part, amount_or_percentage, surge_of
 
 SERVING: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Pod")
 """Kinds whose pods do not wait for each other."""
@@ -32,7 +40,7 @@ def gangs_without_scheduling(subject: Subject) -> Iterator[Finding]:
         if starts_whole(step):
             continue
         hint = f"label the object {QUEUE_LABEL}: QUEUE where Kueue runs, or use the scheduler of Volcano or a PodGroup"
-        yield placed_one_by_one(step, subject.where(step.name), hint, overlaps=subject.demand.overlap is not None)
+        yield one_by_one_finding(step, subject.where(step.name), hint, overlaps=subject.demand.overlap is not None)
 
 
 def queue_on_pods(subject: Subject) -> Iterator[Finding]:
@@ -54,19 +62,19 @@ def queue_on_pods(subject: Subject) -> Iterator[Finding]:
 def _object_names_queue(subject: Subject) -> bool:
     tree: Mapping[str, object] = subject.document.tree
     if subject.kind == "CronJob":
-        tree = mapping(mapping(tree.get("spec")).get("jobTemplate"))
-    return bool(mapping(mapping(tree.get("metadata")).get("labels")).get(QUEUE_LABEL))
+        tree = as_mapping(as_mapping(tree.get("spec")).get("jobTemplate"))
+    return bool(as_mapping(as_mapping(tree.get("metadata")).get("labels")).get(QUEUE_LABEL))
 
 
 def _operator_schedules(subject: Subject) -> bool:
     """Whether the operator is told to make a PodGroup."""
-    spec = mapping(subject.document.tree.get("spec"))
-    if mapping(spec.get("runPolicy")).get("schedulingPolicy"):
+    spec = as_mapping(subject.document.tree.get("spec"))
+    if as_mapping(spec.get("runPolicy")).get("schedulingPolicy"):
         return True
     if subject.kind == "TrainJob":
-        name = mapping(spec.get("runtimeRef")).get("name")
+        name = as_mapping(spec.get("runtimeRef")).get("name")
         runtimes = (each for each in subject.documents if each.kind.endswith("TrainingRuntime") and each.name == name)
-        return any(mapping(each.tree.get("spec")).get("podGroupPolicy") for each in runtimes)
+        return any(as_mapping(each.tree.get("spec")).get("podGroupPolicy") for each in runtimes)
     return False
 
 
@@ -127,7 +135,7 @@ def small_shared_memory(subject: Subject) -> Iterator[Finding]:
     """GF769: PyTorch on several GPUs with the runtime's own /dev/shm."""
     for asked in subject.containers():
         number = gpus(asked.container)
-        mounts = {str(mount.get("mountPath")).rstrip("/") for mount in maps(asked.container.get("volumeMounts"))}
+        mounts = {str(mount.get("mountPath")).rstrip("/") for mount in iter_maps(asked.container.get("volumeMounts"))}
         if number < 2 or SHM in mounts or asked.pod["spec"].get("hostIPC") or not looks_like_torch(asked.container):
             continue
         yield Finding(
@@ -139,26 +147,26 @@ def small_shared_memory(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def surges(subject: Subject) -> Iterator[Finding]:
+def update_surges(subject: Subject) -> Iterator[Finding]:
     """GF773: what runs while an update replaces pods."""
     root = Part(subject.document, (), subject.document.tree)
     if subject.document.group == "apps" and subject.kind == "Deployment":
         spec = root.need("spec")
         count = spec.count("replicas", 1)
-        yield from _said(subject, count, surge_of(spec, count), "pods", spec.at("strategy") or spec)
+        yield from _surge_finding(subject, count, surge_of(spec, count), "pods", spec.at("strategy") or spec)
     elif subject.kind == "LeaderWorkerSet":
         spec = root.need("spec")
         count = spec.count("replicas", 1)
         surge = spec.at("rolloutStrategy", "rollingUpdateConfiguration", "maxSurge")
         if surge is not None:
-            yield from _said(subject, count, share(surge, count, "0%"), "groups", surge)
+            yield from _surge_finding(subject, count, amount_or_percentage(surge, count, "0%"), "groups", surge)
     elif subject.kind == "RayService":
         upgrade = root.at("spec", "upgradeStrategy")
         if upgrade is None or upgrade.text("type") != "None":
-            yield from _said(subject, 1, 1, "Ray clusters", upgrade or root.need("spec"))
+            yield from _surge_finding(subject, 1, 1, "Ray clusters", upgrade or root.need("spec"))
 
 
-def _said(subject: Subject, count: int, more: int, what: str, at: Part) -> Iterator[Finding]:
+def _surge_finding(subject: Subject, count: int, more: int, what: str, at: Part) -> Iterator[Finding]:
     if more:
         yield Finding(
             "GF773",
@@ -181,5 +189,5 @@ RULES: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     gangs_without_scheduling,
     queue_on_pods,
     overlapping_schedule,
-    surges,
+    update_surges,
 )

@@ -21,9 +21,9 @@ from gpuflow.readers.documents import Document
 from gpuflow.readers.findings.rules import RULES
 from gpuflow.readers.findings.subject import Subject
 from gpuflow.site.model import Site
-from gpuflow.site.policy import heard_at
+from gpuflow.site.policy import without_site_silenced
 from gpuflow.spec.problems import is_always_error
-from gpuflow.spec.rules.remarks import without
+from gpuflow.spec.rules.remarks import without_codes
 
 ANNOTATION: Final = "gpuflow.dev/silence"
 
@@ -37,15 +37,15 @@ class Silence(NamedTuple):
 
 def silences_of(document: Document) -> Iterator[Silence]:
     """Where the document silences which codes; a place without codes that can be silenced is none."""
-    for words, where in _places(document):
+    for words, where in _silence_places(document):
         codes = tuple(word for word in words if word in CODES and not is_always_error(word))
         if codes:
             yield Silence(codes, where)
 
 
-def vain_silences(document: Document) -> Iterator[Finding]:
+def unused_silences(document: Document) -> Iterator[Finding]:
     """GF783: words that silence nothing."""
-    for words, where in _places(document):
+    for words, where in _silence_places(document):
         for word in dict.fromkeys(words):
             if word not in CODES:
                 hint = did_you_mean(word, CODES) or "gpuflow explain lists them"
@@ -55,7 +55,7 @@ def vain_silences(document: Document) -> Iterator[Finding]:
                 yield Finding("GF783", text, where, f"gpuflow explain {word}", "warning")
 
 
-def _places(document: Document) -> Iterator[tuple[tuple[str, ...], Where]]:
+def _silence_places(document: Document) -> Iterator[tuple[tuple[str, ...], Where]]:
     if document.silenced:
         first = min(each.line for each in document.silenced)
         yield tuple(each.code for each in document.silenced), Where(document.file, first, 1)
@@ -67,7 +67,7 @@ def _places(document: Document) -> Iterator[tuple[tuple[str, ...], Where]]:
         yield tuple(word for word in re.split(r"[\s,]+", text) if word), where
 
 
-SAID_BY_THE_CHECK = {"GF553": "GF772"}
+CODES_OF_CHECK = {"GF553": "GF772"}
 """What a check says with its verdict, and the same without one: it is said once."""
 
 
@@ -86,13 +86,13 @@ class ForeignSource:
         """What the author may not know."""
         for rule in RULES:
             yield from rule(self.subject)
-        yield from vain_silences(self.subject.document)
+        yield from unused_silences(self.subject.document)
 
-    def unsilenced(self, findings: Iterable[Finding]) -> list[Finding]:
+    def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that neither the document nor the site silences."""
         left = list(findings)
-        again = {SAID_BY_THE_CHECK[each.code] for each in left if each.code in SAID_BY_THE_CHECK}
+        again = {CODES_OF_CHECK[each.code] for each in left if each.code in CODES_OF_CHECK}
         left = [each for each in left if each.code not in again]
         for silence in silences_of(self.subject.document):
-            left = without(silence.codes, left, silence.where)
-        return heard_at(self.subject.site, left)
+            left = without_codes(silence.codes, left, silence.where)
+        return without_site_silenced(self.subject.site, left)

@@ -13,12 +13,12 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Where
-from gpuflow.demands.gang_scheduling import mapping, maps
+from gpuflow.demands.gang_scheduling import as_mapping, iter_maps
 from gpuflow.demands.model import Demand, Pod, StepDemand
 from gpuflow.readers.documents import Document
 from gpuflow.site.model import Site
 
-SPOT: Final = {
+SPOT_LABELS: Final = {
     "cloud.google.com/gke-spot": "true",
     "cloud.google.com/gke-preemptible": "true",
     "eks.amazonaws.com/capacityType": "SPOT",
@@ -32,16 +32,16 @@ _TORCH: Final = re.compile(r"torch|\bdeepspeed\b|\baccelerate\b|\blightning\b|\b
 
 def spot_label(spec: Mapping[str, Any], site: Site) -> str | None:
     """The label by which a pod asks for spot nodes: in its node selector, or in an affinity that it requires."""
-    labels = {**SPOT, **site.spot.labels}
-    selector = mapping(spec.get("nodeSelector"))
+    labels = {**SPOT_LABELS, **site.spot.labels}
+    selector = as_mapping(spec.get("nodeSelector"))
     for key, value in labels.items():
         if selector.get(key) == value:
             return f"{key}: {value}"
-    required = mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(
+    required = as_mapping(as_mapping(spec.get("affinity")).get("nodeAffinity")).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     )
-    for term in maps(mapping(required).get("nodeSelectorTerms")):
-        for wanted in maps(term.get("matchExpressions")):
+    for term in iter_maps(as_mapping(required).get("nodeSelectorTerms")):
+        for wanted in iter_maps(term.get("matchExpressions")):
             name, values = str(wanted.get("key")), wanted.get("values")
             if (
                 name in labels
@@ -55,7 +55,7 @@ def spot_label(spec: Mapping[str, Any], site: Site) -> str | None:
 
 def checkpoint_mounts(container: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The mounts that hold checkpoints, by their names and paths, each with its number."""
-    for number, mount in enumerate(maps(container.get("volumeMounts"))):
+    for number, mount in enumerate(iter_maps(container.get("volumeMounts"))):
         if _CHECKPOINT.search(f"{mount.get('name')} {mount.get('mountPath')}"):
             yield number, mount
 
@@ -75,7 +75,7 @@ def command_words(container: Mapping[str, Any]) -> list[str]:
 CONTAINERS = ("initContainers", "containers")
 
 
-class Asked(NamedTuple):
+class StepContainer(NamedTuple):
     """One container of a step's pod."""
 
     step: StepDemand
@@ -110,7 +110,7 @@ class Subject:
         """The object as sentences name it."""
         return f"{self.document.kind} {self.document.name}"
 
-    def containers(self) -> Iterator[Asked]:
+    def containers(self) -> Iterator[StepContainer]:
         """Every container of every pod, each pod once."""
         for step in self.demand.steps:
             seen: list[Pod] = []
@@ -121,7 +121,7 @@ class Subject:
                 for group in CONTAINERS:
                     for container in pod_set.pod["spec"].get(group) or ():
                         if isinstance(container, Mapping):
-                            yield Asked(step, pod_set.pod, container)
+                            yield StepContainer(step, pod_set.pod, container)
 
     def where(self, step: str) -> Where:
         """Where a step is written, with its name."""
@@ -132,7 +132,7 @@ class Subject:
         known = self.demand.where(step)
         return self._places_of(known.file).get((known.line, known.column))
 
-    def where_of(self, asked: Asked, *path: str) -> Where:
+    def where_of(self, asked: StepContainer, *path: str) -> Where:
         """Where a field of a container stands; where its step does, when the container was made from elsewhere."""
         known = self.where(asked.step.name)
         found = _container(self.tree_of(asked.step.name), asked.name)
@@ -145,7 +145,7 @@ class Subject:
         """What begins at each place of a file, worked out when it is first asked for."""
         if file not in self._values_by_file:
             documents = {id(each.tree): each for each in (self.document, *self.documents) if each.file == file}
-            self._values_by_file[file] = _places([each.tree for each in documents.values()])
+            self._values_by_file[file] = _values_by_position([each.tree for each in documents.values()])
         return self._values_by_file[file]
 
     @cached_property
@@ -153,7 +153,7 @@ class Subject:
         return {}
 
 
-def _places(trees: list[Any]) -> dict[tuple[int | None, int | None], Any]:
+def _values_by_position(trees: list[Any]) -> dict[tuple[int | None, int | None], Any]:
     """What begins at each place, or at its key; the outermost, where several begin at one."""
     found: dict[tuple[int | None, int | None], Any] = {}
     while trees:

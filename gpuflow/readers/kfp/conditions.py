@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.readers.kfp.ir import as_driver_reads
-from gpuflow.readers.kfp.values import Known, NotJson, Open, Value, Values, parsed
+from gpuflow.readers.kfp.values import KnownValue, NotJson, OpenValue, Value, Values, parse_json
 
 MOST_WORDS = 500
 MOST_DEPTH = 40
-_WORD = re.compile(
+_LEXEME = re.compile(
     r"""\s*(?:(?P<number>\d+\.\d*(?:[eE][-+]?\d+)?|\d+)|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
     r"""|(?P<name>[A-Za-z_]\w*)|(?P<sign>==|!=|<=|>=|&&|\|\||[-<>!()\[\].,]))"""
 )
@@ -31,7 +31,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
 }
 _ESCAPE = re.compile(r"\\([\\'\"`?abfnrtv]|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|[xX][0-9a-fA-F]{2})")
-_ESCAPED = re.compile(rf"(?:[^\\]|{_ESCAPE.pattern})*", re.DOTALL)
+_ESCAPED_TEXT = re.compile(rf"(?:[^\\]|{_ESCAPE.pattern})*", re.DOTALL)
 _MEANINGS = {
     **{sign: sign for sign in "\\'\"`?"},
     "a": "\a",
@@ -42,7 +42,7 @@ _MEANINGS = {
     "t": "\t",
     "v": "\v",
 }
-_WORDS = {"true": True, "false": False, "null": None}
+_CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 class _Undecided(Exception):
@@ -69,17 +69,17 @@ class Condition:
 
 def condition_of(text: str, inputs: Values) -> Condition:
     """Whether a task with this condition runs. A default that a run may change decides nothing."""
-    reading = _Reading(as_driver_reads(text), inputs)
+    reading = _Parser(as_driver_reads(text), inputs)
     try:
         found = reading.evaluate()
     except (_Undecided, ValueError, OverflowError, TypeError, KeyError, IndexError):
         found = UNKNOWN
         reading.asked += [value for name, value in inputs.items() if name in text]
-    by_item = any(isinstance(value, Open) and value.by_item for value in reading.asked)
+    by_item = any(isinstance(value, OpenValue) and value.by_item for value in reading.asked)
     return Condition(found if isinstance(found, bool) else None, by_item)
 
 
-class _Reading:
+class _Parser:
     """One condition, read and evaluated from left to right."""
 
     def __init__(self, text: str, inputs: Values) -> None:
@@ -93,7 +93,7 @@ class _Reading:
         start = 0
         text = self.text.rstrip()
         while start < len(text):
-            found = _WORD.match(text, start)
+            found = _LEXEME.match(text, start)
             if found is None or len(self.words) >= MOST_WORDS:
                 raise _Undecided
             self.words.append((str(found.lastgroup), found[str(found.lastgroup)]))
@@ -115,44 +115,44 @@ class _Reading:
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise _Undecided
-        found = self._both()
+        found = self._conjunction()
         while self._peek() == "||":
             self.at += 1
-            found = _joined(found, self._both(), decided_by=True)
+            found = _combine(found, self._conjunction(), decided_by=True)
         self.depth -= 1
         return found
 
-    def _both(self) -> Any:
+    def _conjunction(self) -> Any:
         found = self._comparison()
         while self._peek() == "&&":
             self.at += 1
-            found = _joined(found, self._comparison(), decided_by=False)
+            found = _combine(found, self._comparison(), decided_by=False)
         return found
 
     def _comparison(self) -> Any:
-        left = self._single()
+        left = self._unary()
         sign = self._peek()
         if sign not in _COMPARE:
             return left
         self.at += 1
-        right = self._single()
+        right = self._unary()
         if left is UNKNOWN or right is UNKNOWN:
             return UNKNOWN
         if _kind(left) != _kind(right):
             raise _Undecided  # Kubeflow's driver fails, or says that they differ
         return _COMPARE[sign](left, right)
 
-    def _single(self) -> Any:
+    def _unary(self) -> Any:
         sign = self._peek()
         if sign == "!":
             self.at += 1
-            value = self._single_within()
+            value = self._nested_unary()
             if value is not UNKNOWN and not isinstance(value, bool):
                 raise _Undecided
             return UNKNOWN if value is UNKNOWN else not value
         if sign == "-":
             self.at += 1
-            value = self._single_within()
+            value = self._nested_unary()
             return UNKNOWN if value is UNKNOWN else -value
         if sign == "(":
             self.at += 1
@@ -166,18 +166,18 @@ class _Reading:
         if kind == "number":
             return float(word) if "." in word else int(word)
         if kind == "text":
-            return _unquoted(word)
+            return _require_unquoted(word)
         if kind != "name":
             raise _Undecided
         if word == "inputs":
             return self._input()
-        return self._call(word) if self._peek() == "(" else _named(word)
+        return self._call(word) if self._peek() == "(" else _constant(word)
 
-    def _single_within(self) -> Any:
+    def _nested_unary(self) -> Any:
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise _Undecided
-        value = self._single()
+        value = self._unary()
         self.depth -= 1
         return value
 
@@ -189,9 +189,9 @@ class _Reading:
             raise _Undecided
         self.at += 1
         self._take("]")
-        value = self.inputs[_unquoted(name)]
+        value = self.inputs[_require_unquoted(name)]
         self.asked.append(value)
-        if isinstance(value, Known) and not value.is_default:
+        if isinstance(value, KnownValue) and not value.is_default:
             number = isinstance(value.value, int | float) and not isinstance(value.value, bool)
             return float(value.value) if number else value.value
         return UNKNOWN
@@ -203,19 +203,19 @@ class _Reading:
         if value is UNKNOWN:
             return UNKNOWN
         if name == "int":
-            return _whole(value)
+            return _integer(value)
         if name == "double":
             return float(value)
         if name == "bool" and value in ("true", "false", True, False):
             return value in ("true", True)
         if name == "string" and isinstance(value, str):
             return value
-        if name == "parseJson" and isinstance(value, str) and parsed(value) is not NotJson:
-            return parsed(value)
+        if name == "parseJson" and isinstance(value, str) and parse_json(value) is not NotJson:
+            return parse_json(value)
         raise _Undecided
 
 
-def _joined(left: Any, right: Any, *, decided_by: bool) -> Any:
+def _combine(left: Any, right: Any, *, decided_by: bool) -> Any:
     """`||` is decided by one true, `&&` by one false."""
     if any(each is not UNKNOWN and not isinstance(each, bool) for each in (left, right)):
         raise _Undecided
@@ -230,7 +230,7 @@ def _kind(value: Any) -> str:
     return "number" if isinstance(value, int | float) else type(value).__name__
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     if isinstance(value, str):
         if not re.fullmatch(r"[-+]?\d{1,19}", value):
             raise _Undecided
@@ -240,24 +240,24 @@ def _whole(value: Any) -> int:
     return int(value)
 
 
-def _named(word: str) -> Any:
-    if word not in _WORDS:
+def _constant(word: str) -> Any:
+    if word not in _CONSTANTS:
         raise _Undecided
-    return _WORDS[word]
+    return _CONSTANTS[word]
 
 
-def _unquoted(word: str) -> str:
-    found = unquoted(word)
+def _require_unquoted(word: str) -> str:
+    found = unquote(word)
     if found is None:
         raise _Undecided
     return found
 
 
-def unquoted(word: str) -> str | None:
+def unquote(word: str) -> str | None:
     """The text of a literal of CEL; None where it has an escape that CEL does not know."""
     inner = word[1:-1]
     if "\\" not in inner:
         return inner
-    if not _ESCAPED.fullmatch(inner):
+    if not _ESCAPED_TEXT.fullmatch(inner):
         return None
     return _ESCAPE.sub(lambda found: _MEANINGS.get(found[1]) or chr(int(found[1].lstrip("uUxX"), 16)), inner)

@@ -5,29 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from gpuflow.core.errors import Finding, fail
-from gpuflow.demands.model import ClaimDemand, Deadline, Demand, DriverPods, LaterAttempts, PodSet, Unseen
+from gpuflow.demands.model import ClaimDemand, Deadline, Demand, DriverPods, LaterAttempts, PodSet, UnseenPart
 from gpuflow.engines import facts_of
 from gpuflow.graph import Dag
 from gpuflow.pod.engine_containers import driver_pod, engine_of, settings_of
 from gpuflow.readers.documents import Document
-from gpuflow.readers.interface import Library, Options, Passive
+from gpuflow.readers.interface import Library, Options, PassiveObject
 from gpuflow.readers.kfp.ir import MOST_TASKS, Ir, Message, ir_of, task_count
 from gpuflow.readers.kfp.pods import WORKSPACE_VOLUME, quantity
 from gpuflow.readers.kfp.settings import MODES
-from gpuflow.readers.kfp.tasks import Around, Call, Drivers, Part, Tasks
+from gpuflow.readers.kfp.tasks import Call, Drivers, Part, TaskContext, Tasks
 from gpuflow.readers.kfp.values import Scope, run_parameters
 
 ROOT = "root"
-SHOWN = 3
+MAX_SHOWN = 3
 
 
-def demand_of(document: Document, library: Library, options: Options) -> Demand | Passive:
+def demand_of(document: Document, library: Library, options: Options) -> Demand | PassiveObject:
     """What a run of the pipeline asks of a cluster."""
     ir = ir_of(document, library)
     if not ir.root.value:
-        return Passive(document, "it has components and no root, so nothing runs them")
+        return PassiveObject(document, "it has components and no root, so nothing runs them")
     tasks = Tasks(ir, options, library=library)
-    whole = _whole(ir, tasks, options) if task_count(ir) <= MOST_TASKS else _unread(document, tasks)
+    whole = _root_part(ir, tasks, options) if task_count(ir) <= MOST_TASKS else _too_many_tasks(document, tasks)
     parts, facts = engine_of(options.site, options.engine), facts_of(options.engine)
     before = driver_pod(parts, facts)
     drivers = whole.drivers + Drivers(1, 1)  # the run's own
@@ -52,22 +52,22 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     )
 
 
-def _whole(ir: Ir, tasks: Tasks, options: Options) -> Part:
+def _root_part(ir: Ir, tasks: Tasks, options: Options) -> Part:
     root = ir.root
     inputs = run_parameters(root, ir.given, options.params)
     if "dag" in root:
-        return tasks.dag(root, inputs, {}, Around())
+        return tasks.dag(root, inputs, {}, TaskContext())
     # A component that was compiled alone: its one task is the pipeline.
     name = ir.executor(root, ROOT)[0].removeprefix("exec-") or ROOT
     task = Message(root.document, root.path, {"componentRef": {"name": ROOT}}, root.shown_from)
-    part = tasks.body(Call(name, task, root, inputs, {}, Scope(inputs)), Around())
+    part = tasks.body(Call(name, task, root, inputs, {}, Scope(inputs)), TaskContext())
     part.tree = Dag({name: part.tree})
     return part
 
 
-def _unread(document: Document, tasks: Tasks) -> Part:
+def _too_many_tasks(document: Document, tasks: Tasks) -> Part:
     because = f"root: the pipeline has more than {MOST_TASKS:,} tasks, and none of them is read"
-    tasks.unseen.append(Unseen(document.name, because, document.where("root")))
+    tasks.unseen.append(UnseenPart(document.name, because, document.where("root")))
     return Part(Dag({}), Drivers(None, 0))
 
 
@@ -113,7 +113,7 @@ def _cache_note(document: Document, tasks: Tasks) -> list[Finding]:
     if not tasks.cached:
         return []
     count = len(tasks.cached)
-    named = ", ".join(tasks.cached[:SHOWN]) + (f" and {count - SHOWN} more" if count > SHOWN else "")
+    named = ", ".join(tasks.cached[:MAX_SHOWN]) + (f" and {count - MAX_SHOWN} more" if count > MAX_SHOWN else "")
     return [
         Finding(
             "GF734",

@@ -19,11 +19,11 @@ from functools import cache
 from typing import Any
 
 from gpuflow.core.errors import GpuflowError, Where, did_you_mean, fail
-from gpuflow.kubernetes.expansion import expanded
+from gpuflow.kubernetes.expansion import expand
 from gpuflow.readers.documents import PLATFORM, Document
 from gpuflow.readers.interface import Library
 
-UNREAD = "podMetadata"
+UNREAD_FIELD = "podMetadata"
 """What Argo puts on the pod by itself: the driver has no part in it."""
 
 
@@ -31,11 +31,11 @@ def as_driver_reads(tree: Any) -> Any:
     """A container, a task or settings of the IR after the driver's kubelet. What does not change stays the same object,
     and what does knows its place in the file."""
     if isinstance(tree, str):
-        return expanded(tree, {}) if "$" in tree else tree
+        return expand(tree, {}) if "$" in tree else tree
     if not isinstance(tree, Mapping | list):
         return tree
     pairs = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
-    changed = {key: new for key, value in pairs if key != UNREAD and (new := as_driver_reads(value)) is not value}
+    changed = {key: new for key, value in pairs if key != UNREAD_FIELD and (new := as_driver_reads(value)) is not value}
     if not changed:
         return tree
     copied: Any = copy.copy(tree)
@@ -71,10 +71,10 @@ class Message:
         if value is None:
             return Message(self.document, (*self.path, name), {}, self.shown_from)
         if not isinstance(value, Mapping):
-            raise self._wrong(name, value, "a mapping")
+            raise self._wrong_value(name, value, "a mapping")
         return Message(self.document, (*self.path, self._key(name) or name), value, self.shown_from)
 
-    def arrived(self) -> Message:
+    def as_driver_argument(self) -> Message:
         """The message as KFP's driver reads it in the arguments of its pod."""
         return replace(self, value=as_driver_reads(self.value))
 
@@ -82,7 +82,7 @@ class Message:
         """The message under a key of a map, whose keys are nobody's field names."""
         value = self.value.get(name)
         if value is not None and not isinstance(value, Mapping):
-            raise wrong(self.document, (*self.path, name), value, "a mapping", self.shown_from)
+            raise wrong_value(self.document, (*self.path, name), value, "a mapping", self.shown_from)
         return Message(self.document, (*self.path, name), value or {}, self.shown_from)
 
     def entries(self) -> Iterator[tuple[str, Message]]:
@@ -96,7 +96,7 @@ class Message:
         path = (*self.path, self._key(name) or name) if listed else ()
         for index, value in enumerate(listed):
             if not isinstance(value, Mapping):
-                raise wrong(self.document, (*path, index), value, "a mapping", self.shown_from)
+                raise wrong_value(self.document, (*path, index), value, "a mapping", self.shown_from)
             yield Message(self.document, (*path, index), value, self.shown_from)
 
     def texts(self, name: str) -> list[str]:
@@ -104,7 +104,7 @@ class Message:
         path = (*self.path, self._key(name) or name)
         for index, value in enumerate(self._list(name)):
             if not isinstance(value, str):
-                raise wrong(self.document, (*path, index), value, "a text", self.shown_from)
+                raise wrong_value(self.document, (*path, index), value, "a text", self.shown_from)
         return list(self._list(name))
 
     def text(self, name: str) -> str:
@@ -113,14 +113,14 @@ class Message:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self._wrong(name, value, "a text")
+            raise self._wrong_value(name, value, "a text")
         return value
 
     def flag(self, name: str) -> bool:
         """A bool; false where there is none."""
         value = self.get(name)
         if value is not None and not isinstance(value, bool):
-            raise self._wrong(name, value, "true or false")
+            raise self._wrong_value(name, value, "true or false")
         return bool(value)
 
     def integer(self, name: str) -> int:
@@ -131,7 +131,7 @@ class Message:
         if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
             return int(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not _is_whole(value):
-            raise self._wrong(name, value, "a whole number")
+            raise self._wrong_value(name, value, "a whole number")
         return int(value)
 
     def number(self, name: str) -> float:
@@ -144,7 +144,7 @@ class Message:
         except (ValueError, OverflowError):
             found = math.nan
         if not math.isfinite(found):
-            raise self._wrong(name, value, "a number")
+            raise self._wrong_value(name, value, "a number")
         return found
 
     def strings(self, name: str) -> dict[str, str]:
@@ -152,13 +152,13 @@ class Message:
         found = self.message(name)
         for key, value in found.value.items():
             if not isinstance(value, str):
-                raise wrong(self.document, (*found.path, key), value, "a text", self.shown_from)
+                raise wrong_value(self.document, (*found.path, key), value, "a text", self.shown_from)
         return dict(found.value)
 
     def _list(self, name: str) -> list[Any]:
         value = self.get(name)
         if value is not None and not isinstance(value, list):
-            raise self._wrong(name, value, "a list")
+            raise self._wrong_value(name, value, "a list")
         return value or []
 
     def _key(self, name: str) -> str | None:
@@ -168,24 +168,24 @@ class Message:
         other = snake(name)
         return other if value.get(other) is not None else None
 
-    def _wrong(self, name: str, value: object, wanted: str) -> GpuflowError:
-        return wrong(self.document, (*self.path, self._key(name) or name), value, wanted, self.shown_from)
+    def _wrong_value(self, name: str, value: object, wanted: str) -> GpuflowError:
+        return wrong_value(self.document, (*self.path, self._key(name) or name), value, wanted, self.shown_from)
 
 
-def wrong(
+def wrong_value(
     document: Document, path: tuple[str | int, ...], value: object, wanted: str, shown_from: int = 0
 ) -> GpuflowError:
     """GF726: a value of another shape."""
     named = ".".join(map(str, path[shown_from:]))
     return fail(
         "GF726",
-        f"{named} is {_shown(value)}; it should be {wanted}",
+        f"{named} is {_describe(value)}; it should be {wanted}",
         where=document.where(*path),
         hint="compile the pipeline again with kfp",
     )
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     for kind, words in ((bool, "true or false"), (str, "a text"), (Mapping, "a mapping"), (list, "a list")):
         if isinstance(value, kind):
             return words
@@ -237,11 +237,11 @@ class Ir:
             )
             hint = did_you_mean(label, executors.value) if label else "compile the pipeline again with kfp"
             raise fail("GF727", f'the component "{name}" {what}', where=component.where("executorLabel"), hint=hint)
-        return label, executors.entry(label).arrived()
+        return label, executors.entry(label).as_driver_argument()
 
     def settings(self, label: str) -> Message:
         """What the platform document says of an executor."""
-        return self.platform.message("deploymentSpec").message("executors").entry(label).arrived()
+        return self.platform.message("deploymentSpec").message("executors").entry(label).as_driver_argument()
 
 
 def ir_of(document: Document, library: Library) -> Ir:

@@ -9,16 +9,16 @@ from typing import Any
 from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.quantity import Quantity
 from gpuflow.readers.kfp.ir import Message
-from gpuflow.readers.kfp.values import WORKSPACE, Known, Open, Scope, Values, go_number, substituted
+from gpuflow.readers.kfp.values import WORKSPACE, KnownValue, OpenValue, Scope, Values, go_number, substitute
 
 COMPONENT_MARK = {"pipelines.kubeflow.org/v2_component": "true"}
 WORKSPACE_VOLUME = "kfp-workspace"
 WORKSPACE_PATH = "/kfp-workspace"
 RUNTIME_DEFAULT = {"seccompProfile": {"type": "RuntimeDefault"}}
 """What the compiler gives every pod (argocompiler/security_context.go)."""
-CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, **RUNTIME_DEFAULT}
+CONFINED_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, **RUNTIME_DEFAULT}
 """What it gives every container of a user."""
-PASSED_ON = ("RESOURCES", "ENV", "KUBERNETES_AFFINITY", "KUBERNETES_TOLERATIONS", "KUBERNETES_NODE_SELECTOR",
+FORWARDED_VARIABLES = ("RESOURCES", "ENV", "KUBERNETES_AFFINITY", "KUBERNETES_TOLERATIONS", "KUBERNETES_NODE_SELECTOR",
              "KUBERNETES_VOLUMES")  # fmt: skip
 """What a component may hand to a workload that its program creates, instead of setting it on its own pod."""
 _TEXT_FIELDS = (
@@ -30,8 +30,8 @@ _TEXT_FIELDS = (
 
 
 @dataclass(frozen=True)
-class Hidden:
-    """Something about a pod that only the run will tell."""
+class UnknownPart:
+    """A part of a pod that is only known in the run."""
 
     because: str
     where: Where
@@ -42,11 +42,11 @@ class Hidden:
 
 
 @dataclass
-class Made:
-    """A pod, and what is to be said of it."""
+class BuiltPod:
+    """A pod, and the findings about it."""
 
     pod: dict[str, Any]
-    hidden: list[Hidden] = field(default_factory=list)
+    hidden: list[UnknownPart] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     on_pod: Mapping[str, bool] = field(default_factory=dict)
     """What of its settings the pod itself gets."""
@@ -82,16 +82,16 @@ class Task:
     """The addresses of its input artifacts, where they are known."""
 
 
-def pod_of(task: Task) -> Made:
+def pod_of(task: Task) -> BuiltPod:
     """The pod of a task without what its platform document says."""
     container = task.executor.message("container")
-    image = substituted(container.text("image"), task.inputs)
+    image = substitute(container.text("image"), task.inputs)
     main: dict[str, Any] = {
         "name": "main",
-        "image": image.value if isinstance(image, Known) and image.value else "unknown",
-        "securityContext": dict(CONFINED),
+        "image": image.value if isinstance(image, KnownValue) and image.value else "unknown",
+        "securityContext": dict(CONFINED_SECURITY),
     }
-    made = Made(
+    made = BuiltPod(
         {
             "metadata": {"labels": dict(COMPONENT_MARK), "annotations": dict(COMPONENT_MARK)},
             "spec": {"restartPolicy": "Never", "securityContext": dict(RUNTIME_DEFAULT), "containers": [main]},
@@ -106,7 +106,7 @@ def pod_of(task: Task) -> Made:
         main["resources"] = resources
     if any(each.text("field") == "RESOURCES" for each in task.component.messages("taskConfigPassthroughs")):
         made.hidden.append(
-            Hidden(
+            UnknownPart(
                 "taskConfigPassthroughs hands its resources to a workload that its program creates",
                 task.component.where("taskConfigPassthroughs"),
             )
@@ -120,22 +120,22 @@ def pod_of(task: Task) -> Made:
 
 
 def _on_pod(component: Message) -> dict[str, bool]:
-    found = dict.fromkeys(PASSED_ON, True)
+    found = dict.fromkeys(FORWARDED_VARIABLES, True)
     for each in component.messages("taskConfigPassthroughs"):
         found[each.text("field")] = each.flag("applyToTask")
     return found
 
 
-def _resources(task: Task, spec: Message, made: Made) -> dict[str, dict[str, str]]:
+def _resources(task: Task, spec: Message, made: BuiltPod) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for side, resource, name, old, unit in _TEXT_FIELDS:
         text = spec.text(name)
         if text:
-            value, where = substituted(text, task.inputs), spec.where(name)
-            if isinstance(value, Open) and not value.among:
-                made.hidden.append(Hidden(f"{name}: {value.because}", where, resource, hint=value.hint))
+            value, where = substitute(text, task.inputs), spec.where(name)
+            if isinstance(value, OpenValue) and not value.among:
+                made.hidden.append(UnknownPart(f"{name}: {value.because}", where, resource, hint=value.hint))
                 continue
-            if isinstance(value, Open):
+            if isinstance(value, OpenValue):
                 written = max((quantity(task.name, name, str(each), where) for each in value.among), key=Quantity)
                 made.only_at_most = f"{task.name}: {name}: {value.because}, and the largest is counted"
             else:
@@ -163,19 +163,19 @@ def quantity(task: str, field: str, text: str, where: Where) -> str:
         raise fail("GF730", f'task "{task}": {field} is "{text[:60]}": {problem}', where=where, hint=hint) from None
 
 
-def _accelerator(task: Task, spec: Message, made: Made) -> Iterator[tuple[str, str]]:
-    kind = substituted(spec.text("resourceType") or spec.text("type"), task.inputs)
-    count = substituted(spec.text("resourceCount"), task.inputs)
+def _accelerator(task: Task, spec: Message, made: BuiltPod) -> Iterator[tuple[str, str]]:
+    kind = substitute(spec.text("resourceType") or spec.text("type"), task.inputs)
+    count = substitute(spec.text("resourceCount"), task.inputs)
     if not spec.text("resourceCount"):
         old = spec.integer("count")
-        count = Known(str(old) if old > 0 else "")
-    if isinstance(kind, Open) or isinstance(count, Open):
-        unknown, name = (kind, "resourceType") if isinstance(kind, Open) else (count, "resourceCount")
-        assert isinstance(unknown, Open)
+        count = KnownValue(str(old) if old > 0 else "")
+    if isinstance(kind, OpenValue) or isinstance(count, OpenValue):
+        unknown, name = (kind, "resourceType") if isinstance(kind, OpenValue) else (count, "resourceCount")
+        assert isinstance(unknown, OpenValue)
         # Which resource it is may not be known either: NVIDIA's is what nearly all ask for.
-        resource = kind.value if isinstance(kind, Known) and kind.value else "nvidia.com/gpu"
+        resource = kind.value if isinstance(kind, KnownValue) and kind.value else "nvidia.com/gpu"
         made.hidden.append(
-            Hidden(f"accelerator.{name}: {unknown.because}", spec.where(name), str(resource), hint=unknown.hint)
+            UnknownPart(f"accelerator.{name}: {unknown.because}", spec.where(name), str(resource), hint=unknown.hint)
         )
         return
     if kind.value and count.value:
@@ -195,7 +195,7 @@ def _accelerator(task: Task, spec: Message, made: Made) -> Iterator[tuple[str, s
     )
 
 
-def _model_images(task: Task, made: Made) -> None:
+def _model_images(task: Task, made: BuiltPod) -> None:
     """A model in an OCI image becomes a container beside the main one (driver.go, addModelcarsToPodSpec)."""
     addresses = [task.uris[name] for name in sorted(task.uris) if task.uris[name].startswith("oci://")]
     if not addresses:
@@ -207,14 +207,14 @@ def _model_images(task: Task, made: Made) -> None:
         volume = {"name": f"oci-{index}", "emptyDir": {}}
         made.add_volume(volume, f"/oci/{index}")
         spec.setdefault("initContainers", []).append(
-            {"name": f"oci-prepull-{index}", "image": image, "securityContext": dict(CONFINED)}
+            {"name": f"oci-prepull-{index}", "image": image, "securityContext": dict(CONFINED_SECURITY)}
         )
-        spec["containers"].append({"name": f"oci-{index}", "image": image, "securityContext": dict(CONFINED)})
+        spec["containers"].append({"name": f"oci-{index}", "image": image, "securityContext": dict(CONFINED_SECURITY)})
 
 
 def _uses_workspace(task: Task) -> bool:
     """Whether an input is a path in the workspace, or an artifact that was downloaded into it."""
-    known = [each.value for each in task.inputs.values() if isinstance(each, Known)]
+    known = [each.value for each in task.inputs.values() if isinstance(each, KnownValue)]
     texts = [each for each in known if isinstance(each, str)]
     return any(WORKSPACE in text or WORKSPACE_PATH in text for text in texts) or any(
         uri.startswith(WORKSPACE_PATH) for uri in task.uris.values()

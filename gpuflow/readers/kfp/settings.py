@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.core.errors import Finding, fail
-from gpuflow.demands.model import ClaimDemand, Unseen
+from gpuflow.demands.model import ClaimDemand, UnseenPart
 from gpuflow.pod.volumes import volume_name
 from gpuflow.readers.kfp.ir import Message, snake
-from gpuflow.readers.kfp.pods import CONFINED, Hidden, Made, Task, quantity
-from gpuflow.readers.kfp.values import Known, Open, Value
+from gpuflow.readers.kfp.pods import CONFINED_SECURITY, BuiltPod, Task, UnknownPart, quantity
+from gpuflow.readers.kfp.values import KnownValue, OpenValue, Value
 
 FIELDS = (
     "secretAsVolume", "secretAsEnv", "pvcMount", "nodeSelector", "podMetadata", "imagePullSecret", "imagePullPolicy",
@@ -24,8 +24,8 @@ FIELDS = (
     "securityContext", "initContainers",
 )  # fmt: skip
 """All that a KubernetesExecutorConfig has; the backend refuses any other field."""
-KNOWN = frozenset({*FIELDS, *(snake(name) for name in FIELDS)})
-IGNORED = ("podAffinity", "enabledSharedMemory")
+KNOWN_FIELDS = frozenset({*FIELDS, *(snake(name) for name in FIELDS)})
+IGNORED_FIELDS = ("podAffinity", "enabledSharedMemory")
 """What the message has and the driver never reads."""
 REQUIRED, PREFERRED = (
     "requiredDuringSchedulingIgnoredDuringExecution",
@@ -34,47 +34,57 @@ REQUIRED, PREFERRED = (
 MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 
 
-def apply_settings(task: Task, made: Made) -> None:
+def apply_settings(task: Task, made: BuiltPod) -> None:
     """The pod with what the platform document says of it."""
     settings = task.settings
     if not settings.value:
         return
-    _judge_fields(task, made)
-    for add in (_metadata, _claims, _selector, _tolerations, _mounts, _environment, _rest, _ephemeral, _affinity):
+    _check_fields(task, made)
+    for add in (
+        _metadata,
+        _claims,
+        _selector,
+        _tolerations,
+        _mounts,
+        _environment,
+        _apply_other_fields,
+        _ephemeral,
+        _affinity,
+    ):
         add(task, settings, made)
     _identity(settings, made)
     for each in settings.messages("initContainers"):
         made.pod["spec"].setdefault("initContainers", []).append(_init_container(task, each, made))
 
 
-def _judge_fields(task: Task, made: Made) -> None:
+def _check_fields(task: Task, made: BuiltPod) -> None:
     for name in task.settings.value:
-        if name not in KNOWN:
+        if name not in KNOWN_FIELDS:
             text = (
                 f'task "{task.name}": Kubeflow has no Kubernetes setting "{name[:60]}", and refuses the whole pipeline'
             )
             made.findings.append(Finding("GF729", text, task.settings.where(name, key=True), "remove it"))
-    for name in IGNORED:
+    for name in IGNORED_FIELDS:
         if name in task.settings:
             text = f'task "{task.name}": Kubeflow\'s driver does not read {name}, and the pod is made without it'
             hint = "use an emptyDirMount with medium Memory" if name == "enabledSharedMemory" else "use nodeAffinity"
             made.findings.append(Finding("GF732", text, task.settings.where(name, key=True), hint, severity="warning"))
 
 
-def _metadata(task: Task, settings: Message, made: Made) -> None:
+def _metadata(task: Task, settings: Message, made: BuiltPod) -> None:
     for part in ("labels", "annotations"):
         own = settings.message("podMetadata").strings(part)
         made.pod["metadata"][part] = {**own, **made.pod["metadata"][part]}
 
 
-def _claims(task: Task, settings: Message, made: Made) -> None:
+def _claims(task: Task, settings: Message, made: BuiltPod) -> None:
     for mount in settings.messages("pvcMount"):
         name = _claim_name(task, mount)
-        if isinstance(name, Open):
+        if isinstance(name, OpenValue):
             because = f"pvcMount: the claim's name is not known: {name.because}"
-            made.hidden.append(Hidden(because, mount.where(), is_placement=True, hint=name.hint))
+            made.hidden.append(UnknownPart(because, mount.where(), is_placement=True, hint=name.hint))
         elif not isinstance(name.value, str) or not name.value:
-            raise _refused(task, "pvcMount names no claim", mount)
+            raise _settings_error(task, "pvcMount names no claim", mount)
         elif made.on_pod["KUBERNETES_VOLUMES"]:
             claim = {"persistentVolumeClaim": {"claimName": name.value}}
             made.add_volume({"name": name.value, **claim}, mount.text("mountPath"))
@@ -84,48 +94,50 @@ def _claim_name(task: Task, mount: Message) -> Value:
     if "pvcNameParameter" in mount:
         return task.scope.parameter(mount.message("pvcNameParameter"))
     if mount.text("constant"):
-        return Known(mount.text("constant"))
+        return KnownValue(mount.text("constant"))
     return task.scope.parameter(mount)  # the names of older documents are those of an input parameter
 
 
-def _selector(task: Task, settings: Message, made: Made) -> None:
+def _selector(task: Task, settings: Message, made: BuiltPod) -> None:
     selector = settings.message("nodeSelector")
     if "nodeSelectorJson" not in selector:
         labels: Any = selector.strings("labels")
     else:
         labels = _structure(task, selector, "nodeSelectorJson", made)
         if labels is not None and not all(isinstance(each, str) for each in labels.values()):
-            raise _refused(task, "nodeSelectorJson holds values that are no text", selector)
+            raise _settings_error(task, "nodeSelectorJson holds values that are no text", selector)
     if labels and made.on_pod["KUBERNETES_NODE_SELECTOR"]:
         made.pod["spec"]["nodeSelector"] = dict(labels)
 
 
-def _structure(task: Task, around: Message, name: str, made: Made) -> Mapping[str, Any] | None:
+def _structure(task: Task, around: Message, name: str, made: BuiltPod) -> Mapping[str, Any] | None:
     """A setting that a parameter gives as a structure; None where it gives none."""
     value = task.scope.parameter(around.message(name))
-    if isinstance(value, Open):
-        made.hidden.append(Hidden(f"{name}: {value.because}", around.where(name), is_placement=True, hint=value.hint))
+    if isinstance(value, OpenValue):
+        made.hidden.append(
+            UnknownPart(f"{name}: {value.because}", around.where(name), is_placement=True, hint=value.hint)
+        )
         return None
     return value.value if isinstance(value.value, Mapping) else None
 
 
-def _tolerations(task: Task, settings: Message, made: Made) -> None:
+def _tolerations(task: Task, settings: Message, made: BuiltPod) -> None:
     found: list[Any] = []
     for each in settings.messages("tolerations"):
         if "tolerationJson" not in each:
             found.append(_toleration(each))
             continue
         value = task.scope.parameter(each.message("tolerationJson"))
-        if isinstance(value, Open):
+        if isinstance(value, OpenValue):
             made.hidden.append(
-                Hidden(
+                UnknownPart(
                     f"tolerationJson: {value.because}", each.where("tolerationJson"), is_placement=True, hint=value.hint
                 )
             )
         elif value.value:
             listed = value.value if isinstance(value.value, list) else [value.value]
             if not all(isinstance(one, Mapping) for one in listed):
-                raise _refused(task, "tolerationJson is no toleration and no list of them", each)
+                raise _settings_error(task, "tolerationJson is no toleration and no list of them", each)
             found += [dict(one) for one in listed]
     if found and made.on_pod["KUBERNETES_TOLERATIONS"]:
         made.pod["spec"]["tolerations"] = found
@@ -138,7 +150,7 @@ def _toleration(each: Message) -> dict[str, Any]:
     return found
 
 
-def _mounts(task: Task, settings: Message, made: Made) -> None:
+def _mounts(task: Task, settings: Message, made: BuiltPod) -> None:
     """Secrets and ConfigMaps as volumes. One whose name only the run knows is left out: no verdict depends on it."""
     kinds = (
         ("secretAsVolume", "secretName", "secret", "secretName"),
@@ -160,15 +172,15 @@ def _mounts(task: Task, settings: Message, made: Made) -> None:
 def _object_name(task: Task, each: Message, field: str) -> str | None:
     """The name of a Secret or ConfigMap; None where the run gives it, or where an optional one is not given."""
     parameter = f"{field}Parameter"
-    value = task.scope.parameter(each.message(parameter)) if parameter in each else Known(each.text(field))
-    if isinstance(value, Open) or value.value is None:
+    value = task.scope.parameter(each.message(parameter)) if parameter in each else KnownValue(each.text(field))
+    if isinstance(value, OpenValue) or value.value is None:
         return None
     if not isinstance(value.value, str) or not value.value:
-        raise _refused(task, f"{field} is empty", each)
+        raise _settings_error(task, f"{field} is empty", each)
     return value.value
 
 
-def _environment(task: Task, settings: Message, made: Made) -> None:
+def _environment(task: Task, settings: Message, made: BuiltPod) -> None:
     env: list[dict[str, Any]] = []
     kinds = (
         ("secretAsEnv", "secretName", "secretKeyRef", "secretKey"),
@@ -187,10 +199,12 @@ def _environment(task: Task, settings: Message, made: Made) -> None:
         made.main.setdefault("env", []).extend(env)
 
 
-def _rest(task: Task, settings: Message, made: Made) -> None:
+def _apply_other_fields(task: Task, settings: Message, made: BuiltPod) -> None:
     policy = settings.text("imagePullPolicy")
     if policy and policy not in ("Always", "Never", "IfNotPresent"):
-        raise _refused(task, f'imagePullPolicy is "{policy[:40]}"; it is Always, Never or IfNotPresent', settings)
+        raise _settings_error(
+            task, f'imagePullPolicy is "{policy[:40]}"; it is Always, Never or IfNotPresent', settings
+        )
     if policy:
         made.main["imagePullPolicy"] = policy
     for each in settings.messages("imagePullSecret"):
@@ -202,7 +216,7 @@ def _rest(task: Task, settings: Message, made: Made) -> None:
         made.pod["spec"]["activeDeadlineSeconds"] = deadline
 
 
-def _ephemeral(task: Task, settings: Message, made: Made) -> None:
+def _ephemeral(task: Task, settings: Message, made: BuiltPod) -> None:
     for each in settings.messages("genericEphemeralVolume"):
         size = quantity(task.name, "size", each.text("size"), each.where("size"))
         spec: dict[str, Any] = {
@@ -217,7 +231,7 @@ def _ephemeral(task: Task, settings: Message, made: Made) -> None:
         made.add_volume(volume, each.text("mountPath"))
 
 
-def _affinity(task: Task, settings: Message, made: Made) -> None:
+def _affinity(task: Task, settings: Message, made: BuiltPod) -> None:
     required: list[Any] = []
     preferred: list[Any] = []
     for each in settings.messages("nodeAffinity"):
@@ -243,7 +257,7 @@ def _affinity(task: Task, settings: Message, made: Made) -> None:
 def _terms(task: Task, each: Message, around: Any, name: str) -> Iterator[Any]:
     listed = around.get(name) if isinstance(around, Mapping) else None
     if listed is not None and not (isinstance(listed, list) and all(isinstance(one, Mapping) for one in listed)):
-        raise _refused(task, f"nodeAffinityJson: {name} is no list of terms", each)
+        raise _settings_error(task, f"nodeAffinityJson: {name} is no list of terms", each)
     yield from listed or ()
 
 
@@ -253,26 +267,26 @@ def _requirement(each: Message) -> dict[str, Any]:
     return {**found, "values": values} if values else found
 
 
-def _identity(settings: Message, made: Made) -> None:
+def _identity(settings: Message, made: BuiltPod) -> None:
     if "securityContext" not in settings:
         return
     own = settings.message("securityContext")
     context = {key: own.integer(key) for key in ("runAsUser", "runAsGroup") if key in own}
     flags = {"runAsNonRoot": own.flag("runAsNonRoot")} if "runAsNonRoot" in own else {}
-    made.main["securityContext"] = {**CONFINED, **context, **flags}
+    made.main["securityContext"] = {**CONFINED_SECURITY, **context, **flags}
 
 
-def _init_container(task: Task, each: Message, made: Made) -> dict[str, Any]:
+def _init_container(task: Task, each: Message, made: BuiltPod) -> dict[str, Any]:
     spec = made.pod["spec"]
     name, taken = each.text("name"), [one["name"] for one in (*spec["containers"], *spec.get("initContainers", ()))]
     if not name or name in taken:
-        raise _refused(task, f'an init container is called "{name[:60]}"; it needs a name of its own', each)
+        raise _settings_error(task, f'an init container is called "{name[:60]}"; it needs a name of its own', each)
     if not each.text("image"):
-        raise _refused(task, f'the init container "{name[:60]}" has no image', each)
-    found: dict[str, Any] = {"name": name, "image": each.text("image"), "securityContext": dict(CONFINED)}
+        raise _settings_error(task, f'the init container "{name[:60]}" has no image', each)
+    found: dict[str, Any] = {"name": name, "image": each.text("image"), "securityContext": dict(CONFINED_SECURITY)}
     policy = each.text("restartPolicy")
     if policy not in ("", "Always"):
-        raise _refused(task, f'the restart policy of the init container "{name[:60]}" is not Always', each)
+        raise _settings_error(task, f'the restart policy of the init container "{name[:60]}" is not Always', each)
     if policy:
         found["restartPolicy"] = policy
     resources = each.message("resources")
@@ -285,7 +299,7 @@ def _init_container(task: Task, each: Message, made: Made) -> dict[str, Any]:
     return {**found, "resources": sides} if sides else found
 
 
-def _refused(task: Task, what: str, at: Message) -> Exception:
+def _settings_error(task: Task, what: str, at: Message) -> Exception:
     hint = "Kubeflow's driver fails on it, and the task never starts: correct it where the pipeline is written"
     return fail("GF730", f'task "{task.name}": {what}', where=at.where(), hint=hint)
 
@@ -301,7 +315,7 @@ class Claims:
     name: Value
     """The claim's name, for those that mount it."""
     claims: tuple[ClaimDemand, ...] = ()
-    unseen: tuple[Unseen, ...] = ()
+    unseen: tuple[UnseenPart, ...] = ()
 
 
 def is_claim_task(executor: Message) -> bool:
@@ -312,29 +326,29 @@ def is_claim_task(executor: Message) -> bool:
 def claims_of(path: str, task: Message, spec: Task, copies: int | None) -> Claims:
     """The claims that a task makes, one for each copy (driver/k8s.go, createPVC)."""
     if spec.executor.message("container").text("image") == DELETE:
-        return Claims(Open("it is a claim that is gone"))
+        return Claims(OpenValue("it is a claim that is gone"))
     given = task.message("inputs").message("parameters")
     inputs = spec.inputs
-    size, storage_class = inputs.get("size", Known(None)), inputs.get("storage_class_name", Known(None))
-    named = inputs.get("pvc_name", Known(None))
-    name = named.value if isinstance(named, Known) and named.value else volume_name(f"run-{path}")
+    size, storage_class = inputs.get("size", KnownValue(None)), inputs.get("storage_class_name", KnownValue(None))
+    named = inputs.get("pvc_name", KnownValue(None))
+    name = named.value if isinstance(named, KnownValue) and named.value else volume_name(f"run-{path}")
     places = {key: given.where(key) for key in ("size", "storage_class_name")}
     hidden = []
     for key, value, what in (("size", size, "storage"), ("storage_class_name", storage_class, None)):
-        if isinstance(value, Open) and what:
-            hidden.append(Unseen(path, f"{key}: {value.because}", places[key], what))
+        if isinstance(value, OpenValue) and what:
+            hidden.append(UnseenPart(path, f"{key}: {value.because}", places[key], what))
     if copies is None or copies > MOST_CLAIMS:
         because = "how many claims it makes is not known" if copies is None else f"it makes {copies:,} claims"
-        hidden += [Unseen(path, because, task.where(), each) for each in ("storage", "persistentvolumeclaims")]
-        return Claims(Known(str(name)), unseen=tuple(hidden))
-    text = size.value if isinstance(size, Known) and isinstance(size.value, str) else "0"
+        hidden += [UnseenPart(path, because, task.where(), each) for each in ("storage", "persistentvolumeclaims")]
+        return Claims(KnownValue(str(name)), unseen=tuple(hidden))
+    text = size.value if isinstance(size, KnownValue) and isinstance(size.value, str) else "0"
     manifest: dict[str, Any] = {
         "accessModes": _modes(inputs.get("access_modes")),
         "resources": {"requests": {"storage": quantity(path, "size", text, places["size"])}},
     }
     if "storage_class_name" not in given.value:
         manifest["storageClassName"] = "standard"  # what the driver takes when nobody names one
-    elif isinstance(storage_class, Known):
+    elif isinstance(storage_class, KnownValue):
         manifest["storageClassName"] = str(storage_class.value or "")
     made = tuple(
         ClaimDemand(
@@ -347,9 +361,9 @@ def claims_of(path: str, task: Message, spec: Task, copies: int | None) -> Claim
         )
         for number in range(copies)
     )
-    return Claims(Known(str(name)), made, tuple(hidden))
+    return Claims(KnownValue(str(name)), made, tuple(hidden))
 
 
 def _modes(value: Value | None) -> list[str]:
-    listed = value.value if isinstance(value, Known) and isinstance(value.value, list) else []
+    listed = value.value if isinstance(value, KnownValue) and isinstance(value.value, list) else []
     return [each for each in listed if each in MODES]

@@ -14,27 +14,27 @@ from functools import cached_property
 from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.demands.model import LAUNCHER, ClaimDemand, Demand, PodSet, StepDemand, Unseen
+from gpuflow.demands.model import LAUNCHER, ClaimDemand, Demand, PodSet, StepDemand, UnseenPart
 from gpuflow.engines import NO_ENGINE, facts_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle, order
 from gpuflow.pod.engine_containers import driver_pod, engine_of
 from gpuflow.readers.documents import READERS, Document, kind_of
 from gpuflow.readers.gang_launcher import later_in, manifest_in, nodes_avoided_in
-from gpuflow.readers.interface import Library, Options, Passive, with_parts
+from gpuflow.readers.interface import Library, Options, PassiveObject, with_parts
 from gpuflow.readers.kfp.conditions import condition_of
 from gpuflow.readers.kfp.ir import Ir, Message
-from gpuflow.readers.kfp.pods import WORKSPACE_PATH, Made, Task, pod_of
+from gpuflow.readers.kfp.pods import WORKSPACE_PATH, BuiltPod, Task, pod_of
 from gpuflow.readers.kfp.settings import apply_settings, claims_of, is_claim_task
-from gpuflow.readers.kfp.values import Known, Open, Scope, Value, Values, items_of, parsed, task_inputs
+from gpuflow.readers.kfp.values import KnownValue, OpenValue, Scope, Value, Values, items_of, parse_json, task_inputs
 from gpuflow.site.model import Engine
 
 
 def gang_manifest(container: Message) -> dict[str, Any] | None:
     """The JobSet that a container creates, as the kubelet of its pod hands it over; None for other containers."""
-    return manifest_in(gang_words(container))
+    return manifest_in(gang_command(container))
 
 
-def gang_words(container: Message) -> list[str]:
+def gang_command(container: Message) -> list[str]:
     return [*container.texts("command"), *container.texts("args")]
 
 
@@ -44,17 +44,17 @@ def ranks_of(manifest: dict[str, Any], at: Message, library: Library, options: O
     if (kind, group) not in READERS:
         return None
     read = importlib.import_module(READERS[(kind, group)].module).demand_of
-    found: Demand | Passive = read(Document(manifest, at.document.file, kind, group, 0), library, options)
-    return None if isinstance(found, Passive) else found
+    found: Demand | PassiveObject = read(Document(manifest, at.document.file, kind, group, 0), library, options)
+    return None if isinstance(found, PassiveObject) else found
 
 
 MOST_DEPTH = 50
 AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"
-NOTHING = Leaf("", {}, 0)
+EMPTY_LEAF = Leaf("", {}, 0)
 
 
 @dataclass(frozen=True)
-class Around:
+class TaskContext:
     """What stands around a task."""
 
     path: str = ""
@@ -117,7 +117,7 @@ class Tasks:
     ir: Ir
     options: Options
     steps: list[StepDemand] = field(default_factory=list)
-    unseen: list[Unseen] = field(default_factory=list)
+    unseen: list[UnseenPart] = field(default_factory=list)
     claims: list[ClaimDemand] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     conditional: dict[str, bool] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Tasks:
     library: Library = field(default_factory=Library)
     _names: set[str] = field(default_factory=set)
 
-    def dag(self, component: Message, inputs: Values, uris: Mapping[str, str], around: Around) -> Part:
+    def dag(self, component: Message, inputs: Values, uris: Mapping[str, str], around: TaskContext) -> Part:
         """The tasks of a component, each after those that it waits for."""
         tasks = component.message("dag").message("tasks")
         before = {name: list(dict.fromkeys(self._waits_for(name, task, tasks))) for name, task in tasks.entries()}
@@ -145,7 +145,7 @@ class Tasks:
             text = f"tasks wait for each other: {' -> '.join(cycle[:8])}"
             raise fail("GF728", text, where=tasks.where(cycle[0], key=True), hint="remove one of these dependencies")
         scope = Scope(inputs, uris=dict(uris))
-        part = Part(NOTHING)
+        part = Part(EMPTY_LEAF)
         nodes: dict[str, Tree] = {}
         unsure: set[str] = set()
         skipped: set[str] = set()
@@ -175,7 +175,7 @@ class Tasks:
             part.drivers += inner.drivers if here.is_sure else replace(inner.drivers, least=0)
             scope.outputs |= {(name, key): value for key, value in inner.outputs.items()}
             scope.output_uris |= {(name, key): uri for key, uri in inner.uris.items()}
-        self._judge_exits(before, at_end, after, around)
+        self._check_exits(before, at_end, after, around)
         part.tree = Dag(nodes, after)
         part.outputs, part.uris = _outputs(component, scope)
         return part
@@ -184,8 +184,12 @@ class Tasks:
     def _engine(self) -> Engine:
         return engine_of(self.options.site, self.options.engine)
 
-    def _judge_exits(
-        self, before: Mapping[str, Sequence[str]], at_end: set[str], after: Mapping[str, Sequence[str]], around: Around
+    def _check_exits(
+        self,
+        before: Mapping[str, Sequence[str]],
+        at_end: set[str],
+        after: Mapping[str, Sequence[str]],
+        around: TaskContext,
     ) -> None:
         for name in at_end:
             beside = [each for need in before[name] for each in after[need] if each != name]
@@ -211,7 +215,7 @@ class Tasks:
                 )
             yield each
 
-    def task(self, name: str, task: Message, scope: Scope, around: Around) -> Part:
+    def task(self, name: str, task: Message, scope: Scope, around: TaskContext) -> Part:
         """One task with its condition and its loop."""
         path = around.name(name)
         component_name = task.message("componentRef").text("name")
@@ -235,28 +239,28 @@ class Tasks:
         if "artifactIterator" in task:
             place = task.where("artifactIterator")
             self._refuse(f'task "{path}": Kubeflow does not implement loops over artifacts', place)
-            items = Unknown(f"{path} runs over artifacts ({_place(place)})")
+            items = Unknown(f"{path} runs over artifacts ({_place_text(place)})")
             return self._loop(call, items, replace(around, copies=None, is_sure=False))
         return self._parameter_loop(call, around) if "parameterIterator" in task else self.body(call, around)
 
-    def _too_deep(self, path: str, component: str, around: Around, where: Where) -> Part:
+    def _too_deep(self, path: str, component: str, around: TaskContext, where: Where) -> Part:
         if component in around.components:
             because = f'componentRef: the component "{component}" contains itself, and nothing here ends that'
         else:
             because = f"componentRef: groups are nested deeper than {MOST_DEPTH} levels, and are not read any further"
-        self.unseen.append(Unseen(path, because, where))
-        return Part(NOTHING, Drivers(None, 0))
+        self.unseen.append(UnseenPart(path, because, where))
+        return Part(EMPTY_LEAF, Drivers(None, 0))
 
-    def _parameter_loop(self, call: Call, around: Around) -> Part:
+    def _parameter_loop(self, call: Call, around: TaskContext) -> Part:
         path = around.name(call.name)
         iterator = call.task.message("parameterIterator")
         spec = iterator.message("items")
         source = spec.text("inputParameter")
-        value: Value = Known(parsed(spec.text("raw")))
+        value: Value = KnownValue(parse_json(spec.text("raw")))
         if source:
-            value = call.inputs.get(source, Open(f'it has no input "{source}"'))
+            value = call.inputs.get(source, OpenValue(f'it has no input "{source}"'))
         items: list[Any] | Unknown
-        if isinstance(value, Known):
+        if isinstance(value, KnownValue):
             found = items_of(value.value)
             if found is None:
                 text = f'task "{path}": it runs over what is no list'
@@ -267,11 +271,11 @@ class Tasks:
         else:
             among = [items_of(each) for each in value.among]
             most = max((len(each or ()) for each in among), default=None)
-            items = Unknown(f"{path} runs over {source}: {value.because} ({_place(spec.where())})", most)
+            items = Unknown(f"{path} runs over {source}: {value.because} ({_place_text(spec.where())})", most)
         inner = {**call.inputs, iterator.text("itemInput"): _item(items, value, path)}
         return self._loop(replace(call, inputs=inner), items, around)
 
-    def _loop(self, call: Call, items: list[Any] | Unknown, around: Around) -> Part:
+    def _loop(self, call: Call, items: list[Any] | Unknown, around: TaskContext) -> Part:
         path = around.name(call.name)
         copies = items if isinstance(items, Unknown) else len(items)
         number = None if isinstance(copies, Unknown) else copies
@@ -284,7 +288,7 @@ class Tasks:
             return Part(Dag({"driver": self._engine_pod(path, call.task.where(), around), "items": tree}))
         return Part(tree, body.drivers.times(number) + Drivers(1, 1))
 
-    def body(self, call: Call, around: Around) -> Part:
+    def body(self, call: Call, around: TaskContext) -> Part:
         """What one copy of a task runs."""
         path, component_name = around.name(call.name), call.task.message("componentRef").text("name")
         if "dag" in call.component:
@@ -299,8 +303,8 @@ class Tasks:
             kind = next((each for each in ("resolver", "customJob") if each in executor), "nothing")
             self._refuse(f'task "{path}": its executor is {kind}, which Kubeflow does not run', executor.where())
             because = f"{label}: what runs is {kind}, which Kubeflow does not run"
-            self.unseen.append(Unseen(path, because, executor.where()))
-            return Part(NOTHING)
+            self.unseen.append(UnseenPart(path, because, executor.where()))
+            return Part(EMPTY_LEAF)
         spec = Task(path, executor, call.component, self.ir.settings(label), call.inputs, call.scope, call.uris)
         made_by_driver = is_claim_task(executor)
         return (
@@ -309,7 +313,7 @@ class Tasks:
             else self._container(path, call.task, spec, around)
         )
 
-    def _container(self, path: str, task: Message, spec: Task, around: Around) -> Part:
+    def _container(self, path: str, task: Message, spec: Task, around: TaskContext) -> Part:
         made = pod_of(spec)
         apply_settings(spec, made)
         self._note(path, made)
@@ -322,9 +326,9 @@ class Tasks:
         step = self._made_step(path, task, made, around, is_sure=around.is_sure and not is_cached)
         return Part(Leaf(step.name, {}, 1), Drivers(1, 1))
 
-    def _made_step(self, path: str, task: Message, made: Made, around: Around, *, is_sure: bool) -> StepDemand:
+    def _made_step(self, path: str, task: Message, made: BuiltPod, around: TaskContext, *, is_sure: bool) -> StepDemand:
         step = StepDemand(
-            self._unique(path),
+            self._unique_name(path),
             (PodSet("main", 1, self._with_account(made.pod)),),
             around.copies,
             where=replace(task.where(key=True), step=path),
@@ -335,14 +339,16 @@ class Tasks:
         self.steps.append(with_parts(step, self.options, has_outputs=True))
         return self.steps[-1]
 
-    def _gang(self, path: str, task: Message, spec: Task, around: Around, made: Made, manifest: dict[str, Any]) -> Part:
+    def _gang(
+        self, path: str, task: Message, spec: Task, around: TaskContext, made: BuiltPod, manifest: dict[str, Any]
+    ) -> Part:
         """The ranks, which are no pods of KFP's, and the pod that looks after them: the engine's part of the step."""
         launcher = self._made_step(path, task, made, around, is_sure=around.is_sure)
         try:
             ranks = ranks_of(manifest, spec.executor.message("container"), self.library, self.options)
         except GpuflowError as refusal:
             because = f"{manifest.get('kind')}: {refusal.findings[0].message}"
-            self.unseen.append(Unseen(path, because, launcher.where))
+            self.unseen.append(UnseenPart(path, because, launcher.where))
             ranks = None
         sets = [each for step in ranks.steps for each in step.pod_sets] if ranks is not None else []
         if ranks is not None:
@@ -352,7 +358,7 @@ class Tasks:
             counted = self.options.engine != NO_ENGINE
             overhead = launcher.usage if counted else {}
             sets += [replace(own, name=LAUNCHER)] if counted else []
-            words = gang_words(spec.executor.message("container"))
+            words = gang_command(spec.executor.message("container"))
             avoided = nodes_avoided_in(words)
             self.steps[-1] = replace(launcher, pod_sets=tuple(sets), overhead=overhead, nodes_avoided=avoided)
             own_sets = [each for each in sets if each.name != LAUNCHER]
@@ -360,9 +366,9 @@ class Tasks:
                 self.later.setdefault(when, {})[launcher.name] = (*pods, *sets[len(own_sets) :])
         return Part(Leaf(launcher.name, {}, self.steps[-1].pods), Drivers(1, 1))
 
-    def _note(self, path: str, made: Made) -> None:
+    def _note(self, path: str, made: BuiltPod) -> None:
         for each in made.hidden:
-            self.unseen.append(Unseen(path, each.because, each.where, each.resource, each.hint, each.is_placement))
+            self.unseen.append(UnseenPart(path, each.because, each.where, each.resource, each.hint, each.is_placement))
         self.findings += [self._warning_without_engine(each) for each in made.findings]
         self.only_at_most = self.only_at_most or made.only_at_most
 
@@ -370,7 +376,7 @@ class Tasks:
         account = self._engine.service_account
         return pod if account is None else {**pod, "spec": {"serviceAccountName": account, **pod["spec"]}}
 
-    def _claim(self, path: str, task: Message, spec: Task, around: Around) -> Part:
+    def _claim(self, path: str, task: Message, spec: Task, around: TaskContext) -> Part:
         """A claim that Kubeflow's driver creates or deletes by itself: the task has no other pod."""
         found = claims_of(path, task, spec, around.copies)
         self.claims += found.claims
@@ -383,17 +389,19 @@ class Tasks:
             )
         return Part(self._engine_pod(path, task.where(), around), outputs={"name": found.name})
 
-    def _engine_pod(self, path: str, where: Where, around: Around) -> Tree:
+    def _engine_pod(self, path: str, where: Where, around: TaskContext) -> Tree:
         """A pod of Kubeflow's own; without the engine, none."""
         pod = driver_pod(self._engine, facts_of(self.options.engine))
         if pod is None:
             return Leaf(path, {}, 0)
-        step = StepDemand(self._unique(path), (PodSet("main", 1, self._with_account(pod)),), around.copies, where=where)
+        step = StepDemand(
+            self._unique_name(path), (PodSet("main", 1, self._with_account(pod)),), around.copies, where=where
+        )
         step = replace(step, is_exit=around.is_exit, is_sure=around.is_sure)
         self.steps.append(replace(step, overhead=step.usage))
         return Leaf(step.name, {}, 1)
 
-    def _importer(self, path: str, call: Call, executor: Message, around: Around) -> Part:
+    def _importer(self, path: str, call: Call, executor: Message, around: TaskContext) -> Part:
         """An importer has one pod, of Kubeflow's own, that asks for as much as a driver does."""
         if call.task.message("triggerPolicy").text("condition"):
             text = f'task "{path}": Kubeflow takes no condition on an importer'
@@ -403,7 +411,7 @@ class Tasks:
         given = Message(source.document, source.path[:-1], {"runtimeValue": source.value}, source.shown_from)
         value = Scope(call.inputs).parameter(given)
         uris = {}
-        if isinstance(value, Known) and isinstance(value.value, str):
+        if isinstance(value, KnownValue) and isinstance(value.value, str):
             kept = f"{WORKSPACE_PATH}/" if executor.message("importer").flag("downloadToWorkspace") else ""
             names = call.component.message("outputDefinitions").message("artifacts").value
             uris = dict.fromkeys(names, kept + value.value)
@@ -414,11 +422,11 @@ class Tasks:
         self.findings.append(self._warning_without_engine(Finding("GF729", text, where, hint)))
 
     def _warning_without_engine(self, finding: Finding) -> Finding:
-        """Without an engine nobody says that it is Kubeflow's own backend that runs it."""
+        """The finding as a warning if no engine is given: another backend than Kubeflow's own may run the pipeline."""
         no_engine = self.options.engine == "none" and finding.severity == "error"
         return replace(finding, severity="warning") if no_engine else finding
 
-    def _unique(self, path: str) -> str:
+    def _unique_name(self, path: str) -> str:
         """A name of its own: names of tasks may hold dots."""
         name, number = path, 1
         while name in self._names:
@@ -435,11 +443,11 @@ def _times(copies: int | None, times: int | None) -> int | None:
 def _item(items: list[Any] | Unknown, value: Value, path: str) -> Value:
     """The item of a loop, as each copy of its body sees it."""
     if isinstance(items, Unknown):
-        return Open(f"it is an item of {path}", by_item=True)
-    is_default = isinstance(value, Known) and value.is_default
+        return OpenValue(f"it is an item of {path}", by_item=True)
+    is_default = isinstance(value, KnownValue) and value.is_default
     if items and all(each == items[0] for each in items):
-        return Known(items[0], is_default=is_default)
-    return Open(f"each item of {path} has its own", by_item=True, among=tuple(items))
+        return KnownValue(items[0], is_default=is_default)
+    return OpenValue(f"each item of {path} has its own", by_item=True, among=tuple(items))
 
 
 def _retries(task: Message, around: int) -> int:
@@ -477,5 +485,5 @@ def _outputs(component: Message, scope: Scope) -> tuple[dict[str, Value], dict[s
     return values, uris
 
 
-def _place(where: Where) -> str:
+def _place_text(where: Where) -> str:
     return f"{where.file}:{where.line}"

@@ -21,7 +21,7 @@ WORKSPACE = "{{$.workspace_path}}"
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownValue:
     """A value that every run has, or that a run has unless it is started with another one."""
 
     value: Any
@@ -30,7 +30,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Open:
+class OpenValue:
     """A value that only the run will tell, and why."""
 
     because: str
@@ -42,7 +42,7 @@ class Open:
     """What would settle it."""
 
 
-Value = Known | Open
+Value = KnownValue | OpenValue
 Values = Mapping[str, Value]
 
 
@@ -60,11 +60,11 @@ class Scope:
         """The value of an input parameter, as its task or a Kubernetes setting names it."""
         given = spec.text("componentInputParameter")
         if given:
-            return self.inputs.get(given, Open(f'the input "{given}" is not an input of the group around it'))
+            return self.inputs.get(given, OpenValue(f'the input "{given}" is not an input of the group around it'))
         if "taskOutputParameter" in spec:
             return self._output(spec.message("taskOutputParameter"))
         if "taskFinalStatus" in spec:
-            return Open("it is the final status of a task")
+            return OpenValue("it is the final status of a task")
         runtime = spec.message("runtimeValue")
         if "constant" in runtime.value:
             return _constant(runtime.value["constant"])
@@ -75,19 +75,19 @@ class Scope:
             )
         named = runtime.text("runtimeParameter")
         if named:
-            return self.inputs.get(named, Open(f'the input "{named}" is not an input of the group around it'))
-        return Known(None)
+            return self.inputs.get(named, OpenValue(f'the input "{named}" is not an input of the group around it'))
+        return KnownValue(None)
 
     def _output(self, spec: Message) -> Value:
         task, key = spec.text("producerTask"), spec.text("outputParameterKey")
-        return self.outputs.get((task, key), Open(f'it is the output "{key}" of the task "{task}"'))
+        return self.outputs.get((task, key), OpenValue(f'it is the output "{key}" of the task "{task}"'))
 
 
 def _constant(value: Any) -> Value:
     """A constant; the driver puts facts of the run in the place of some."""
     if isinstance(value, str) and value != WORKSPACE and _FACT.fullmatch(value):
-        return Open(f"it is {value}, a fact of the run")
-    return Known(value)
+        return OpenValue(f"it is {value}, a fact of the run")
+    return KnownValue(value)
 
 
 def run_parameters(component: Message, given: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Value]:
@@ -101,25 +101,25 @@ def run_parameters(component: Message, given: Mapping[str, Any], options: Mappin
     found: dict[str, Value] = {}
     for name, definition in definitions.entries():
         if name in options:
-            found[name] = Known(_typed(name, options[name], definition))
+            found[name] = KnownValue(_parse_typed(name, options[name], definition))
         elif name in given:
-            found[name] = Known(given[name])
+            found[name] = KnownValue(given[name])
         elif definition.get("defaultValue") is not None:
-            found[name] = Known(definition.get("defaultValue"), is_default=True)
+            found[name] = KnownValue(definition.get("defaultValue"), is_default=True)
         elif definition.flag("isOptional"):
-            found[name] = Known(None, is_default=True)
+            found[name] = KnownValue(None, is_default=True)
         else:
             hint = "give the value with --param, or a default in the pipeline"
-            found[name] = Open(f'the parameter "{name}" of the pipeline has no default', hint=hint)
+            found[name] = OpenValue(f'the parameter "{name}" of the pipeline has no default', hint=hint)
     return found
 
 
-def _typed(name: str, text: str, definition: Message) -> Any:
+def _parse_typed(name: str, text: str, definition: Message) -> Any:
     """The value that a text stands for, by the type of its parameter."""
     kind = definition.text("parameterType") or definition.text("type")
     if kind in ("", "STRING"):
         return text
-    value = parsed(text)
+    value = parse_json(text)
     fits = {
         **dict.fromkeys(("NUMBER_INTEGER", "INT"), _is_number(value) and float(value).is_integer()),
         **dict.fromkeys(("NUMBER_DOUBLE", "DOUBLE"), _is_number(value)),
@@ -146,7 +146,7 @@ class NotJson:
     """Stands for the value of a text that is no JSON."""
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """A text as JSON; `NotJson` stands for a text that is none."""
     try:
         return json.loads(text, parse_constant=_no_constant)
@@ -164,40 +164,40 @@ def task_inputs(task: Message, component: Message, scope: Scope) -> dict[str, Va
     for name, spec in task.message("inputs").message("parameters").entries():
         value = scope.parameter(spec)
         selector = spec.text("parameterExpressionSelector")
-        found[name] = _selected(value, selector) if selector else value
+        found[name] = _select_member(value, selector) if selector else value
     for name, definition in definitions.entries():
         given = found.get(name)
-        if given is None or (isinstance(given, Known) and given.value is None):
-            found[name] = Known(definition.get("defaultValue"), is_default=given is not None and given.is_default)
+        if given is None or (isinstance(given, KnownValue) and given.value is None):
+            found[name] = KnownValue(definition.get("defaultValue"), is_default=given is not None and given.is_default)
         elif definition.text("parameterType") == "STRING":
             found[name] = _as_text(given)
     return found
 
 
 def _as_text(value: Value) -> Value:
-    if isinstance(value, Known):
+    if isinstance(value, KnownValue):
         return replace(value, value=text_of(value.value))
     return replace(value, among=tuple(text_of(each) for each in value.among))
 
 
-def _selected(value: Value, selector: str) -> Value:
+def _select_member(value: Value, selector: str) -> Value:
     """The member of a value that `parseJson(string_value)["name"]` asks for, which is all that kfp writes."""
-    if isinstance(value, Open):
-        chosen = [_selected(Known(each), selector) for each in value.among]
-        return replace(value, among=_known(chosen))
+    if isinstance(value, OpenValue):
+        chosen = [_select_member(KnownValue(each), selector) for each in value.among]
+        return replace(value, among=_known_values(chosen))
     asked = _MEMBER.fullmatch(selector.strip())
-    whole = parsed(value.value) if isinstance(value.value, str) else value.value
+    whole = parse_json(value.value) if isinstance(value.value, str) else value.value
     if asked is None or whole is NotJson:
-        return Open(f"it is chosen by the expression {selector[:60]}")
+        return OpenValue(f"it is chosen by the expression {selector[:60]}")
     try:
         return replace(value, value=whole[int(asked[3])] if asked[3] else whole[asked[1] or asked[2] or ""])
     except (KeyError, IndexError, TypeError):
-        return Open(f"the expression {selector[:60]} finds nothing in its value")
+        return OpenValue(f"the expression {selector[:60]} finds nothing in its value")
 
 
-def _known(values: Sequence[Value]) -> tuple[Any, ...]:
+def _known_values(values: Sequence[Value]) -> tuple[Any, ...]:
     """The values, where all of them are known."""
-    found = tuple(each.value for each in values if isinstance(each, Known))
+    found = tuple(each.value for each in values if isinstance(each, KnownValue))
     return found if len(found) == len(values) else ()
 
 
@@ -208,7 +208,7 @@ def text_of(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return json.dumps(_plain(value), separators=(",", ":"), default=str)
+        return json.dumps(_plain_value(value), separators=(",", ":"), default=str)
     return go_number(float(value))
 
 
@@ -221,23 +221,23 @@ def go_number(value: float) -> str:
     return repr(value)
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """A value without the marks of where it was written."""
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+        return {key: _plain_value(each) for key, each in value.items()}
+    return [_plain_value(each) for each in value] if isinstance(value, list) else value
 
 
-def substituted(text: str, inputs: Values) -> Value:
+def substitute(text: str, inputs: Values) -> Value:
     """The text of a resource or an image with its input put in, as the driver does: one placeholder is the whole text,
     and an input that is no text counts as empty (driver/resolve.go, resolvePodSpecInputRuntimeParameter)."""
     asked = PLACEHOLDER.search(text)
     if asked is None:
-        return Known(text)
+        return KnownValue(text)
     value = inputs.get(asked[1])
     if value is None:
-        return Open(f'it refers to the input "{asked[1]}", which the task does not have')
-    if isinstance(value, Open):
+        return OpenValue(f'it refers to the input "{asked[1]}", which the task does not have')
+    if isinstance(value, OpenValue):
         return replace(value, among=tuple(each if isinstance(each, str) else "" for each in value.among))
     return replace(value, value=value.value if isinstance(value.value, str) else "")
 
@@ -245,6 +245,6 @@ def substituted(text: str, inputs: Values) -> Value:
 def items_of(value: Any) -> list[Any] | None:
     """The items that a loop runs over; None where the driver finds none to run over (driver/util.go, getItems)."""
     if isinstance(value, str):
-        found = parsed(value)
+        found = parse_json(value)
         return None if found is NotJson else found if isinstance(found, list) else []
     return value if isinstance(value, list) else None

@@ -10,7 +10,7 @@ from gpuflow.core.errors import Where
 from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodSet, StepDemand
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.readers.documents import Document
-from gpuflow.readers.interface import Library, Options, Passive
+from gpuflow.readers.interface import Library, Options, PassiveObject
 from gpuflow.readers.kubernetes.fields import Part
 from gpuflow.readers.kubernetes.pods import INTEGRATIONS, Owner
 
@@ -48,8 +48,8 @@ class Object:
         labels = {} if metadata is None else metadata.labels()
         return Owner(labels, INTEGRATIONS.get((self.document.kind, self.document.group)))
 
-    def passive(self, because: str) -> Passive:
-        return Passive(self.document, because)
+    def passive(self, because: str) -> PassiveObject:
+        return PassiveObject(self.document, because)
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Run:
         pods: int = 1,
         tries: int = 1,
     ) -> None:
-        """Copies that come and go one by one; `parallel` of them at once, each of so many pods."""
+        """Copies that start and end independently; `parallel` of them at once, each with `pods` pods."""
         known = None if isinstance(copies, Unknown) else copies
         step = StepDemand(name, (PodSet("main", pods, pod),), known, where, tries=tries, is_sure=known is not None)
         leaf = Leaf(name, {}, pods)
@@ -96,7 +96,7 @@ class Run:
         only_at_most: str | None = None,
         overlap: Overlap | None = None,
         claims: tuple[ClaimDemand, ...] = (),
-    ) -> Demand | Passive:
+    ) -> Demand | PassiveObject:
         """The demand of the object; an object without pods starts nothing."""
         if not self.steps:
             return thing.passive("it asks for no pods")
@@ -105,8 +105,8 @@ class Run:
         return Demand(thing.name, steps, graph, only_at_most=only_at_most, overlap=overlap, claims=claims)
 
 
-def suspended(part: Part, queued: bool, key: str = "suspend") -> str | None:
-    """Why nothing may ever run: the object is suspended, and no queue would let it go."""
+def suspended_reason(part: Part, queued: bool, key: str = "suspend") -> str | None:
+    """Why nothing may ever run: the object is suspended, and no queue would resume it."""
     if part.flag(key) and not queued:
         found = part.need(key)
         return f"{found.name} is true: nothing runs before somebody sets it to false"

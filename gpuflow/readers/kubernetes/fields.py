@@ -11,7 +11,7 @@ from gpuflow.kubernetes.resources import read_quantity
 from gpuflow.quantity import Quantity
 from gpuflow.readers.documents import Document
 
-MOST: Final = 2**31 - 1
+MAX_INT32: Final = 2**31 - 1
 """The largest number that Kubernetes takes for replicas and the like."""
 Path = tuple[str | int, ...]
 
@@ -43,7 +43,7 @@ class Part:
         return fail("GF736", f"{_owner(self.document)}: {self.name} {text}", where=self.where, hint=hint)
 
     def at(self, *path: str | int) -> Part | None:
-        """The part at a way below this one; None where it is absent or null. Everything on the way must be a map."""
+        """The part at a path below this one; None if it is absent or null. Everything on the path must be a map."""
         found = self
         for step in path:
             value = found.mapping.get(step) if isinstance(step, str) else found.value[step]
@@ -64,13 +64,13 @@ class Part:
     @property
     def mapping(self) -> Mapping[str, Any]:
         if not isinstance(self.value, Mapping):
-            raise self.fault(f"must be a map, not {shown(self.value)}")
+            raise self.fault(f"must be a map, not {describe_value(self.value)}")
         return self.value
 
     def items(self) -> Iterator[Part]:
         """The entries of a list of maps."""
         if not isinstance(self.value, list):
-            raise self.fault(f"must be a list, not {shown(self.value)}")
+            raise self.fault(f"must be a list, not {describe_value(self.value)}")
         for index, item in enumerate(self.value):
             part = Part(self.document, (*self.path, index), item)
             _ = part.mapping
@@ -92,9 +92,9 @@ class Part:
         value = self.value
         if isinstance(value, bool) or not isinstance(value, int):
             hint = "write it without quotes" if isinstance(value, str) and value.isdigit() else None
-            raise self.fault(f"must be a whole number, not {shown(value)}", hint)
-        if not least <= value <= MOST:
-            raise self.fault(f"must be between {least} and {MOST}, not {shown(value)}")
+            raise self.fault(f"must be a whole number, not {describe_value(value)}", hint)
+        if not least <= value <= MAX_INT32:
+            raise self.fault(f"must be between {least} and {MAX_INT32}, not {describe_value(value)}")
         return int(value)
 
     def text(self, key: str, default: str | None = None, choices: Collection[str] = ()) -> str | None:
@@ -103,10 +103,10 @@ class Part:
         if found is None:
             return default
         if not isinstance(found.value, str):
-            raise found.fault(f"must be text, not {shown(found.value)}")
+            raise found.fault(f"must be text, not {describe_value(found.value)}")
         if choices and found.value not in choices:
             hint = did_you_mean(found.value, choices) or f"use {', '.join(choices)}"
-            raise found.fault(f"must be one of {', '.join(choices)}, not {shown(found.value)}", hint)
+            raise found.fault(f"must be one of {', '.join(choices)}, not {describe_value(found.value)}", hint)
         return found.value
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -115,7 +115,7 @@ class Part:
         if found is None:
             return default
         if not isinstance(found.value, bool):
-            raise found.fault(f"must be true or false, not {shown(found.value)}")
+            raise found.fault(f"must be true or false, not {describe_value(found.value)}")
         return found.value
 
     def labels(self, key: str = "labels") -> dict[str, str]:
@@ -128,9 +128,9 @@ class Part:
         try:
             found = read_quantity(getattr(self.value, "text", self.value))
         except ValueError as refusal:
-            raise self.fault(f"is {shown(self.value)}: {refusal}") from None
+            raise self.fault(f"is {describe_value(self.value)}: {refusal}") from None
         if found < Quantity.zero:
-            raise self.fault(f"is {shown(self.value)}; an amount cannot be negative")
+            raise self.fault(f"is {describe_value(self.value)}; an amount cannot be negative")
         return found
 
 
@@ -140,10 +140,10 @@ def surge_of(spec: Part, count: int) -> int:
     if strategy is not None and strategy.text("type", "RollingUpdate", ("RollingUpdate", "Recreate")) == "Recreate":
         return 0
     rolling = None if strategy is None else strategy.at("rollingUpdate")
-    return share(None if rolling is None else rolling.at("maxSurge"), count, "25%")
+    return amount_or_percentage(None if rolling is None else rolling.at("maxSurge"), count, "25%")
 
 
-def share(part: Part | None, count: int, default: str) -> int:
+def amount_or_percentage(part: Part | None, count: int, default: str) -> int:
     """A number, or a percentage of `count` rounded up."""
     value: Any = default if part is None else part.value
     if isinstance(value, str) and value.endswith("%") and value[:-1].isascii() and value[:-1].isdigit():
@@ -159,7 +159,7 @@ def _owner(document: Document) -> str:
     return f"{document.kind} {document.name}"
 
 
-def shown(value: object) -> str:
+def describe_value(value: object) -> str:
     """A value in a message."""
     if isinstance(value, Mapping):
         return "a map"

@@ -9,21 +9,21 @@ from typing import Final, NamedTuple
 from gpuflow.core.errors import Where
 from gpuflow.demands.model import ClaimDemand, Demand, Overlap
 from gpuflow.graph.order import find_cycle
-from gpuflow.readers.interface import Passive
-from gpuflow.readers.kubernetes.demand import Object, Run, suspended
+from gpuflow.readers.interface import PassiveObject
+from gpuflow.readers.kubernetes.demand import Object, Run, suspended_reason
 from gpuflow.readers.kubernetes.fields import Part
 from gpuflow.readers.kubernetes.pods import Owner, Pod, pod_of, shared_claims, with_shared_claims
-from gpuflow.readers.kubernetes.volcano import made_by, pod_group, queued_by_volcano
+from gpuflow.readers.kubernetes.volcano import in_volcano_queue, pod_group, queued_by_volcano
 from gpuflow.runtime.gangs.kinds import JOBSET_BY_VOLCANO
 
 
-def pod(thing: Object) -> Demand | Passive:
+def pod(thing: Object) -> Demand | PassiveObject:
     run = Run()
     run.add_gang(thing.name, [("main", 1, pod_of(thing.root))], thing.root.where)
     return run.demand(thing)
 
 
-def pod_template(thing: Object) -> Passive:
+def pod_template(thing: Object) -> PassiveObject:
     """A template that others copy."""
     return thing.passive("a PodTemplate only serves others")
 
@@ -72,16 +72,16 @@ def _policy(spec: Part) -> None:
             rule.text("action", None, ("FailJob", "FailIndex", "Ignore", "Count"))
 
 
-def job(thing: Object) -> Demand | Passive:
+def job(thing: Object) -> Demand | PassiveObject:
     return _demand(thing, thing.spec, thing.root.at("metadata"))
 
 
-def _demand(thing: Object, spec: Part, metadata: Part | None, overlap: Overlap | None = None) -> Demand | Passive:
+def _demand(thing: Object, spec: Part, metadata: Part | None, overlap: Overlap | None = None) -> Demand | PassiveObject:
     owner = thing.owner_by(metadata)
     annotations = {} if metadata is None else metadata.labels("annotations")
     queued = owner.is_queued
     pods = job_pods(spec, owner)
-    only = suspended(spec, queued)
+    only = suspended_reason(spec, queued)
     run = Run()
     where = spec.need("template").key_where
     # Kueue admits a Job with all of its parallel pods or not at all, unless it is told that fewer will do.
@@ -96,7 +96,7 @@ def _demand(thing: Object, spec: Part, metadata: Part | None, overlap: Overlap |
     return run.demand(thing, overlap=overlap, only_at_most=only)
 
 
-def cron_job(thing: Object) -> Demand | Passive:
+def cron_job(thing: Object) -> Demand | PassiveObject:
     """A Job by the clock."""
     spec = thing.spec
     at = spec.need("schedule")
@@ -111,7 +111,7 @@ def cron_job(thing: Object) -> Demand | Passive:
         said = "concurrencyPolicy: Allow" + ("" if spec.at("concurrencyPolicy") else ", the default")
         overlap = Overlap(f'schedule "{schedule}", {said}', at.where)
     found = _demand(thing, template.need("spec"), template.at("metadata"), overlap)
-    because = suspended(spec, queued=False)
+    because = suspended_reason(spec, queued=False)
     if because is not None and isinstance(found, Demand):
         return replace(found, only_at_most=because)
     return found
@@ -130,16 +130,16 @@ class ReplicatedJob(NamedTuple):
     where: Where
 
 
-def job_set(thing: Object) -> Demand | Passive:
+def job_set(thing: Object) -> Demand | PassiveObject:
     """All pods live together, unless a Job starts when another has ended."""
     spec = thing.spec
     jobs = replicated_jobs(spec, thing.owner)
     claims = shared_claims(spec.at("volumeClaimPolicies"), thing.name)
     group = pod_group(thing, [job.pod for job in jobs])
     if group is not None:
-        jobs = [job._replace(pod=made_by(JOBSET_BY_VOLCANO, job.pod)) for job in jobs]
-    found = demand_of_jobs(thing, jobs, suspended(spec, thing.owner.is_queued), claims)
-    if group is None or isinstance(found, Passive):
+        jobs = [job._replace(pod=in_volcano_queue(JOBSET_BY_VOLCANO, job.pod)) for job in jobs]
+    found = demand_of_jobs(thing, jobs, suspended_reason(spec, thing.owner.is_queued), claims)
+    if group is None or isinstance(found, PassiveObject):
         return found
     return replace(found, unseen=(*found.unseen, queued_by_volcano(found, group)))
 
@@ -153,7 +153,7 @@ def replicated_jobs(spec: Part, owner: Owner) -> list[ReplicatedJob]:
             raise part.fault("has no name" if not name else f'is the second one called "{name}"')
         job = part.need("template", "spec")
         pods = job_pods(job, owner)
-        ended = tuple(_ended(part, {each.name for each in found}))
+        ended = tuple(_awaited_jobs(part, {each.name for each in found}))
         where = job.need("template").key_where
         found.append(ReplicatedJob(name, part.count("replicas", 1) * pods.at_once, pods.pod, ended, part, where))
     policy = spec.at("startupPolicy")
@@ -162,7 +162,7 @@ def replicated_jobs(spec: Part, owner: Owner) -> list[ReplicatedJob]:
     return found
 
 
-def _ended(part: Part, before: set[str]) -> list[str]:
+def _awaited_jobs(part: Part, before: set[str]) -> list[str]:
     """The Jobs that one waits for until they have ended. Only those listed before it can be named."""
     waits = part.at("dependsOn")
     found = []
@@ -177,7 +177,7 @@ def _ended(part: Part, before: set[str]) -> list[str]:
 
 def demand_of_jobs(
     thing: Object, jobs: Sequence[ReplicatedJob], only: str | None, claims: list[ClaimDemand]
-) -> Demand | Passive:
+) -> Demand | PassiveObject:
     """The demand of Jobs that belong together."""
     jobs = [job._replace(pod=with_shared_claims(job.pod, claims)) for job in jobs if job.pods]
     names = {job.name for job in jobs}

@@ -14,10 +14,10 @@ from typing import Any, Final
 from gpuflow.cluster.model import with_entry
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import GpuflowError, Where
-from gpuflow.demands.model import Demand, StepDemand, Unseen
+from gpuflow.demands.model import Demand, StepDemand, UnseenPart
 from gpuflow.graph import Dag, Loop
 from gpuflow.readers.documents import READERS, Document, kind_of
-from gpuflow.readers.interface import Foreign, Passive
+from gpuflow.readers.interface import ForeignObject, PassiveObject
 from gpuflow.readers.kubernetes.demand import Object
 from gpuflow.readers.kubernetes.fields import Part
 
@@ -26,7 +26,7 @@ PARAMETER: Final = re.compile(r"\$\{trialParameters\.([^}]*)\}")
 SIDES: Final = ("requests", "limits")
 
 
-def experiment(thing: Object) -> Demand | Passive:
+def experiment(thing: Object) -> Demand | PassiveObject:
     """So many trials, at most `parallelTrialCount` of them at once."""
     spec = thing.spec
     parallel = spec.count("parallelTrialCount", DEFAULT_PARALLEL, least=1)
@@ -34,24 +34,24 @@ def experiment(thing: Object) -> Demand | Passive:
     trial = template.at("trialSpec")
     if trial is None:
         source = template.need("configMap", what="and no trialSpec")
-        return _unseen(thing, "the template of its trials is in a ConfigMap, which is not read", source.where)
+        return _unseen_demand(thing, "the template of its trials is in a ConfigMap, which is not read", source.where)
     values = _Values(_known_values(spec, template))
-    tree = values.filled(trial.value, trial)
+    tree = values.fill(trial.value, trial)
     kind, group = kind_of(tree)
     if (kind, group) not in READERS:
         what = f"a {kind}" if kind else "an object without kind"
-        return _unseen(thing, f"its trials are {what}, which gpuflow does not read", trial.where)
+        return _unseen_demand(thing, f"its trials are {what}, which gpuflow does not read", trial.where)
     if not isinstance(tree.get("metadata"), Mapping) or not tree["metadata"].get("name"):
         tree = with_entry(tree, "metadata", {**(tree.get("metadata") or {}), "name": "trial"})
     document = Document(tree, thing.document.file, kind, group, thing.document.index, thing.document.silenced)
     try:
-        one = Foreign(document, thing.library).demand(replace(thing.options, engine="none"))
+        one = ForeignObject(document, thing.library).demand(replace(thing.options, engine="none"))
     except GpuflowError:
         if not values.open:
             raise
         names = ", ".join(sorted(values.open))
-        return _unseen(thing, f"its trials depend on values that each trial gets anew: {names}", trial.where)
-    if isinstance(one, Passive):
+        return _unseen_demand(thing, f"its trials depend on values that each trial gets anew: {names}", trial.where)
+    if isinstance(one, PassiveObject):
         return thing.passive(f"its trials start nothing: {one.because}")
     return _demand(thing, one, spec, parallel, values)
 
@@ -60,26 +60,26 @@ def _demand(thing: Object, one: Demand, spec: Part, parallel: int, values: _Valu
     # Without a bound trials follow each other until the goal is reached, never more at once than the first ones.
     most = None if spec.at("maxTrialCount") is None else spec.count("maxTrialCount", 1, least=1)
 
-    def counted(step: StepDemand) -> StepDemand:
+    def for_all_trials(step: StepDemand) -> StepDemand:
         total = None if most is None or step.copies is None else step.copies * most
         return replace(step, copies=total, is_sure=False)
 
     unseen = (
         *one.unseen,
-        *(Unseen(thing.name, why, where, resource) for resource, (why, where) in values.resources.items()),
+        *(UnseenPart(thing.name, why, where, resource) for resource, (why, where) in values.resources.items()),
     )
     return replace(
         one,
         name=thing.name,
-        steps=tuple(map(counted, one.steps)),
+        steps=tuple(map(for_all_trials, one.steps)),
         graph=Dag({"trials": Loop("trials", one.graph, parallel if most is None else most, parallel)}),
         unseen=unseen,
         source=None,
     )
 
 
-def _unseen(thing: Object, because: str, where: Where) -> Demand:
-    return Demand(thing.name, (), Dag({}), unseen=(Unseen(thing.name, because, where),))
+def _unseen_demand(thing: Object, because: str, where: Where) -> Demand:
+    return Demand(thing.name, (), Dag({}), unseen=(UnseenPart(thing.name, because, where),))
 
 
 def _known_values(spec: Part, template: Part) -> dict[str, str]:
@@ -112,7 +112,7 @@ class _Values:
     open: set[str] = field(default_factory=set)
     resources: dict[str, tuple[str, Where]] = field(default_factory=dict)
 
-    def filled(self, value: Any, part: Part) -> Any:
+    def fill(self, value: Any, part: Part) -> Any:
         if isinstance(value, yaml_tree.Map):
             made = yaml_tree.Map(value.spot)
             made.file, made.file_at = value.file, value.file_at
@@ -122,21 +122,19 @@ class _Values:
                     where = Part(part.document, (*part.path, key), item).where
                     self.resources[key] = (f"{key} is {item}, which each trial gets anew", where)
                     continue
-                made[key] = self.filled(item, Part(part.document, (*part.path, key), item))
+                made[key] = self.fill(item, Part(part.document, (*part.path, key), item))
             return made
         if isinstance(value, yaml_tree.Seq):
             listed = yaml_tree.Seq(value.spot)
             listed.item_at = value.item_at
             listed.extend(
-                self.filled(item, Part(part.document, (*part.path, index), item)) for index, item in enumerate(value)
+                self.fill(item, Part(part.document, (*part.path, index), item)) for index, item in enumerate(value)
             )
             return listed
         if isinstance(value, Mapping):
-            return {key: self.filled(item, Part(part.document, (*part.path, key), item)) for key, item in value.items()}
+            return {key: self.fill(item, Part(part.document, (*part.path, key), item)) for key, item in value.items()}
         if isinstance(value, list):
-            return [
-                self.filled(item, Part(part.document, (*part.path, index), item)) for index, item in enumerate(value)
-            ]
+            return [self.fill(item, Part(part.document, (*part.path, index), item)) for index, item in enumerate(value)]
         return self._text(value) if isinstance(value, str) and "${trialParameters." in value else value
 
     def _is_open(self, value: object) -> bool:
@@ -146,4 +144,4 @@ class _Values:
         """A text with the values in it. One that is nothing but a number becomes one, as Katib's own does."""
         self.open |= {name for name in PARAMETER.findall(text) if name not in self.known}
         made = PARAMETER.sub(lambda found: self.known.get(found[1], found[0]), text)
-        return yaml_tree.plain(made) if PARAMETER.fullmatch(text) and made != text else made
+        return yaml_tree.parse_plain(made) if PARAMETER.fullmatch(text) and made != text else made

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuflow.demands.model import Demand
 from gpuflow.readers.documents import Document
-from gpuflow.readers.interface import Library, Options, Passive
+from gpuflow.readers.interface import Library, Options, PassiveObject
 from gpuflow.readers.kubernetes.demand import Object
 from gpuflow.readers.kubernetes.jobs import cron_job, job, job_set, pod, pod_template
 from gpuflow.readers.kubernetes.katib import experiment
@@ -16,7 +16,7 @@ from gpuflow.readers.kubernetes.serving import daemon_set, deployment, leader_wo
 from gpuflow.readers.kubernetes.training import mpi_job, train_job, training_job
 from gpuflow.readers.kubernetes.volcano import volcano_job
 
-KINDS: dict[tuple[str, str], Callable[[Object], Demand | Passive]] = {
+KINDS: dict[tuple[str, str], Callable[[Object], Demand | PassiveObject]] = {
     ("Pod", ""): pod,
     ("PodTemplate", ""): pod_template,
     ("ReplicationController", ""): replicas,
@@ -43,7 +43,7 @@ KINDS: dict[tuple[str, str], Callable[[Object], Demand | Passive]] = {
 }
 
 
-def demand_of(document: Document, library: Library, options: Options) -> Demand | Passive:
+def demand_of(document: Document, library: Library, options: Options) -> Demand | PassiveObject:
     """What an object asks of a cluster. A field that cannot be read is an error with its place."""
     found = KINDS[(document.kind, document.group)](Object(document, library, options))
     return replace(found, by_itself=True, kind=document.kind) if isinstance(found, Demand) else found

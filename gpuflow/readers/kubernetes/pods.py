@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from gpuflow.demands.model import ClaimDemand
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, QUEUED_BY, read_selector
 from gpuflow.kubernetes.pod_fields import Field, fields_of
-from gpuflow.readers.kubernetes.fields import Part, shown
+from gpuflow.readers.kubernetes.fields import Part, describe_value
 
 INTEGRATIONS: Final = {
     ("Job", "batch"): "batch/job",
@@ -65,7 +65,7 @@ class Owner(NamedTuple):
 
 
 MOST_DEEP: Final = 100
-_NEEDED: Final = {
+_REQUIRED_FIELDS: Final = {
     "Container": "name",
     "Volume": "name",
     "VolumeMount": "name",
@@ -80,7 +80,10 @@ Pod = dict[str, Any]
 def pod_of(template: Part, owner: Owner | None = None) -> Pod:
     """The pod of a template, in the queue of the object that makes it."""
     metadata = template.at("metadata")
-    found: Pod = {"metadata": {}, "spec": _plain(template.need("spec", what="which holds the containers"), "PodSpec")}
+    found: Pod = {
+        "metadata": {},
+        "spec": _plain_map(template.need("spec", what="which holds the containers"), "PodSpec"),
+    }
     if not found["spec"].get("containers"):
         raise template.need("spec").fault("has no containers")
     for key in ("labels", "annotations"):
@@ -90,7 +93,7 @@ def pod_of(template: Part, owner: Owner | None = None) -> Pod:
     return found if owner is None else owner.with_queue(found)
 
 
-def _plain(part: Part, type_name: str) -> dict[str, Any]:
+def _plain_map(part: Part, type_name: str) -> dict[str, Any]:
     """A map of a type as a plain value; what is null counts as absent, what Kubernetes does not know stays as it is."""
     fields = fields_of(type_name)
     found: dict[str, Any] = {}
@@ -99,8 +102,8 @@ def _plain(part: Part, type_name: str) -> dict[str, Any]:
             continue
         inner = Part(part.document, (*part.path, key), value)
         field = fields.get(key)
-        found[str(key)] = _bare(inner) if field is None else _field(inner, field)
-    needed = _NEEDED.get(type_name)
+        found[str(key)] = _plain_any(inner) if field is None else _field(inner, field)
+    needed = _REQUIRED_FIELDS.get(type_name)
     if needed is not None and not found.get(needed):
         raise part.fault(f"has no {needed}")
     if type_name == "LabelSelector":
@@ -114,33 +117,34 @@ def _plain(part: Part, type_name: str) -> dict[str, Any]:
 def _field(part: Part, field: Field) -> Any:
     if field.holds == "list":
         if not isinstance(part.value, list):
-            raise part.fault(f"must be a list, not {shown(part.value)}")
+            raise part.fault(f"must be a list, not {describe_value(part.value)}")
         return [
-            _one(Part(part.document, (*part.path, index), item), field.type) for index, item in enumerate(part.value)
+            _typed_value(Part(part.document, (*part.path, index), item), field.type)
+            for index, item in enumerate(part.value)
         ]
     if field.holds == "map":
         return {
-            str(key): _one(Part(part.document, (*part.path, key), item), field.type)
+            str(key): _typed_value(Part(part.document, (*part.path, key), item), field.type)
             for key, item in part.mapping.items()
             if item is not None
         }
-    return _one(part, field.type)
+    return _typed_value(part, field.type)
 
 
-def _one(part: Part, type_name: str) -> Any:
+def _typed_value(part: Part, type_name: str) -> Any:
     value = part.value
     match type_name:
         case "text":
             if not isinstance(value, str):
-                raise part.fault(f"must be text, not {shown(value)}", "write it in quotes")
+                raise part.fault(f"must be text, not {describe_value(value)}", "write it in quotes")
             return str(value)
         case "int":
             if isinstance(value, bool) or not isinstance(value, int):
-                raise part.fault(f"must be a whole number, not {shown(value)}")
+                raise part.fault(f"must be a whole number, not {describe_value(value)}")
             return int(value)
         case "bool":
             if not isinstance(value, bool):
-                raise part.fault(f"must be true or false, not {shown(value)}")
+                raise part.fault(f"must be true or false, not {describe_value(value)}")
             return value
         case "quantity":
             part.quantity()
@@ -148,23 +152,27 @@ def _one(part: Part, type_name: str) -> Any:
             return int(value) if isinstance(value, int) and not isinstance(value, bool) else str(spelled)
         case "port":
             if isinstance(value, bool) or not isinstance(value, int | str):
-                raise part.fault(f"must be a number or a name, not {shown(value)}")
+                raise part.fault(f"must be a number or a name, not {describe_value(value)}")
             return int(value) if isinstance(value, int) else str(value)
         case "any":
-            return _bare(part)
+            return _plain_any(part)
         case _:
-            return _plain(part, type_name)
+            return _plain_map(part, type_name)
 
 
-def _bare(part: Part, deep: int = 0) -> Any:
+def _plain_any(part: Part, deep: int = 0) -> Any:
     """A value of which nothing is known, without the places that it remembers."""
     value = part.value
     if deep > MOST_DEEP:
         raise part.fault("is nested too deeply")
     if isinstance(value, Mapping):
-        return {str(key): _bare(Part(part.document, (*part.path, key), item), deep + 1) for key, item in value.items()}
+        return {
+            str(key): _plain_any(Part(part.document, (*part.path, key), item), deep + 1) for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [_bare(Part(part.document, (*part.path, index), item), deep + 1) for index, item in enumerate(value)]
+        return [
+            _plain_any(Part(part.document, (*part.path, index), item), deep + 1) for index, item in enumerate(value)
+        ]
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gpuflow.demands.model import Demand, Unseen
+from gpuflow.demands.model import Demand, UnseenPart
 from gpuflow.graph import Dag, Unknown
-from gpuflow.readers.interface import Passive
-from gpuflow.readers.kubernetes.demand import Object, Run, suspended
-from gpuflow.readers.kubernetes.fields import MOST, Part
+from gpuflow.readers.interface import PassiveObject
+from gpuflow.readers.kubernetes.demand import Object, Run, suspended_reason
+from gpuflow.readers.kubernetes.fields import MAX_INT32, Part
 from gpuflow.readers.kubernetes.pods import Pod, pod_of
 
 AUTOSCALER: Final = {"cpu": "500m", "memory": "512Mi"}
@@ -23,22 +23,24 @@ SUBMITTER: Final = {
 MODES: Final = ("K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode")
 
 
-def ray_cluster(thing: Object) -> Demand | Passive:
+def ray_cluster(thing: Object) -> Demand | PassiveObject:
     """The head, and the workers of each group; an autoscaler may start more, up to maxReplicas."""
     run = Run()
     _cluster(run, thing, thing.spec, [], [])
-    return run.demand(thing, only_at_most=suspended(thing.spec, thing.owner.is_queued))
+    return run.demand(thing, only_at_most=suspended_reason(thing.spec, thing.owner.is_queued))
 
 
-def ray_job(thing: Object) -> Demand | Passive:
+def ray_job(thing: Object) -> Demand | PassiveObject:
     """The same, with the pod that submits the job."""
     spec = thing.spec
     mode = spec.text("submissionMode", "K8sJobMode", MODES)
-    only = suspended(spec, thing.owner.is_queued)
+    only = suspended_reason(spec, thing.owner.is_queued)
     cluster = spec.at("rayClusterSpec")
     if cluster is None:
         selector = spec.need("clusterSelector", what="and no rayClusterSpec, so that no cluster is named")
-        unseen = Unseen(thing.name, "it runs on a RayCluster that is there already (clusterSelector)", selector.where)
+        unseen = UnseenPart(
+            thing.name, "it runs on a RayCluster that is there already (clusterSelector)", selector.where
+        )
         return Demand(thing.name, (), Dag({}), unseen=(unseen,), only_at_most=only)
     beside: list[tuple[str, int, Pod]] = []
     sidecars: list[dict[str, Any]] = []
@@ -52,11 +54,11 @@ def ray_job(thing: Object) -> Demand | Passive:
     return run.demand(thing, only_at_most=only)
 
 
-def ray_service(thing: Object) -> Demand | Passive:
+def ray_service(thing: Object) -> Demand | PassiveObject:
     """The cluster that serves; an update runs a second one beside it, which a finding says."""
     run = Run()
     _cluster(run, thing, thing.spec.need("rayClusterConfig"), [], [])
-    return run.demand(thing, only_at_most=suspended(thing.spec, thing.owner.is_queued))
+    return run.demand(thing, only_at_most=suspended_reason(thing.spec, thing.owner.is_queued))
 
 
 def _submitter(cluster: Part) -> Pod:
@@ -72,7 +74,7 @@ def _cluster(
     template = spec.need("headGroupSpec").need("template")
     scales = spec.flag("enableInTreeAutoscaling")
     added = [*sidecars, *([_autoscaler(spec)] if scales else [])]
-    sets: list[tuple[str, int, Pod]] = [("head", 1, _with(pod_of(template, thing.owner), added))]
+    sets: list[tuple[str, int, Pod]] = [("head", 1, _with_containers(pod_of(template, thing.owner), added))]
     grown: list[tuple[str, Pod, int, int | None, Part]] = []
     groups = spec.at("workerGroupSpecs")
     for group in groups.items() if groups is not None else ():
@@ -81,7 +83,7 @@ def _cluster(
             raise group.fault("has no groupName" if not name else f'is the second group called "{name}"')
         pod = pod_of(group.need("template"), thing.owner)
         hosts = max(group.count("numOfHosts", 1), 1)
-        least, most = group.count("minReplicas", 0), group.count("maxReplicas", MOST)
+        least, most = group.count("minReplicas", 0), group.count("maxReplicas", MAX_INT32)
         now = 0 if group.flag("suspend") else min(max(group.count("replicas", 0), least), max(most, least))
         sets.append((name, now * hosts, pod))
         if scales and most > now and not group.flag("suspend"):
@@ -108,7 +110,7 @@ def _autoscaler(spec: Part) -> dict[str, Any]:
     return {"name": "autoscaler", "resources": resources}
 
 
-def _with(pod: Pod, containers: list[dict[str, Any]]) -> Pod:
+def _with_containers(pod: Pod, containers: list[dict[str, Any]]) -> Pod:
     if not containers:
         return pod
     image = pod["spec"]["containers"][0].get("image", "ray")

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from gpuflow.demands.model import Demand
 from gpuflow.graph import Unknown
-from gpuflow.readers.interface import Passive
+from gpuflow.readers.interface import PassiveObject
 from gpuflow.readers.kubernetes.demand import Object, Run
 from gpuflow.readers.kubernetes.fields import Part, surge_of
 from gpuflow.readers.kubernetes.pods import pod_of, with_own_claims
 
 
-def replicas(thing: Object) -> Demand | Passive:
+def replicas(thing: Object) -> Demand | PassiveObject:
     """All replicas live at once. They never end, so what does not fit now never will: they count together."""
     return _replicas(thing, None)
 
 
-def deployment(thing: Object) -> Demand | Passive:
+def deployment(thing: Object) -> Demand | PassiveObject:
     """The same; what an update adds on top is said in a finding of its own."""
     surge_of(thing.spec, 1)  # so that a number that cannot be read is said
     return _replicas(thing, None)
 
 
-def stateful_set(thing: Object) -> Demand | Passive:
+def stateful_set(thing: Object) -> Demand | PassiveObject:
     """The same, with the claims of each replica. One after the other or all at once: in the end they all run."""
     thing.spec.text("podManagementPolicy", "OrderedReady", ("OrderedReady", "Parallel"))
     return _replicas(thing, thing.spec.at("volumeClaimTemplates"))
 
 
-def _replicas(thing: Object, claims: Part | None) -> Demand | Passive:
+def _replicas(thing: Object, claims: Part | None) -> Demand | PassiveObject:
     count = thing.spec.count("replicas", 1)
     template = thing.spec.need("template")
     pod = with_own_claims(pod_of(template, thing.owner), claims)
@@ -38,7 +38,7 @@ def _replicas(thing: Object, claims: Part | None) -> Demand | Passive:
     return run.demand(thing)
 
 
-def daemon_set(thing: Object) -> Demand | Passive:
+def daemon_set(thing: Object) -> Demand | PassiveObject:
     """A pod on each node that it selects: how many there are stands in no file."""
     template = thing.spec.need("template")
     run = Run()
@@ -47,7 +47,7 @@ def daemon_set(thing: Object) -> Demand | Passive:
     return run.demand(thing)
 
 
-def leader_worker_set(thing: Object) -> Demand | Passive:
+def leader_worker_set(thing: Object) -> Demand | PassiveObject:
     """Replicas that are groups: a leader and its workers."""
     count = thing.spec.count("replicas", 1)
     group = thing.spec.need("leaderWorkerTemplate")

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpuflow.demands.model import Demand, Unseen
+from gpuflow.demands.model import Demand, UnseenPart
 from gpuflow.graph import Dag, Unknown
-from gpuflow.kubernetes.strategic_merge import BadPatch, merged
+from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
 from gpuflow.readers.documents import Document
-from gpuflow.readers.interface import Passive
-from gpuflow.readers.kubernetes.demand import Object, Run, suspended
+from gpuflow.readers.interface import PassiveObject
+from gpuflow.readers.kubernetes.demand import Object, Run, suspended_reason
 from gpuflow.readers.kubernetes.fields import Part
 from gpuflow.readers.kubernetes.jobs import ReplicatedJob, demand_of_jobs, replicated_jobs
 from gpuflow.readers.kubernetes.pods import Pod, pod_of, shared_claims
@@ -31,12 +31,12 @@ ROLES: Final = ("Master", "Chief", "Launcher", "PS", "Worker", "Evaluator")
 """In the order in which they are named in answers."""
 
 
-def training_job(thing: Object) -> Demand | Passive:
+def training_job(thing: Object) -> Demand | PassiveObject:
     """Every kind of replica lives with all others. An elastic job may grow beyond what it starts with."""
     return _demand(thing, {})
 
 
-def mpi_job(thing: Object) -> Demand | Passive:
+def mpi_job(thing: Object) -> Demand | PassiveObject:
     """A launcher and its workers. A launcher that waits for the workers still runs beside them."""
     thing.spec.flag("runLauncherAsWorker")
     thing.spec.text("launcherCreationPolicy", "AtStartup", ("AtStartup", "WaitForWorkersReady"))
@@ -44,7 +44,7 @@ def mpi_job(thing: Object) -> Demand | Passive:
     return _demand(thing, {"Worker": 0})
 
 
-def _demand(thing: Object, defaults: dict[str, int]) -> Demand | Passive:
+def _demand(thing: Object, defaults: dict[str, int]) -> Demand | PassiveObject:
     spec = thing.spec
     specs = spec.need(REPLICA_SPECS[thing.document.kind])
     roles = sorted(specs.entries(), key=lambda entry: ROLES.index(entry[0]) if entry[0] in ROLES else len(ROLES))
@@ -58,18 +58,18 @@ def _demand(thing: Object, defaults: dict[str, int]) -> Demand | Passive:
         counts[role] = part.count("replicas", defaults.get(role, 1))
         sets.append((role.lower(), counts[role], pod))
     policy = spec.at("runPolicy")
-    only = None if policy is None else suspended(policy, thing.owner.is_queued)
+    only = None if policy is None else suspended_reason(policy, thing.owner.is_queued)
     run = Run()
     where = specs.key_where if not roles else roles[0][1].key_where
     run.add_gang(thing.name, sets, where)
     elastic = spec.at("elasticPolicy")
     worker = dict(roles).get("Worker")
     if elastic is not None and worker is not None:
-        _grown(run, thing, elastic, counts["Worker"], {name: pod for name, _, pod in sets}["worker"], worker)
+        _elastic_workers(run, thing, elastic, counts["Worker"], {name: pod for name, _, pod in sets}["worker"], worker)
     return run.demand(thing, only_at_most=only)
 
 
-def _grown(run: Run, thing: Object, elastic: Part, now: int, pod: dict[str, object], worker: Part) -> None:
+def _elastic_workers(run: Run, thing: Object, elastic: Part, now: int, pod: dict[str, object], worker: Part) -> None:
     """The workers that an elastic job may get on top of those that it starts with."""
     elastic.count("minReplicas", 0)
     most = elastic.at("maxReplicas")
@@ -84,17 +84,17 @@ NODE: Final = "node"
 """What Trainer calls the container that trains, and the Jobs of an MPI runtime that run beside the launcher."""
 
 
-def train_job(thing: Object) -> Demand | Passive:
+def train_job(thing: Object) -> Demand | PassiveObject:
     """The Jobs of its runtime; without the runtime nobody knows them."""
     ref = thing.spec.need("runtimeRef")
     name, kind = ref.text("name") or "", ref.text("kind", "ClusterTrainingRuntime") or ""
-    beside = _beside(thing.document)
+    beside = _launcher_runtime(thing.document)
     if not name and beside is None:
         ref.need("name")
-    only = suspended(thing.spec, thing.owner.is_queued)
+    only = suspended_reason(thing.spec, thing.owner.is_queued)
     found = beside or thing.library.find(kind, name)
     if found is None:
-        unseen = Unseen(
+        unseen = UnseenPart(
             thing.name,
             f"which pods it has is written in {kind} {name}, which was not given",
             ref.where,
@@ -103,11 +103,11 @@ def train_job(thing: Object) -> Demand | Passive:
         return Demand(thing.name, (), Dag({}), unseen=(unseen,), only_at_most=only)
     runtime = Part(found, (), found.tree).need("spec")
     jobset = runtime.need("template", "spec")
-    jobs = [_changed(job, thing, runtime) for job in replicated_jobs(jobset, thing.owner)]
+    jobs = [_apply_train_job(job, thing, runtime) for job in replicated_jobs(jobset, thing.owner)]
     return demand_of_jobs(thing, jobs, only, shared_claims(jobset.at("volumeClaimPolicies"), thing.name))
 
 
-def _beside(document: Document) -> Document | None:
+def _launcher_runtime(document: Document) -> Document | None:
     """The runtime that a launcher of ours makes with its TrainJob: no object that a file of Kubernetes has."""
     runtime = document.tree.get("runtime")
     if not isinstance(runtime, Mapping):
@@ -115,7 +115,7 @@ def _beside(document: Document) -> Document | None:
     return Document(runtime, document.file, "TrainingRuntime", document.group, document.index)
 
 
-def _changed(job: ReplicatedJob, thing: Object, runtime: Part) -> ReplicatedJob:
+def _apply_train_job(job: ReplicatedJob, thing: Object, runtime: Part) -> ReplicatedJob:
     """A Job of the runtime as the TrainJob makes it."""
     trainer = thing.spec.at("trainer")
     policy = runtime.at("mlPolicy")
@@ -133,7 +133,7 @@ def _changed(job: ReplicatedJob, thing: Object, runtime: Part) -> ReplicatedJob:
             count = nodes
         elif mpi is not None and job.name == NODE:
             count = max(nodes - 1, 1) if also else nodes
-    pod = _patched(job, thing)
+    pod = _apply_patches(job, thing)
     resources = None if trainer is None else trainer.at("resourcesPerNode")
     if resources is not None and (trains or (also and job.name == NODE)):
         pod = _with_resources(pod, resources)
@@ -159,7 +159,7 @@ def _read(amounts: Part, key: str) -> object:
     return getattr(part.value, "text", part.value)
 
 
-def _patched(job: ReplicatedJob, thing: Object) -> Pod:
+def _apply_patches(job: ReplicatedJob, thing: Object) -> Pod:
     """The pod with what `runtimePatches`, or the older `podTemplateOverrides`, change in it."""
     pod = job.pod
     patches = thing.spec.at("runtimePatches")
@@ -168,33 +168,33 @@ def _patched(job: ReplicatedJob, thing: Object) -> Pod:
         for each in jobs.items() if jobs is not None else ():
             template = each.at("template", "spec", "template")
             if each.text("name") == job.name and template is not None:
-                pod = _merged(pod, template)
+                pod = _apply_patch(pod, template)
     overrides = thing.spec.at("podTemplateOverrides")
     for override in overrides.items() if overrides is not None else ():
         targets = override.at("targetJobs")
         names = [each.text("name") for each in targets.items()] if targets is not None else []
         if job.name in names:
-            pod = _merged(pod, override)
+            pod = _apply_patch(pod, override)
     return pod
 
 
-def _merged(pod: Pod, patch: Part) -> Pod:
+def _apply_patch(pod: Pod, patch: Part) -> Pod:
     bare: dict[str, Any] = {}
     for key in ("metadata", "spec"):
         found = patch.at(key)
         if found is not None:
-            bare[key] = _bare(found.mapping)
+            bare[key] = _plain_any(found.mapping)
     try:
-        return dict(merged(pod, bare))
+        return dict(strategic_merge_map_patch(pod, bare))
     except BadPatch as refusal:
         raise patch.fault(f"cannot be applied: {refusal}") from None
 
 
-def _bare(value: Any) -> Any:
+def _plain_any(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _bare(item) for key, item in value.items()}
+        return {str(key): _plain_any(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_bare(item) for item in value]
+        return [_plain_any(item) for item in value]
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):

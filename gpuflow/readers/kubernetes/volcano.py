@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from gpuflow.core.errors import Where
-from gpuflow.demands.gang_scheduling import in_volcanos_queue
-from gpuflow.demands.model import Demand, Unseen
+from gpuflow.demands.gang_scheduling import volcano_queue_unseen
+from gpuflow.demands.model import Demand, UnseenPart
 from gpuflow.kubernetes.labels import MADE_BY
-from gpuflow.readers.interface import Passive
+from gpuflow.readers.interface import PassiveObject
 from gpuflow.readers.kubernetes.demand import Object, Run
 from gpuflow.readers.kubernetes.fields import Part
 from gpuflow.readers.kubernetes.pods import Pod, pod_of
@@ -19,7 +19,7 @@ from gpuflow.runtime.gangs.kinds import GROUP, POD_GROUP, VOLCANO, GangKind
 POD_GROUP_KIND: Final = "PodGroup"
 
 
-def volcano_job(thing: Object) -> Demand | Passive:
+def volcano_job(thing: Object) -> Demand | PassiveObject:
     """All pods together, where the job needs all of them; else each task's pods come as there is room."""
     spec = thing.spec
     scheduler = spec.text("schedulerName", "volcano") or "volcano"
@@ -30,7 +30,7 @@ def volcano_job(thing: Object) -> Demand | Passive:
         template = part.need("template")
         pod = pod_of(template, thing.owner)
         of_job = {"schedulerName": scheduler, **({"priorityClassName": priority} if priority else {})}
-        pod = made_by(VOLCANO, {**pod, "spec": {**of_job, **pod["spec"]}})
+        pod = in_volcano_queue(VOLCANO, {**pod, "spec": {**of_job, **pod["spec"]}})
         name = part.text("name") or f"default{index}"
         if any(name == each for each, _, _, _ in tasks):
             raise part.fault(f'is the second task called "{name}"')
@@ -47,23 +47,23 @@ def volcano_job(thing: Object) -> Demand | Passive:
             if count:
                 run.add_copies(name, pod, count, where)
     found = run.demand(thing, only_at_most=only)
-    if isinstance(found, Passive):
+    if isinstance(found, PassiveObject):
         return found
     return replace(found, unseen=(queued_by_volcano(found, spec),))
 
 
-def made_by(kind: GangKind, pod: Pod) -> Pod:
+def in_volcano_queue(kind: GangKind, pod: Pod) -> Pod:
     """The pod as one of an object that waits in a queue of Volcano's."""
     metadata = pod["metadata"]
     annotations = {**metadata.get("annotations", {}), MADE_BY: kind.word}
     return {**pod, "metadata": {**metadata, "annotations": annotations}}
 
 
-def queued_by_volcano(found: Demand, spec: Part) -> Unseen:
+def queued_by_volcano(found: Demand, spec: Part) -> UnseenPart:
     """What is not known of a demand whose queue stands in the spec of a Job of Volcano, or of a PodGroup."""
     queue = spec.at("queue")
     where = spec.key_where if queue is None else queue.key_where
-    return in_volcanos_queue(found.steps[0].name, spec.text("queue"), where)
+    return volcano_queue_unseen(found.steps[0].name, spec.text("queue"), where)
 
 
 def pod_group(thing: Object, pods: Sequence[Pod]) -> Part | None:

@@ -8,13 +8,13 @@ from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError, Where
 from gpuflow.demands import Demand
-from gpuflow.demands.model import LAUNCHER, ClaimDemand, Deadline, Overlap, PodSet, StepDemand, Unseen
+from gpuflow.demands.model import LAUNCHER, ClaimDemand, Deadline, Overlap, PodSet, StepDemand, UnseenPart
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.pods import gang_manifest
 from gpuflow.readers.documents import READERS, Document, kind_of
 from gpuflow.readers.findings import ForeignSource, foreign_source
-from gpuflow.readers.interface import Foreign, Library, Options, Passive, with_parts
+from gpuflow.readers.interface import ForeignObject, Library, Options, PassiveObject, with_parts
 from gpuflow.readers.python.task_graph import Node, graph_of_tasks, order_of
 
 DEFAULT_POOL = "default_pool"
@@ -35,8 +35,8 @@ class DagSource:
         yield from self.found
         yield from self.common.warnings()
 
-    def unsilenced(self, findings: Iterable[Finding]) -> list[Finding]:
-        return self.common.unsilenced(findings)
+    def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
+        return self.common.unsilenced_findings(findings)
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class _Task:
     body: Tree | None = None
     """One copy, where all are alike."""
     steps: tuple[StepDemand, ...] = ()
-    unseen: tuple[Unseen, ...] = ()
+    unseen: tuple[UnseenPart, ...] = ()
     conditional: Mapping[str, bool] | None = None
 
 
-def demand_of(document: Document, library: Library, options: Options) -> Demand | Passive:
+def demand_of(document: Document, library: Library, options: Options) -> Demand | PassiveObject:
     """What the pods of one run of a DAG ask for."""
     dag = document.tree
     tasks = {str(each["task_id"]): each for each in dag["tasks"]}
@@ -81,13 +81,13 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
         deadline=_deadline(document),
         keeps_pods="all" if any(task.get("keeps") == "keep_pod" for task in pod_tasks) else "failed",
         conditional=conditional,
-        places=lambda step: _where(document, tasks.get(step.partition("/")[0])),
+        places=lambda step: _where_of(document, tasks.get(step.partition("/")[0])),
         kind="DAG",
         unseen=tuple(part for each in made.values() for part in each.unseen),
         only_at_most=reasons[0] if reasons else None,
     )
     common = foreign_source(document, demand, options.site, library.documents)
-    return replace(demand, source=DagSource(tuple(_remarks(document, tasks)), common))
+    return replace(demand, source=DagSource(tuple(_warnings(document, tasks)), common))
 
 
 def _node(made: _Task, task: Mapping[str, Any]) -> Node:
@@ -96,18 +96,18 @@ def _node(made: _Task, task: Mapping[str, Any]) -> Node:
 
 
 def _task(document: Document, library: Library, options: Options, task: Mapping[str, Any]) -> _Task:
-    name, where = str(task["task_id"]), _where(document, task)
+    name, where = str(task["task_id"]), _where_of(document, task)
     makes = task.get("makes")
     if makes is None:
         return _Task(Leaf(name, {}, 0))
     if makes == "unseen":
-        return _Task(Leaf(name, {}, 0), unseen=(Unseen(name, str(task.get("because")), where),))
+        return _Task(Leaf(name, {}, 0), unseen=(UnseenPart(name, str(task.get("because")), where),))
     kinds = task["made"]
     copies, by_item = _copies(document, task)
     parts: dict[str, Tree] = {}
     bodies: list[Tree] = []
     steps: list[StepDemand] = []
-    unseen: list[Unseen] = []
+    unseen: list[UnseenPart] = []
     conditional: dict[str, bool] = {}
     for number, kind in enumerate(kinds):
         own = name if len(kinds) == 1 else f"{name}/{number + 1}"
@@ -119,7 +119,7 @@ def _task(document: Document, library: Library, options: Options, task: Mapping[
                 found = _pod(step, manifest, task, options, where)
                 gang = gang_manifest({"container": manifest["spec"]["containers"][0]})
                 if gang is not None:
-                    found = _launched(found, _object(step, gang, document, library, options, where))
+                    found = _gang_task(found, _object(step, gang, document, library, options, where))
             else:
                 found = _object(step, manifest, document, library, options, where)
             steps += [replace(each, copies=_times(each.copies, times)) for each in found.steps]
@@ -135,15 +135,15 @@ def _task(document: Document, library: Library, options: Options, task: Mapping[
 
 
 def _pod(name: str, manifest: Mapping[str, Any], task: Mapping[str, Any], options: Options, where: Where) -> _Task:
-    pod, unseen = _settled(manifest, name, where)
+    pod, unseen = _without_templates(manifest, name, where)
     tries = task.get("tries") or 1 + int(task.get("retries") or 0)
     step = StepDemand(name, (PodSet("main", 1, pod),), where=where, tries=tries)
     step = with_parts(step, options, has_outputs=bool(task.get("has_outputs")))
     return _Task(Leaf(name, {}, 1), steps=(step,), unseen=tuple(unseen))
 
 
-def _launched(launcher: _Task, gang: _Task) -> _Task:
-    """A gang together with the pod that looks after it, which lives as long."""
+def _gang_task(launcher: _Task, gang: _Task) -> _Task:
+    """A gang together with its launcher pod, which lives as long."""
     (own,) = launcher.steps
     name = f"{own.name}/{LAUNCHER}"
     return _Task(
@@ -163,29 +163,29 @@ def _object(
         return _Task(Leaf(name, {}, 0))
     inner = Document(manifest, document.file, kind, group, 0)
     try:
-        demand = Foreign(inner, library).demand(replace(options, engine="none", params={}))
+        demand = ForeignObject(inner, library).demand(replace(options, engine="none", params={}))
     except GpuflowError as refusal:
         text = f"its {kind} cannot be read: {refusal.findings[0].message}"
-        return _Task(Leaf(name, {}, 0), unseen=(Unseen(name, text, where),))
-    if isinstance(demand, Passive):
+        return _Task(Leaf(name, {}, 0), unseen=(UnseenPart(name, text, where),))
+    if isinstance(demand, PassiveObject):
         return _Task(Leaf(name, {}, 0))
     renamed = {step.name: name if len(demand.steps) == 1 else f"{name}/{step.name}" for step in demand.steps}
     return _Task(
-        _renamed(demand.graph, renamed),
+        _rename_tasks(demand.graph, renamed),
         steps=tuple(replace(step, name=renamed[step.name], where=where) for step in demand.steps),
         unseen=tuple(replace(part, step=renamed.get(part.step, name), where=where) for part in demand.unseen),
         conditional={renamed[step]: by_item for step, by_item in demand.conditional.items() if step in renamed},
     )
 
 
-def _renamed(tree: Tree, names: Mapping[str, str]) -> Tree:
+def _rename_tasks(tree: Tree, names: Mapping[str, str]) -> Tree:
     match tree:
         case Leaf():
             return replace(tree, name=names.get(tree.name, tree.name))
         case Loop():
-            return replace(tree, name=names.get(tree.name, tree.name), body=_renamed(tree.body, names))
+            return replace(tree, name=names.get(tree.name, tree.name), body=_rename_tasks(tree.body, names))
         case Dag():
-            return replace(tree, nodes={key: _renamed(each, names) for key, each in tree.nodes.items()})
+            return replace(tree, nodes={key: _rename_tasks(each, names) for key, each in tree.nodes.items()})
 
 
 def _copies(document: Document, task: Mapping[str, Any]) -> tuple[int | Unknown | None, bool]:
@@ -218,9 +218,9 @@ def _at_once(task: Mapping[str, Any]) -> int | None:
     return most if isinstance(most, int) and most > 0 and not task.get("groups") else None
 
 
-def _settled(manifest: Mapping[str, Any], name: str, where: Where) -> tuple[dict[str, Any], list[Unseen]]:
+def _without_templates(manifest: Mapping[str, Any], name: str, where: Where) -> tuple[dict[str, Any], list[UnseenPart]]:
     """The pod, without amounts that are no quantities: templates, which only the run fills in."""
-    unseen: list[Unseen] = []
+    unseen: list[UnseenPart] = []
 
     def amounts(given: object, field: str) -> dict[str, Any]:
         found = {}
@@ -230,7 +230,7 @@ def _settled(manifest: Mapping[str, Any], name: str, where: Where) -> tuple[dict
                 found[key] = value
             except ValueError:
                 text = f'{field}.{key} is "{value}", which only the run fills in'
-                unseen.append(Unseen(name, text, where, resource=str(key)))
+                unseen.append(UnseenPart(name, text, where, resource=str(key)))
         return found
 
     spec = dict(manifest.get("spec") or {})
@@ -285,7 +285,7 @@ def _claims(document: Document, tasks: Mapping[str, Mapping[str, Any]]) -> Itera
         spec: dict[str, Any] = {"accessModes": [claim["access"]], "resources": {"requests": {"storage": claim["size"]}}}
         if claim.get("storage_class") is not None:
             spec["storageClassName"] = claim["storage_class"]
-        name, where = str(claim["name"]), _where(document, task)
+        name, where = str(claim["name"]), _where_of(document, task)
         yield ClaimDemand(name, {"metadata": {"name": name}, "spec": spec}, name, where, where, where)
 
 
@@ -296,43 +296,43 @@ def _overlap(document: Document) -> Overlap | None:
     if dag.get("schedule") is None or most == 1:
         return None
     said = f"schedule {dag['schedule']}, " + ("no max_active_runs" if most is None else f"max_active_runs={most}")
-    return Overlap(said, _where(document, None), most or MOST_RUNS)
+    return Overlap(said, _where_of(document, None), most or MOST_RUNS)
 
 
 def _deadline(document: Document) -> Deadline | None:
     seconds = document.tree.get("timeout")
     if not isinstance(seconds, int):
         return None
-    return Deadline(f"dagrun_timeout of {seconds}s", seconds, _where(document, None))
+    return Deadline(f"dagrun_timeout of {seconds}s", seconds, _where_of(document, None))
 
 
-def _where(document: Document, task: Mapping[str, Any] | None) -> Where:
+def _where_of(document: Document, task: Mapping[str, Any] | None) -> Where:
     line = (task or {}).get("line") or document.tree.get("line") or [1, 1]
     return Where(document.file, line[0], line[1])
 
 
-def _remarks(document: Document, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+def _warnings(document: Document, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     for code, message, line, column, hint in document.tree.get("old") or ():
         yield Finding(code, message, Where(document.file, line, column), hint, "warning")
     bare = [name for name, task in tasks.items() if task.get("makes") is None and task["operator"] != "EmptyOperator"]
     if bare:
         text = f"{len(bare)} of {len(tasks)} tasks make no pods of their own; pods of workers are not counted"
         hint = "which executor runs them is not in the file: with KubernetesExecutor each has a pod"
-        yield Finding("GF752", text, _where(document, None), hint, "note")
+        yield Finding("GF752", text, _where_of(document, None), hint, "note")
     spaces = sorted({str(task["namespace"]) for task in tasks.values() if task.get("namespace")})
     if len(spaces) > 1:
         text = f"its pods go to several namespaces ({', '.join(spaces[:5])}), and are counted together here"
         hint = "the verdict is for one namespace: it may be too strict"
-        yield Finding("GF756", text, _where(document, None), hint, "warning")
+        yield Finding("GF756", text, _where_of(document, None), hint, "warning")
     for name, task in tasks.items():
         if task.get("executor_config"):
             text = f"{name}: executor_config describes the worker's pod; it is not counted"
             hint = "only KubernetesExecutor makes it"
-            yield Finding("GF753", text, _where(document, task), hint, "note")
+            yield Finding("GF753", text, _where_of(document, task), hint, "note")
         if task.get("makes") == "objects" and task.get("waits") is False:
             text = f"{name}: the task ends before its pods do; later tasks run beside them"
             hint = "wait_until_job_complete=True waits for the Job"
-            yield Finding("GF754", text, _where(document, task), hint, "note")
+            yield Finding("GF754", text, _where_of(document, task), hint, "note")
         if task.get("starts"):
             text = f"{name}: it starts DAG {task['starts']}, which is not counted here"
-            yield Finding("GF755", text, _where(document, task), "check the file of that DAG too", "note")
+            yield Finding("GF755", text, _where_of(document, task), "check the file of that DAG too", "note")

@@ -20,7 +20,7 @@ from typing import Any
 MOST_BUILT = 200
 """So many copies of a mapped task are built; with more, all must be alike."""
 MOST_ANSWER = 48 * 1024 * 1024
-GIVEN: Any = {}
+PARAMETERS: Any = {}
 """Values of parameters, as text."""
 UNSET = 1_000_003
 """What Airflow's settings say where the DAG file says nothing; the caller sets it."""
@@ -35,14 +35,14 @@ class _OnlyInTheRun(Exception):
 
 def main() -> Any:
     file, answer = sys.argv[1:3]
-    GIVEN.update(json.loads(sys.argv[3]))
+    PARAMETERS.update(json.loads(sys.argv[3]))
     sys.argv = [file]
     sys.path[:] = [each for each in sys.path if each != os.path.dirname(os.path.abspath(__file__))]
-    _bounded()
+    _limit_file_size()
     try:
         said = {"dags": [_dag(dag) for dag in _dags(file)]}
     except BaseException as fault:  # sys.exit in a DAG file is a fault of the file too
-        said = {"fault": _fault(fault, file)}
+        said = {"fault": _error_report(fault, file)}
     text = json.dumps(said)
     if len(text) > MOST_ANSWER:
         text = json.dumps({"fault": {"message": f"its DAGs are {len(text):,} bytes of data; that is too large"}})
@@ -51,7 +51,7 @@ def main() -> Any:
     os._exit(0)
 
 
-def _bounded() -> Any:
+def _limit_file_size() -> Any:
     try:
         import resource
 
@@ -60,7 +60,7 @@ def _bounded() -> Any:
         pass
 
 
-def _fault(fault: Any, file: Any) -> Any:
+def _error_report(fault: Any, file: Any) -> Any:
     frames = [each for each in traceback.extract_tb(fault.__traceback__) if each.filename == file]
     shown = str(fault).strip().splitlines()
     name = type(fault).__name__
@@ -108,12 +108,12 @@ def _dag(dag: Any) -> Any:
     group = getattr(dag, "task_group", None)
     return {
         "dag_id": dag.dag_id,
-        "max_active_tasks": _own(getattr(dag, "max_active_tasks", None)),
-        "max_active_runs": _own(getattr(dag, "max_active_runs", None)),
+        "max_active_tasks": _own_limit(getattr(dag, "max_active_tasks", None)),
+        "max_active_runs": _own_limit(getattr(dag, "max_active_runs", None)),
         "schedule": _schedule(dag),
         "catchup": bool(getattr(dag, "catchup", False)),
         "timeout": _seconds(getattr(dag, "dagrun_timeout", None)),
-        "params": {str(key): _plain(_param(dag, key)) for key in dag.params},
+        "params": {str(key): _json_value(_param(dag, key)) for key in dag.params},
         "groups": {} if group is None else dict(_groups(group)),
         "tasks": [_task(task, dag) for task in dag.task_dict.values()],
     }
@@ -125,15 +125,15 @@ def _param(dag: Any, name: Any) -> Any:
         found = dag.params.get(name)
     except Exception:
         found = None
-    if name not in GIVEN or name not in dag.params or isinstance(found, str):
-        return GIVEN.get(name, found) if isinstance(found, str) else found
+    if name not in PARAMETERS or name not in dag.params or isinstance(found, str):
+        return PARAMETERS.get(name, found) if isinstance(found, str) else found
     try:
-        return json.loads(GIVEN[name])
+        return json.loads(PARAMETERS[name])
     except ValueError:
-        return GIVEN[name]
+        return PARAMETERS[name]
 
 
-def _own(number: Any) -> Any:
+def _own_limit(number: Any) -> Any:
     """A limit of the file's own; None where it only is what this Airflow's settings say."""
     return number if isinstance(number, int) and number > 0 and number != UNSET else None
 
@@ -170,7 +170,7 @@ def _task(task: Any, dag: Any) -> Any:
         "operator": lineage[0],
         "upstream": sorted(task.upstream_task_ids),
         "trigger_rule": str(getattr(task.trigger_rule, "value", task.trigger_rule)),
-        "groups": _around(task),
+        "groups": _group_ids(task),
         "pool": str(getattr(task, "pool", "default_pool")),
         "retries": task.retries if isinstance(task.retries, int) else 0,
         "is_setup": bool(getattr(task, "is_setup", False)),
@@ -187,7 +187,7 @@ def _task(task: Any, dag: Any) -> Any:
         said.update(makes="unseen", because=str(fault))
     except Exception as fault:
         name = getattr(_class(task), "custom_operator_name", lineage[0])
-        said.update(makes="unseen", because=f"{name} cannot make its pod here: {_fault(fault, '')['message']}")
+        said.update(makes="unseen", because=f"{name} cannot make its pod here: {_error_report(fault, '')['message']}")
     return said
 
 
@@ -197,7 +197,7 @@ def _class(task: Any) -> Any:
     return found if isinstance(found, type) else type(task)
 
 
-def _around(task: Any) -> Any:
+def _group_ids(task: Any) -> Any:
     """The ids of the task groups around it, the outermost first."""
     found: Any = []
     group = getattr(task, "task_group", None)
@@ -212,7 +212,7 @@ def _override(task: Any) -> Any:
     given = getattr(task, "executor_config", None) or {}
     if not isinstance(given, dict) or not (given.get("pod_override") or given.get("KubernetesExecutor")):
         return None
-    return _plain(given.get("pod_override") or given.get("KubernetesExecutor"))
+    return _json_value(given.get("pod_override") or given.get("KubernetesExecutor"))
 
 
 def _pods(task: Any, lineage: Any, dag: Any) -> Any:
@@ -225,19 +225,19 @@ def _pods(task: Any, lineage: Any, dag: Any) -> Any:
         return {"starts": str(getattr(task, "trigger_dag_id", "?"))}
     if not {"KubernetesPodOperator", "KubernetesCreateResourceOperator"} & set(lineage):
         return {}
-    made = [_made(each, lineage) for each in _copies(task, dag)]
-    said = {"makes": made[0]["makes"], "made": _alike(made), "deferrable": False}
+    made = [_made_objects(each, lineage) for each in _copies(task, dag)]
+    said = {"makes": made[0]["makes"], "made": _distinct_counts(made), "deferrable": False}
     for name in ("deferrable", "has_outputs", "waits", "keeps", "namespace"):
         if any(name in each for each in made):
             said[name] = made[0][name]
     if getattr(task, "operator_class", None) is not None and hasattr(task, "partial_kwargs"):
         said["copies"] = _count(_expansion(task), task.task_id, dag)
     if "GpuPodOperator" in lineage:
-        said.update(_ours(_first(task, dag)))
+        said.update(_gpuflow_fields(_first(task, dag)))
     return said
 
 
-def _alike(made: Any) -> Any:
+def _distinct_counts(made: Any) -> Any:
     """The distinct things that the copies make, with how many copies make each."""
     found: Any = {}
     for each in made:
@@ -321,7 +321,7 @@ def _count(given: Any, name: Any, dag: Any = None) -> Any:
         if isinstance(each, (list, tuple, dict)):
             number *= len(each)
             continue
-        listed = _listed(each, dag)
+        listed = _listed_items(each, dag)
         if listed is None:
             return {"number": None, "because": f"{name} is mapped over {key}, {_origin(each)}"}
         if listed.get("number") is None or len(value) == 1:
@@ -337,7 +337,7 @@ def _origin(value: Any) -> Any:
     return f"what task {operator.task_id} returns" if operator is not None else "a value that only the run knows"
 
 
-def _listed(value: Any, dag: Any) -> Any:
+def _listed_items(value: Any, dag: Any) -> Any:
     """The items that a task of gpuflow's lists, where they are in the file; None when it is no such list.
 
     `levels`: the lists around it and its own, each with its number of items for one item of the list around it.
@@ -348,7 +348,7 @@ def _listed(value: Any, dag: Any) -> Any:
     said: Any = {"number": 1, "conditional": None, "because": None, "levels": []}
     for outer in lister.within[:1]:
         found = dag.task_dict.get(outer)
-        said = _listed(type("Output", (), {"operator": found}), dag) or said
+        said = _listed_items(type("Output", (), {"operator": found}), dag) or said
     own: Any = 1
     because = None
     for name, source in lister.for_each.items():
@@ -380,13 +380,13 @@ class _NoHook:
         raise AttributeError(f"a DAG is read without a connection to a cluster ({name})")
 
 
-def _made(operator: Any, lineage: Any) -> Any:
+def _made_objects(operator: Any, lineage: Any) -> Any:
     if "GpuGangOperator" in lineage:
-        return _answer("objects", [_plain(operator.jobset())], operator, False, True)
+        return _task_record("objects", [_json_value(operator.jobset())], operator, False, True)
     if "GpuPodOperator" in lineage:
         template = operator.template
         pod = template if isinstance(template, dict) else {"metadata": template.metadata, "spec": template.spec}
-        return _answer("pods", [_plain(pod)], operator, bool(operator.outputs), True)
+        return _task_record("pods", [_json_value(pod)], operator, bool(operator.outputs), True)
     if "KubernetesCreateResourceOperator" in lineage:
         import yaml
 
@@ -396,7 +396,7 @@ def _made(operator: Any, lineage: Any) -> Any:
         objects = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
         return {
             "makes": "objects",
-            "objects": _plain(objects),
+            "objects": _json_value(objects),
             "waits": False,
             "deferrable": False,
             "has_outputs": False,
@@ -404,24 +404,24 @@ def _made(operator: Any, lineage: Any) -> Any:
     operator.__dict__["hook"] = _NoHook()
     has_outputs, operator.do_xcom_push = bool(getattr(operator, "do_xcom_push", False)), False
     if getattr(operator, "pod_template_dict", None):
-        operator.pod_template_dict = _unwrapped(operator.pod_template_dict)
+        operator.pod_template_dict = _without_literals(operator.pod_template_dict)
     if getattr(operator, "pod_template_file", None):
         operator.pod_template_file = _path(operator, operator.pod_template_file)
     if "KubernetesJobOperator" in lineage:
-        job = _plain(operator.build_job_request_obj(None))
-        return _answer(
+        job = _json_value(operator.build_job_request_obj(None))
+        return _task_record(
             "objects", [job], operator, has_outputs, bool(getattr(operator, "wait_until_job_complete", False))
         )
-    return _answer("pods", [_plain(operator.build_pod_request_obj(None))], operator, has_outputs, True)
+    return _task_record("pods", [_json_value(operator.build_pod_request_obj(None))], operator, has_outputs, True)
 
 
-def _unwrapped(tree: Any) -> Any:
+def _without_literals(tree: Any) -> Any:
     """A pod without `literal`, which keeps text from Airflow's templates until they are filled in."""
     if type(tree).__name__ == "LiteralValue":
-        return _unwrapped(tree.value)
+        return _without_literals(tree.value)
     if isinstance(tree, dict):
-        return {key: _unwrapped(each) for key, each in tree.items()}
-    return [_unwrapped(each) for each in tree] if isinstance(tree, list) else tree
+        return {key: _without_literals(each) for key, each in tree.items()}
+    return [_without_literals(each) for each in tree] if isinstance(tree, list) else tree
 
 
 def _path(operator: Any, name: Any) -> Any:
@@ -430,7 +430,7 @@ def _path(operator: Any, name: Any) -> Any:
     return name if os.path.isabs(name) or not (folder / name).exists() else str(folder / name)
 
 
-def _answer(makes: Any, objects: Any, operator: Any, has_outputs: Any, waits: Any) -> Any:
+def _task_record(makes: Any, objects: Any, operator: Any, has_outputs: Any, waits: Any) -> Any:
     action = getattr(operator, "on_finish_action", None)
     return {
         "makes": makes,
@@ -439,24 +439,24 @@ def _answer(makes: Any, objects: Any, operator: Any, has_outputs: Any, waits: An
         "waits": waits,
         "deferrable": bool(getattr(operator, "deferrable", False)),
         "keeps": str(getattr(action, "value", action)),
-        "namespace": _plain(getattr(operator, "namespace", None)),
+        "namespace": _json_value(getattr(operator, "namespace", None)),
     }
 
 
 def _without_names(made: Any) -> Any:
     """Without what is new each time, so that copies can be compared, and without the namespace: the caller says it."""
-    found = {**made, "metadata": _unnamed(made)}
+    found = {**made, "metadata": _metadata_without_name(made)}
     template = (made.get("spec") or {}).get("template")
     if isinstance(template, dict):
-        found["spec"] = {**made["spec"], "template": {**template, "metadata": _unnamed(template)}}
+        found["spec"] = {**made["spec"], "template": {**template, "metadata": _metadata_without_name(template)}}
     return found
 
 
-def _unnamed(made: Any) -> Any:
+def _metadata_without_name(made: Any) -> Any:
     return {key: each for key, each in (made.get("metadata") or {}).items() if key not in ("name", "namespace")}
 
 
-def _ours(operator: Any) -> Any:
+def _gpuflow_fields(operator: Any) -> Any:
     """What only gpuflow's own operator says."""
     budgets = operator.budgets
     more = budgets.failures + budgets.interruptions if budgets.any is None else budgets.any
@@ -472,7 +472,7 @@ def _ours(operator: Any) -> Any:
     }
 
 
-def _plain(value: Any, depth: Any = 0) -> Any:
+def _json_value(value: Any, depth: Any = 0) -> Any:
     """A value as JSON: objects of the Kubernetes client as their manifest, anything else as its text."""
     if depth > 60:
         return "…"
@@ -481,15 +481,15 @@ def _plain(value: Any, depth: Any = 0) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):
-        return {str(key): _plain(each, depth + 1) for key, each in value.items()}
+        return {str(key): _json_value(each, depth + 1) for key, each in value.items()}
     if isinstance(value, (list, tuple, set, range)):
-        return [_plain(each, depth + 1) for each in list(value)[:10_000]]
+        return [_json_value(each, depth + 1) for each in list(value)[:10_000]]
     if hasattr(value, "openapi_types") and hasattr(value, "attribute_map"):
         manifest = {}
         for name, key in value.attribute_map.items():
             each = getattr(value, name)
             if each is not None and each != [] and each != {}:
-                manifest[key] = _plain(each, depth + 1)
+                manifest[key] = _json_value(each, depth + 1)
         return manifest
     return repr(value)[:200]
 

@@ -28,7 +28,7 @@ def main() -> None:
     try:
         said = {"documents": _documents(file)}
     except BaseException as fault:  # sys.exit in the file is a fault of the file too
-        said = {"fault": _fault(fault, file)}
+        said = {"fault": _error_report(fault, file)}
     text = json.dumps(said)
     if len(text) > MOST_ANSWER:
         text = json.dumps({"fault": {"message": f"its workflows are {len(text):,} bytes of data; that is too large"}})
@@ -36,7 +36,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _fault(fault: BaseException, file: str) -> dict[str, Any]:
+def _error_report(fault: BaseException, file: str) -> dict[str, Any]:
     frames = [each for each in traceback.extract_tb(fault.__traceback__) if each.filename == file]
     shown = str(fault).strip().splitlines()
     name = type(fault).__name__
@@ -51,13 +51,13 @@ def _documents(file: str) -> list[Any]:
     workflow = importlib.import_module("hera.workflows").Workflow
     made: list[Any] = []
 
-    def kept(self: Any, *_: Any, **__: Any) -> Any:
+    def keep(self: Any, *_: Any, **__: Any) -> Any:
         made.append(self)
         return self
 
     for name in SENDING:
         if hasattr(workflow, name):
-            setattr(workflow, name, kept)
+            setattr(workflow, name, keep)
     sys.path.insert(0, str(Path(file).resolve().parent))
     spec = importlib.util.spec_from_file_location("gpuflow_hera_file", file)
     assert spec is not None and spec.loader is not None

@@ -21,13 +21,13 @@ from typing import Any
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail, install_line
 from gpuflow.engines import AIRFLOW, ARGO
 from gpuflow.readers.documents import DAG, Document, kind_of, silenced_in
-from gpuflow.readers.python.source_text import old_snippets, parsed, places_of, program_of
+from gpuflow.readers.python.source_text import old_snippets, parse_file, places_of, program_of
 from gpuflow.spec.loading import read_bytes
 
 TIME_LIMIT = 180
 """Seconds that a file may take, its imports included."""
 MOST_ANSWER = 64 * 1024 * 1024
-KEPT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH")
+KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH")
 """What of the environment a file sees. No credential, no kubeconfig, no home folder."""
 UNSET = 1_000_003
 """Says that a limit is only Airflow's setting, and not the file's; `inside_airflow` knows it too."""
@@ -42,12 +42,12 @@ def answer_of(program: str, file: str, python: str, params: Mapping[str, str] | 
         words.append(json.dumps(dict(params or {})))
         code = _run(words, home, log, file)
         if not answer.is_file():
-            raise _broken(file, f"it ended with code {code} before its DAGs were known{_last_words(log)}")
+            raise _unreadable_error(file, f"it ended with code {code} before its DAGs were known{_last_lines(log)}")
         return _read(answer, file)
 
 
 def _run(words: list[str], home: str, log: Path, file: str) -> int:
-    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+    environment = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
     environment |= {
         "HOME": home,
         "TMPDIR": home,
@@ -97,21 +97,21 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _read(answer: Path, file: str) -> Any:
     if answer.stat().st_size > MOST_ANSWER:
-        raise _broken(file, "it says too much")
+        raise _unreadable_error(file, "it says too much")
     try:
         said = json.loads(answer.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
-        raise _broken(file, "what it says cannot be read") from None
+        raise _unreadable_error(file, "what it says cannot be read") from None
     if not isinstance(said, dict):
-        raise _broken(file, "what it says cannot be read")
+        raise _unreadable_error(file, "what it says cannot be read")
     return said
 
 
-def _broken(file: str, because: str) -> GpuflowError:
+def _unreadable_error(file: str, because: str) -> GpuflowError:
     return fail("GF708", f"{file} could not be read: {because}", where=Where(file), hint="run it by itself to see why")
 
 
-def _last_words(log: Path) -> str:
+def _last_lines(log: Path) -> str:
     """The last line that it printed: data of a stranger's, cut short."""
     try:
         with log.open("rb") as stream:
@@ -148,7 +148,7 @@ def read_program(
         hint = "read what it does, then allow it: --allow-python runs it without credentials, in a process of its own"
         raise fail("GF196", f"{file} is {what}: a program, which is not run", where=Where(file), hint=hint)
     silenced = silenced_in(read_bytes(Path(file), named=True).decode("utf-8", "replace"))
-    documents = _dags(file, parsed(file), pythons, params) if kind == "airflow" else _workflows(file, pythons)
+    documents = _dags(file, parse_file(file), pythons, params) if kind == "airflow" else _workflows(file, pythons)
     return [replace(each, silenced=silenced) for each in documents]
 
 
@@ -156,7 +156,7 @@ def _dags(file: str, tree: ast.Module, pythons: Pythons, params: Mapping[str, st
     old = list(old_snippets(tree, file))
     said = answer_of("inside_airflow", file, pythons.airflow or sys.executable, params)
     if "fault" in said:
-        raise _fault(said["fault"], file, AIRFLOW, old)
+        raise _program_error(said["fault"], file, AIRFLOW, old)
     places = places_of(tree, file)
     documents = []
     for index, dag in enumerate(_list(said.get("dags"))):
@@ -177,7 +177,7 @@ def _dags(file: str, tree: ast.Module, pythons: Pythons, params: Mapping[str, st
 def _workflows(file: str, pythons: Pythons) -> list[Document]:
     said = answer_of("inside_hera", file, pythons.hera or sys.executable)
     if "fault" in said:
-        raise _fault(said["fault"], file, "hera", [])
+        raise _program_error(said["fault"], file, "hera", [])
     documents = [Document(tree, file, *kind_of(tree), index) for index, tree in enumerate(_list(said.get("documents")))]
     if not documents:
         hint = "gpuflow takes the Workflow objects at the top level of a file"
@@ -189,7 +189,7 @@ def _list(value: object) -> list[Any]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _fault(fault: Mapping[str, Any], file: str, engine: str, old: list[Finding]) -> GpuflowError:
+def _program_error(fault: Mapping[str, Any], file: str, engine: str, old: list[Finding]) -> GpuflowError:
     if str(fault.get("missing") or "").partition(".")[0] == engine:
         title, extra = ("Airflow", AIRFLOW) if engine == AIRFLOW else ("Hera", ARGO)
         hint = f"--{engine}-python EXE names a Python that has it; or install it here:\n{install_line(extra)}"

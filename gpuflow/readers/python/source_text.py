@@ -22,10 +22,10 @@ _AIRFLOW_OURS = ("gpuflow.airflow",)
 
 def program_of(file: str) -> Kind:
     """A pipeline of ours, an Airflow DAG, a Hera workflow, or something else."""
-    tree = parsed(file)
-    names = set(_imported(tree))
+    tree = parse_file(file)
+    names = set(_imported_names(tree))
     roots = {name.partition(".")[0] for name in names}
-    if {"gpuflow.Pipeline", "gpuflow.spec.pipeline.Pipeline"} & names or _says(tree, "gpuflow", "Pipeline"):
+    if {"gpuflow.Pipeline", "gpuflow.spec.pipeline.Pipeline"} & names or _uses_name(tree, "gpuflow", "Pipeline"):
         return "pipeline"
     if "airflow" in roots or any(name.startswith(_AIRFLOW_OURS) for name in names):
         return "airflow"
@@ -35,7 +35,7 @@ def program_of(file: str) -> Kind:
     return "pipeline" if _has_own_modules(file, roots) else "other"
 
 
-def parsed(file: str) -> ast.Module:
+def parse_file(file: str) -> ast.Module:
     """The file's syntax tree, or GF192."""
     text = yaml_tree.decode(read_bytes(Path(file), named=True), file)
     try:
@@ -47,7 +47,7 @@ def parsed(file: str) -> ast.Module:
         raise fail("GF192", "not valid Python: it nests too deeply, or holds a NUL", where=Where(file)) from None
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
+def _imported_names(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names)
@@ -56,7 +56,7 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{each.name}" for each in node.names)
 
 
-def _says(tree: ast.Module, module: str, name: str) -> bool:
+def _uses_name(tree: ast.Module, module: str, name: str) -> bool:
     """Whether the file says `module.name`, by whatever name it imports the module."""
     known = {
         each.asname or each.name

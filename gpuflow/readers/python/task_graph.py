@@ -15,14 +15,14 @@ from gpuflow.graph import Dag, Loop, Tree, Unknown, order
 
 EARLY = ("one_success", "one_failed", "one_done")
 """A task with such a rule may start while others before it still run."""
-FREE = ("always", "dummy")
+ALWAYS_RULES = ("always", "dummy")
 RARE = ("one_failed", "all_failed", "all_skipped")
 """Rules by which a task only runs when something went wrong, or was skipped."""
 AFTER_SUCCESS = ("all_success", "one_success", "all_done_setup_success", "None")
 """Rules by which what is before a task has run when it starts. A teardown waits for all that its setups were for."""
-UNFAILED = ("none_failed", "none_failed_min_one_success", "none_failed_or_skipped")
+NONE_FAILED_RULES = ("none_failed", "none_failed_min_one_success", "none_failed_or_skipped")
 """Rules by which what is before a task has run, or was skipped."""
-PASSED_ON = ("all_success", "one_success", "all_done_min_one_success")
+SKIPPING_RULES = ("all_success", "one_success", "all_done_min_one_success")
 """Rules by which a task is skipped when what is before it was."""
 
 
@@ -40,7 +40,7 @@ def order_of(tasks: Mapping[str, Mapping[str, Any]]) -> Order:
     found = Order({name: [] for name in tasks})
     after: dict[str, list[str]] = {name: [] for name in tasks}
     for name, task in tasks.items():
-        for each in _before(task, tasks):
+        for each in _upstream_tasks(task, tasks):
             after[each].append(name)
     names, known = list(tasks), _Ends()
     # Sets of tasks as numbers: what has ended for sure before a task starts.
@@ -48,11 +48,11 @@ def order_of(tasks: Mapping[str, Mapping[str, Any]]) -> Order:
     reached: dict[str, int] = {}
     bit = {name: 1 << index for index, name in enumerate(tasks)}
     for name in order(after):
-        task, before = tasks[name], _before(tasks[name], tasks)
+        task, before = tasks[name], _upstream_tasks(tasks[name], tasks)
         rule = str(task.get("trigger_rule"))
         ran = [known.ran[each] for each in before]
         earlier = [known.known_by_rule(rule)[each] for each in before]
-        if rule in FREE or not before:
+        if rule in ALWAYS_RULES or not before:
             waits[name] = 0
         elif rule in EARLY and len(before) > 1:
             waits[name] = reduce(and_, earlier)
@@ -93,11 +93,11 @@ class _Ends:
         """What a task of this rule knows of one that is before it."""
         if rule in AFTER_SUCCESS:
             return self.ran
-        return self.unfailed if rule in UNFAILED else self.over
+        return self.unfailed if rule in NONE_FAILED_RULES else self.over
 
     def add(self, name: str, own: int, waits: int, rule: str, before: list[str], conditional: bool) -> None:
         self.ran[name] = own | waits
-        if not before or rule in FREE:
+        if not before or rule in ALWAYS_RULES:
             self.over[name] = self.unfailed[name] = self.ran[name]
             return
         whole = rule == "all_done"
@@ -118,10 +118,10 @@ def _is_conditional(
 ) -> bool:
     if rule in RARE or any(tasks[each].get("branches") for each in before):
         return True
-    return rule in PASSED_ON and any(each in known for each in before)
+    return rule in SKIPPING_RULES and any(each in known for each in before)
 
 
-def _before(task: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _upstream_tasks(task: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [str(each) for each in task.get("upstream") or () if each in tasks]
 
 
@@ -155,7 +155,7 @@ def graph_of_tasks(
     flat = Dag(
         {name: each.tree for name, each in nodes.items()}, {key: list(to) for key, to in edges.items()}, parallel
     )
-    groups, own = _limited(nodes, limits)
+    groups, own = _limited_groups(nodes, limits)
     if not groups and not own:
         return flat, True
     try:
@@ -164,7 +164,7 @@ def graph_of_tasks(
         return flat, False  # a task outside stands between two of a group
 
 
-def _limited(
+def _limited_groups(
     nodes: Mapping[str, Node], limits: Mapping[str, Iterable[Mapping[str, Any]]]
 ) -> tuple[dict[str, _Group], dict[str, int]]:
     """The groups that have limits, and tasks whose copies have one within each item of the groups around them."""
@@ -207,7 +207,7 @@ def _level(
     for key, names in inside.items():
         if key in groups and place[names[0]] != names[0]:
             body: Tree = _level(nodes, edges, groups, own, names, (*around, key), groups[key].pods)
-            trees[key] = _repeated(key, body, _level_of(nodes, names, f"{key}-items"), groups[key].items)
+            trees[key] = _loop_of(key, body, _level_of(nodes, names, f"{key}-items"), groups[key].items)
         else:
             trees[key] = _task(names[0], nodes[names[0]], own.get(names[0]))
     joined = {(place[a], place[b]) for a, after in edges.items() if a in place for b in after if b in place}
@@ -226,10 +226,10 @@ def _task(name: str, node: Node, most: int | None) -> Tree:
     own = [level for level in node.levels if level["list"] not in around]
     if not node.levels:
         return node.tree
-    return _repeated(name, node.body, own[-1] if own else None, most)
+    return _loop_of(name, node.body, own[-1] if own else None, most)
 
 
-def _repeated(name: str, body: Tree, level: Mapping[str, Any] | None, most: int | None) -> Tree:
+def _loop_of(name: str, body: Tree, level: Mapping[str, Any] | None, most: int | None) -> Tree:
     if level is None:
         return body
     number = level["number"]

@@ -15,8 +15,8 @@ import stat
 import sys
 
 from gpuflow.runtime.base import record_fields, records
-from gpuflow.runtime.base.files import Shared, discard, open_same
-from gpuflow.runtime.base.records import File, Kept, Manifest
+from gpuflow.runtime.base.files import SharedFolder, discard, open_same
+from gpuflow.runtime.base.records import File, KeptOutput, Manifest
 from gpuflow.runtime.base.signing import why_secret
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.store import CHUNK, BadName, StorageError, Store, in_parallel
@@ -34,7 +34,7 @@ _STREAMS = 4
 
 
 class Comparison:
-    """`same`: paths that are as they should be; `other`: that are not; `foreign`: nobody asked for them."""
+    """`same`: paths with the expected content; `other`: with different content; `foreign`: not expected at all."""
 
     def __init__(self) -> None:
         self.same: set[str] = set()
@@ -46,7 +46,7 @@ class Comparison:
 
 
 def compare(
-    shared: Shared,
+    shared: SharedFolder,
     folder: str,
     files: Sequence[File],
     passed: Callable[[int], None],
@@ -120,7 +120,7 @@ def compare(
     return found
 
 
-def hashed(shared: Shared, path: str, passed: Callable[[int], None]) -> str | None:
+def hash_shared_file(shared: SharedFolder, path: str, passed: Callable[[int], None]) -> str | None:
     """The hash of a regular file in a shared folder; None when it cannot be read."""
     try:
         handle = shared.open(path)
@@ -147,7 +147,7 @@ def _hash_file(handle: int, passed: Callable[[int], None]) -> str | None:
         return None
 
 
-def _walk_folder(shared: Shared, folder: str, leave: Sequence[str]) -> Iterator[tuple[str, str, os.stat_result]]:
+def _walk_folder(shared: SharedFolder, folder: str, leave: Sequence[str]) -> Iterator[tuple[str, str, os.stat_result]]:
     left = {*leave, "lost+found"} if os.path.ismount(shared.path(folder)) else {*leave}  # as a new ext4 volume has it
     try:
         for relative, status in shared.walk(folder):
@@ -270,12 +270,12 @@ class Artifact:
         return self._key(relative), _Reader(self, relative, path, self._seen[relative]), os.path.getsize(path)
 
     def add_progress(self, count: int) -> None:
-        """So many bytes are on their way."""
+        """Report `count` more bytes as sent."""
         self.progress(count)
         if self.told is not None:
             self.told.add(count)
 
-    def arrives(self, file: File) -> None:
+    def add_file(self, file: File) -> None:
         """A file was read to its end."""
         self._put[file.path] = file
 
@@ -298,13 +298,13 @@ class _Reader:
         self._moved = 0
 
     def report_moved(self, count: int) -> None:
-        """Another process is at it, and has sent so much more."""
+        """Report `count` more bytes, sent by another process."""
         self._moved += count
         self._artifact.add_progress(count)
 
-    def took(self, size: int, sha256: str, mode: int, _: list[int]) -> bool:
+    def accept_result(self, size: int, sha256: str, mode: int, _: list[int]) -> bool:
         """Another process has read it, as a whole."""
-        self._artifact.arrives(File(path=self._relative, size=size, sha256=sha256, mode=stat.S_IMODE(mode) & 0o777))
+        self._artifact.add_file(File(path=self._relative, size=size, sha256=sha256, mode=stat.S_IMODE(mode) & 0o777))
         self._artifact.add_progress(max(0, size - self._moved))
         return True
 
@@ -336,7 +336,7 @@ class _Reader:
             raise StorageError(f"{self.path} was changed while it was read")
         mode = stat.S_IMODE(after.st_mode) & 0o777
         self.sha256 = hashed.hexdigest()
-        self._artifact.arrives(File(path=self._relative, size=size, sha256=self.sha256, mode=mode))
+        self._artifact.add_file(File(path=self._relative, size=size, sha256=self.sha256, mode=mode))
 
 
 def entries_of(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
@@ -349,12 +349,12 @@ def entries_of(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
         if not stat.S_ISREG(status.st_mode):
             raise NotKept(f"{source} is no file")
         _see_that_it_is_no_secret(source, status)
-        yield _checked(os.path.basename(source)), source, status
+        yield _check_name(os.path.basename(source)), source, status
         return
     whole = os.path.realpath(source)
     for relative, status in _walk(source):
-        path = os.path.join(source, _checked(relative))
-        if relative == record_fields.STAGED:
+        path = os.path.join(source, _check_name(relative))
+        if relative == record_fields.STAGING_FOLDER:
             raise NotKept(f"no input can be called {relative}: gpuflow-run has a folder of that name; rename it")
         if stat.S_ISLNK(status.st_mode):
             target = os.path.realpath(path)
@@ -375,7 +375,7 @@ def entries_of(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
 
 def _walk(source: str) -> Iterator[tuple[str, os.stat_result]]:
     try:
-        yield from Shared(source).walk()
+        yield from SharedFolder(source).walk()
     except OSError as refusal:
         raise NotKept(f"it cannot be read: {refusal}") from None
 
@@ -388,7 +388,7 @@ def _see_that_it_is_no_secret(path: str, status: os.stat_result, known: str | No
         raise NotKept(f"{path} must not be kept: {why}" + (f" ({real})" if real != path else ""))
 
 
-def measured(source: str) -> list[File]:
+def measure_files(source: str) -> list[File]:
     """The files of an artifact that is kept nowhere."""
     files = []
     for relative, path, status in entries_of(source):
@@ -401,7 +401,7 @@ def measured(source: str) -> list[File]:
     return files
 
 
-def kept(kind: str, files: list[File], uri: str | None, key: str | None) -> Kept:
+def kept_output(kind: str, files: list[File], uri: str | None, key: str | None) -> KeptOutput:
     """What the success marker says about an artifact."""
     import hashlib
 
@@ -411,11 +411,11 @@ def kept(kind: str, files: list[File], uri: str | None, key: str | None) -> Kept
         # A single file has the same digest under any name.
         whole.update(f"{'' if kind == 'file' else file.path}\0{what}\n".encode())
     count = sum(file.size or 0 for file in files)
-    return Kept(type=kind, sha256=whole.hexdigest(), bytes=count, uri=uri, key=key, files=files)
+    return KeptOutput(type=kind, sha256=whole.hexdigest(), bytes=count, uri=uri, key=key, files=files)
 
 
-def is_here(path: str, output: Kept) -> bool:
-    """Whether the artifact lies at a path already, byte for byte."""
+def is_present(path: str, output: KeptOutput) -> bool:
+    """Whether the path already holds the artifact, byte for byte."""
     if os.path.isdir(path) != (output.type == "directory"):
         return False
     for file in output.files or []:
@@ -435,15 +435,15 @@ def is_here(path: str, output: Kept) -> bool:
     return True
 
 
-def bring(store: Store, prefix: str, output: Kept, path: str, progress: Callable[[int], None]) -> None:
-    """Fetch an artifact to a path, every byte checked; what lay there makes way once all is there."""
+def bring(store: Store, prefix: str, output: KeptOutput, path: str, progress: Callable[[int], None]) -> None:
+    """Fetch an artifact to a path and verify every byte; it replaces what was there once it is complete."""
     part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)[:200]}.{os.urandom(8).hex()}")
     try:
         local_files.bring_files(
             store,
             prefix,
             output.files or [],
-            Shared(os.path.dirname(path) or "."),
+            SharedFolder(os.path.dirname(path) or "."),
             os.path.basename(part),
             lambda file: f"files/{file.path}",
             progress,
@@ -476,7 +476,7 @@ def _link(path: str, relative: str) -> str:
     return os.path.relpath(os.path.realpath(path), os.path.realpath(os.path.dirname(path)))
 
 
-def _checked(relative: str) -> str:
+def _check_name(relative: str) -> str:
     try:
         relative.encode("utf-8")
     except UnicodeEncodeError:
@@ -510,14 +510,14 @@ def digest_main(words: Sequence[str]) -> int:
 
 
 def digest_of_path(path: str) -> str:
-    """The sum of what lies at a path."""
+    """The digest of the file or directory at a path."""
     if not os.path.lexists(path):
         raise FileNotFoundError(f"there is no {path}: digest takes a path on this machine")
-    return digest_of_files("directory" if os.path.isdir(path) else "file", measured(path))
+    return digest_of_files("directory" if os.path.isdir(path) else "file", measure_files(path))
 
 
 def digest_of_files(kind: str, files: Sequence[File]) -> str:
     """Of a file the hash of its bytes. Of a directory that over its files and links: a bucket has no folders."""
     if kind == "file":
         return files[0].sha256 or ""
-    return kept(kind, [file for file in files if not file.directory], None, None).sha256
+    return kept_output(kind, [file for file in files if not file.directory], None, None).sha256

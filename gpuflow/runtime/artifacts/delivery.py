@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuflow.runtime.artifacts.kubeflow_outputs import Artifact, Task
     from gpuflow.runtime.artifacts.outputs import Output
     from gpuflow.runtime.base.options import Options
-    from gpuflow.runtime.base.records import Kept, Success
+    from gpuflow.runtime.base.records import KeptOutput, Success
     from gpuflow.runtime.state.ledger import Ledger
     from gpuflow.runtime.stores.store import Store
 
@@ -47,7 +47,7 @@ class Delivery:
         self.declared = outputs.parse(options.output)
         self._uris = outputs.pairs(options.artifact, "artifact")
         self._places = outputs.pairs(options.deliver, "deliver")
-        outputs.agree(self.declared, self._uris, self._places)
+        outputs.check_outputs(self.declared, self._uris, self._places)
         self._kubeflow = self._kubeflow_task()
         self._root: Store | None = None
         self.folder = options.outputs_dir or ""
@@ -74,13 +74,13 @@ class Delivery:
             self.say(f"no temporary folder can be made: {refusal}; the command has no $GPUFLOW_OUTPUTS")
 
     def clean_up(self) -> None:
-        """Leave nothing in a temporary place that nobody looks into."""
+        """Remove the temporary folder."""
         if self._own:
             discard(self.folder)
 
     def look(self) -> None:
-        """Before the command starts: what lies here is not what it writes."""
-        self._before = outputs.before(self.declared, self.folder)
+        """Remove or remember old outputs before the command starts, so that they do not count as new ones."""
+        self._before = outputs.prepare_outputs(self.declared, self.folder)
 
     def root(self) -> Store | None:
         """Where files and directories without a URI of their own are kept, when that is a place of its own."""
@@ -94,7 +94,7 @@ class Delivery:
         return self._root
 
     def try_places(self, ledger: Ledger) -> None:
-        """Write where outputs will be kept, before the command has worked for hours in vain; StorageError if not."""
+        """Check that outputs can be stored, before the command spends hours; StorageError when they cannot."""
         tried: set[str] = set()
         for output in self.declared:
             where = self._uris.get(output.name) or self.options.artifacts
@@ -123,7 +123,7 @@ class Delivery:
         with contextlib.suppress(StorageError, FileNotFoundError):
             store.delete([key])
 
-    def collect(self, ledger: Ledger, store: Store, *, lasting: bool) -> dict[str, Kept]:
+    def collect(self, ledger: Ledger, store: Store, *, lasting: bool) -> dict[str, KeptOutput]:
         """What the program has left, its files kept in the store; BadOutput for what is missing or wrong."""
         kept = outputs.collect(self.declared, self.folder, self._before, self.options.engine)
         for output in self.declared:
@@ -131,7 +131,7 @@ class Delivery:
                 kept[output.name] = self._keep_artifact(ledger, store, output, lasting=lasting)
         return kept
 
-    def give_again(self, done: Success, ledger: Ledger, store: Store) -> int:
+    def deliver_again(self, done: Success, ledger: Ledger, store: Store) -> int:
         """The outputs of a run that is done."""
         self.deliver(done, ledger, store)
         missing = [output.name for output in self.declared if output.name not in done.outputs]
@@ -142,11 +142,11 @@ class Delivery:
         return 0
 
     def deliver(self, marker: Success, ledger: Ledger, store: Store) -> None:
-        """Put the outputs of whoever succeeded where the engine looks; files without a URI of their own too."""
+        """Put the outputs of the successful attempt where the engine looks, including files without their own URI."""
         from gpuflow.runtime.artifacts import artifact_files
 
         try:
-            given = outputs.fitting(marker.outputs, self.declared)
+            given = outputs.select_outputs(marker.outputs, self.declared)
         except outputs.BadOutput as refusal:
             raise BadOption(
                 f"attempt {marker.attempt} has succeeded, but {refusal}; --after-success again runs the step anew"
@@ -157,7 +157,7 @@ class Delivery:
         for output in self.declared:
             kept, own = given.get(output.name), bool(ledger.id) and marker.id == ledger.id
             place = output.place(self.folder)
-            if kept is None or kept.key is None or own or artifact_files.is_here(place, kept):
+            if kept is None or kept.key is None or own or artifact_files.is_present(place, kept):
                 continue
             limit, key = Limit(self.options.storage_timeout), ledger.key(*kept.key.split("/"))
             place_of_it = self._holder(kept, key, store)
@@ -180,11 +180,11 @@ class Delivery:
         """What KFP's launcher says of the task, where it said something; BadOption before anything runs."""
         if self.options.kubeflow is None:
             return None
-        from gpuflow.runtime.artifacts import kubeflow_outputs as kubeflow
+        from gpuflow.runtime.artifacts import kubeflow_outputs
 
-        return kubeflow.Task(self.options.kubeflow)
+        return kubeflow_outputs.Task(self.options.kubeflow)
 
-    def _tell_kubeflow(self, task: Task, marker: Success, given: Mapping[str, Kept]) -> None:
+    def _tell_kubeflow(self, task: Task, marker: Success, given: Mapping[str, KeptOutput]) -> None:
         """What KFP's launcher records in ML Metadata about the artifacts."""
         from gpuflow.runtime.artifacts import kubeflow_outputs as kubeflow
 
@@ -218,14 +218,14 @@ class Delivery:
         except (Corrupt, NoRoom) as refusal:
             raise StorageError(f'the output "{artifact.name}" cannot be given again: {refusal}') from refusal
 
-    def _holder(self, kept: Kept, key: str, store: Store) -> Store:
+    def _holder(self, kept: KeptOutput, key: str, store: Store) -> Store:
         """Which of the two places has an artifact. Its URI decides between them, and never names a third."""
         root = self.root()
         if root is None or (kept.uri or "").startswith(f"{store.url(key)}/files"):
             return store
         return root
 
-    def _keep_artifact(self, ledger: Ledger, store: Store, output: Output, *, lasting: bool) -> Kept:
+    def _keep_artifact(self, ledger: Ledger, store: Store, output: Output, *, lasting: bool) -> KeptOutput:
         """Upload a file or directory under this attempt's own name. The owner is asked before and after."""
         from gpuflow.runtime.artifacts import artifact_files
 
@@ -240,7 +240,7 @@ class Delivery:
                 if self._own and output.path is None:
                     self._own = False
                     self.say(f'the output "{output.name}" is kept nowhere but at {source}')
-                return artifact_files.kept(output.kind, artifact_files.measured(source), None, None)
+                return artifact_files.kept_output(output.kind, artifact_files.measure_files(source), None, None)
             if uri is not None:
                 store = self._open_place(uri)
             elif root is not None:
@@ -258,7 +258,7 @@ class Delivery:
             raise StorageError(f'the output "{output.name}" cannot be kept: {refusal}') from refusal
         self._stored(ledger.assert_owner, Limit(self.options.storage_timeout))
         inside = f"{prefix}/files/{found[0].path}" if output.kind == "file" else f"{prefix}/files"
-        return artifact_files.kept(output.kind, found, store.url(inside), key)
+        return artifact_files.kept_output(output.kind, found, store.url(inside), key)
 
     def remove_earlier(self, ledger: Ledger) -> None:
         """What earlier attempts of this run uploaded before they were lost; not those of other runs at the same URI."""

@@ -20,9 +20,9 @@ import stat
 import time
 
 from gpuflow.runtime.artifacts import artifact_files
-from gpuflow.runtime.artifacts.artifact_files import Comparison, compare, hashed
+from gpuflow.runtime.artifacts.artifact_files import Comparison, compare, hash_shared_file
 from gpuflow.runtime.base import record_fields, records
-from gpuflow.runtime.base.files import NotAFile, Shared
+from gpuflow.runtime.base.files import NotAFile, SharedFolder
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.records import Corrupt, File, Manifest
 from gpuflow.runtime.stores.store import StorageError, Store
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.base.signing import Keys
 
-    Fetch = Callable[[Shared, str, set[str]], None]
+    Fetch = Callable[[SharedFolder, str, set[str]], None]
 
 _ARTIFACT = re.compile(r"((?:.*/)?([0-9]{6,9}-[0-9a-f]{8}))/files(?:/([^/]+))?")
 _INSIDE = re.compile(r"((?:.*/)?[0-9]{6,9}-[0-9a-f]{8})(?:/.*)?")
 
 
-class Listed(File):
+class ListedFile(File):
     """A file from outside: its size is known, its hash when it was read. `key` is where, when not at its path."""
 
     def __init__(self, path: str, size: int, mode: int | None = None, key: str | None = None) -> None:
@@ -59,7 +59,7 @@ class Source:
 
     def key(self, file: File) -> str:
         """Where a file lies below the prefix."""
-        if isinstance(file, Listed) and file.key is not None:
+        if isinstance(file, ListedFile) and file.key is not None:
             return file.key
         return f"files/{file.path}" if self.ours else file.path
 
@@ -86,13 +86,13 @@ class Source:
 
     def sums(self) -> tuple[str, ...]:
         """What it may be called: by that, and an artifact also as its success marker and the engines call it."""
-        own = (artifact_files.kept(self.kind, self.files, None, None).sha256,) if self.ours else ()
+        own = (artifact_files.kept_output(self.kind, self.files, None, None).sha256,) if self.ours else ()
         return (self.digest(), *own)
 
     def forget_hashes(self) -> None:
         """What was read of data from outside does not count: it is read again."""
         for file in self.files if not self.ours else ():
-            if isinstance(file, Listed):
+            if isinstance(file, ListedFile):
                 file.sha256 = ""
 
     def local(self) -> str | None:
@@ -146,7 +146,7 @@ def read_source(stores: Stores, uri: str, kind: str | None, keys: Keys | None, s
         inside = _INSIDE.fullmatch(key)
         if inside is not None and _has_manifest(store, inside.group(1)):
             raise BadOption(f"{uri} is a part of an artifact; name all of it: {store.url(inside.group(1))}/files")
-        return _outside(store, key, uri, kind or "directory")
+        return _read_outside(store, key, uri, kind or "directory")
     prefix, name, file = match.groups()
     manifest = _manifest(store, prefix, name, keys, say)
     if file and manifest.kind == "directory":
@@ -176,7 +176,7 @@ def _manifest(store: Store, prefix: str, name: str, keys: Keys | None, say: Call
     manifest: Manifest = records.unpack(Manifest, data, url)
     if keys is not None:
         # Only the place needs what the record says; then all of it is believed or nothing.
-        manifest = _signed(data, signed_places(manifest.run, url), keys)
+        manifest = _unpack_signed(data, signed_places(manifest.run, url), keys)
     elif manifest.signed:
         say(f"{url} is signed, and there is no --key-file: the signature is not checked")
     if manifest.checkpoint != name or manifest.attempt != record_fields.attempt_of(name):
@@ -197,7 +197,7 @@ def signed_places(run: str | None, url: str) -> list[str]:
     return [f"{run} {url}"]
 
 
-def _signed(data: bytes, places: Sequence[str], keys: Keys) -> Manifest:
+def _unpack_signed(data: bytes, places: Sequence[str], keys: Keys) -> Manifest:
     for place in places[:-1]:
         with contextlib.suppress(Corrupt):
             found: Manifest = records.unpack(Manifest, data, place, keys)
@@ -206,16 +206,16 @@ def _signed(data: bytes, places: Sequence[str], keys: Keys) -> Manifest:
     return last
 
 
-def _outside(store: Store, key: str, uri: str, kind: str) -> Source:
+def _read_outside(store: Store, key: str, uri: str, kind: str) -> Source:
     if kind == "file":
         try:
             size = store.size(key)
         except FileNotFoundError:
             raise StorageError(f"there is no file at {uri}") from None
         name = uri.rstrip("/").rpartition("/")[2]
-        return Source(uri, store, "", kind, [Listed(name, size, key=key)], ours=False)
+        return Source(uri, store, "", kind, [ListedFile(name, size, key=key)], ours=False)
     path = local_path(uri)
-    files = _found(store, key, uri) if path is None else _found_here(path, uri)
+    files = _list_objects(store, key, uri) if path is None else _list_folder(path, uri)
     flaw = next((file.path for file in files if not record_fields.is_path(file.path)), None)
     if flaw is not None:
         raise BadOption(f"{uri} has an object that cannot be a file here: {flaw[:200]!r}")
@@ -225,7 +225,7 @@ def _outside(store: Store, key: str, uri: str, kind: str) -> Source:
     return Source(uri, store, key if path is None else "", kind, files, ours=False)
 
 
-def _found(store: Store, key: str, uri: str) -> list[File]:
+def _list_objects(store: Store, key: str, uri: str) -> list[File]:
     names = store.names(key)
     if not names:
         try:
@@ -234,7 +234,7 @@ def _found(store: Store, key: str, uri: str) -> list[File]:
             raise StorageError(f"there is nothing at {uri}") from None
         raise BadOption(f"{uri} is one object, and no directory; say so with --input-type PATH=file")
     below = len(key) + 1 if key else 0
-    files: list[File] = [Listed(name[below:], size) for name, size in names]
+    files: list[File] = [ListedFile(name[below:], size) for name, size in names]
     # Folders too, as a disk has them: so that the sum of all is the same, wherever it lies.
     folders: set[str] = set()
     for file in files:
@@ -249,7 +249,7 @@ def _found(store: Store, key: str, uri: str) -> list[File]:
     ]
 
 
-def _found_here(path: str, uri: str) -> list[File]:
+def _list_folder(path: str, uri: str) -> list[File]:
     """A folder of this machine, with its empty folders, links and modes, which a listing of objects has not."""
     if os.path.isfile(path):
         raise BadOption(f"{uri} is one file, and no directory; say so with --input-type PATH=file")
@@ -265,14 +265,14 @@ def _found_here(path: str, uri: str) -> list[File]:
             else:
                 mode = stat.S_IMODE(status.st_mode) & 0o777
                 # A link to a file outside stands for that file.
-                files.append(Listed(relative, status.st_size, mode, os.path.realpath(item).strip("/")))
+                files.append(ListedFile(relative, status.st_size, mode, os.path.realpath(item).strip("/")))
     except artifact_files.NotKept as refusal:
         raise BadOption(f"{uri} cannot be copied: {refusal}") from None
     return files
 
 
-HIDDEN = record_fields.STAGED
-_GLANCE = 0.1
+HIDDEN = record_fields.STAGING_FOLDER
+_POLL = 0.1
 _OFTEN = 100
 """How often a folder may vanish under our hands before it is believed that nothing can be made there."""
 
@@ -283,7 +283,7 @@ class Place:
     def __init__(self, path: str, source: Source, passed: Callable[[int], None]) -> None:
         parent, name = os.path.split(path)
         self.path = os.path.join(os.path.realpath(parent), name)
-        self.shared = Shared(os.path.dirname(self.path))
+        self.shared = SharedFolder(os.path.dirname(self.path))
         """Others may write beside it, and in it."""
         self.source, self.passed = source, passed
         self.single = source.kind == "file"
@@ -317,7 +317,7 @@ class Place:
         return False
 
     def look(self, *, learn: bool = False, among_others: bool = False) -> Comparison:
-        """What lies here now."""
+        """Compare what is at the path now with the source."""
         if os.path.islink(self.path):
             raise self._refusal(f"it is a link to {os.readlink(self.path)}")
         if self.single:
@@ -338,7 +338,7 @@ class Place:
         if stat.S_ISDIR(status.st_mode):
             raise self._refusal("it is a directory, and the input is one file (type: file in the pipeline)")
         worth_it = status.st_size == file.size and (file.sha256 or learn)
-        whole = hashed(self.shared, self.path, self.passed) if worth_it else None
+        whole = hash_shared_file(self.shared, self.path, self.passed) if worth_it else None
         if not file.sha256 and learn:
             file.sha256 = whole or ""
         found.same.add(file.path) if whole and whole == file.sha256 else found.other.append(file.path)
@@ -349,15 +349,15 @@ class Place:
     def fill(self, fetch: Fetch, wait: Callable[[], None]) -> None:
         """Bring what is missing. `fetch` brings files below a folder, or the one file; it knows of what has arrived."""
         self.shared.make("" if self.single else self.path)
-        with self._locked(wait):
+        with self._lock(wait):
             if not self.source.is_known:
                 here = self.look()
                 if here.foreign and not self.own:
                     self._give_up(here)
-                arrived = self._staged_of_size()
+                arrived = self._find_staged_by_size()
             else:
                 here = self._without_what_was_changed(self.look())
-                arrived = here.same | self._staged()
+                arrived = here.same | self._find_staged()
             fetch(self.shared, os.path.join(self.staged, "file") if self.single else self.staged, arrived)
             if not self.source.adds_up():
                 found = self.source.digest()
@@ -369,7 +369,7 @@ class Place:
             self.shared.discard(self.hidden)
 
     @contextlib.contextmanager
-    def _locked(self, wait: Callable[[], None]) -> Iterator[None]:
+    def _lock(self, wait: Callable[[], None]) -> Iterator[None]:
         """One of many does the work, the others wait and find it done. The lock ends with its process."""
         vanished = 0
         for place in (self.hidden, self.staged):
@@ -388,7 +388,7 @@ class Place:
             if handle is not None:
                 break
             wait()
-            time.sleep(_GLANCE)
+            time.sleep(_POLL)
         try:
             yield
         finally:
@@ -411,12 +411,12 @@ class Place:
         os.close(handle)
         return None
 
-    def _staged(self) -> set[str]:
+    def _find_staged(self) -> set[str]:
         """What an attempt before has fetched and not moved. What is not whole is removed."""
         if self.single:
             (file,) = self.source.files
             path = os.path.join(self.staged, "file")
-            if file.sha256 and hashed(self.shared, path, self.passed) == file.sha256:
+            if file.sha256 and hash_shared_file(self.shared, path, self.passed) == file.sha256:
                 return {file.path}
             self.shared.discard(path)
             return set()
@@ -425,7 +425,7 @@ class Place:
             self.shared.discard(os.path.join(self.staged, relative))
         return found.same
 
-    def _staged_of_size(self) -> set[str]:
+    def _find_staged_by_size(self) -> set[str]:
         """Of data from outside only the sum of all can be checked: without it, it is fetched from the beginning."""
         if self.source.sum is None or not self.shared.is_folder(self.staged):
             self.shared.discard(self.staged)
@@ -433,7 +433,7 @@ class Place:
         if self.single:
             (file,) = self.source.files
             path = os.path.join(self.staged, "file")
-            file.sha256 = hashed(self.shared, path, self.passed) or ""
+            file.sha256 = hash_shared_file(self.shared, path, self.passed) or ""
             if file.sha256 == self.source.sum:
                 return {file.path}
             self.shared.discard(path)
@@ -457,7 +457,7 @@ class Place:
     def _give_up(self, here: Comparison) -> None:
         if not self.shared.is_folder(self.staged) or not self.shared.names(self.staged):
             self.shared.discard(self.hidden)
-        raise self._refusal(_what(here))
+        raise self._refusal(_describe(here))
 
     def _refusal(self, what: str) -> BadOption:
         return BadOption(
@@ -466,7 +466,7 @@ class Place:
         )
 
     def _move(self) -> None:
-        """Each entry to its place, whole; folders that are there already are gone into."""
+        """Move each entry to its place; existing folders are merged."""
         if self.single:
             path = os.path.join(self.staged, "file")
             if self.shared.has(path):
@@ -484,7 +484,7 @@ class Place:
             # What is there already was compared, and is the same.
 
 
-def _what(here: Comparison) -> str:
+def _describe(here: Comparison) -> str:
     named = sorted(here.foreign) or sorted(here.other)
     what = "is in the way" if here.foreign else "has other bytes"
     more = f" and {len(named) - 1} more" if len(named) > 1 else ""

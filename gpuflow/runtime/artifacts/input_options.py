@@ -6,7 +6,7 @@ import json
 import posixpath
 import re
 
-from gpuflow.runtime.artifacts.kubeflow_outputs import brought
+from gpuflow.runtime.artifacts.kubeflow_outputs import resolve_input
 from gpuflow.runtime.base.options import BadOption
 
 TYPE_CHECKING = False
@@ -35,23 +35,23 @@ def parse(options: Options) -> list[Input]:
         path, value = _pair(word, "input", "URI")
         if path in found:
             raise BadOption(f"--input {path} is given twice")
-        uri, kind = brought(value)
+        uri, kind = resolve_input(value)
         found[path] = _input(path, uri)
         found[path].kind = kind
     for word in options.input_type:
         path, kind = _pair(word, "input-type", "file|directory")
         if kind not in KINDS:
             raise BadOption(f'--input-type {path}: "{kind}" is neither file nor directory')
-        _known(found, path, "input-type").kind = kind
+        _require_input(found, path, "input-type").kind = kind
     for word in options.input_digest:
         path, digest = _pair(word, "input-digest", "sha256:HEX")
         match = _DIGEST.fullmatch(digest.lower())
         if match is None:
             raise BadOption(f'--input-digest {path}: "{digest}" is not sha256: and 64 hex digits')
-        if _known(found, path, "input-digest").fan_in:
+        if _require_input(found, path, "input-digest").fan_in:
             raise BadOption(f"--input-digest {path}: it is a list, and each of its parts has a digest of its own")
         found[path].digest = match.group(1)
-    _lie_apart(sorted(found))
+    _check_not_nested(sorted(found))
     return list(found.values())
 
 
@@ -96,13 +96,13 @@ def _uri(path: str, text: str) -> str:
     return text
 
 
-def _known(found: dict[str, Input], path: str, option: str) -> Input:
+def _require_input(found: dict[str, Input], path: str, option: str) -> Input:
     if path not in found:
         raise BadOption(f"--{option} {path}: there is no --input for that path")
     return found[path]
 
 
-def _lie_apart(paths: Sequence[str]) -> None:
+def _check_not_nested(paths: Sequence[str]) -> None:
     """One inside the other would be taken for foreign content of it."""
     for outer in paths:
         for inner in paths:

@@ -12,12 +12,12 @@ import threading
 import time
 
 from gpuflow.runtime.artifacts import input_files
-from gpuflow.runtime.artifacts.artifact_files import EXACT, compare, hashed
+from gpuflow.runtime.artifacts.artifact_files import EXACT, compare, hash_shared_file
 from gpuflow.runtime.artifacts.input_files import Place
-from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.records import Corrupt, UnknownFormat
-from gpuflow.runtime.checkpoints.transfer import Abandoned
+from gpuflow.runtime.checkpoints.transfer import TransferAbandoned
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.storage_timeout import Limit, persist
 from gpuflow.runtime.stores.store import Progress, in_parallel
@@ -37,7 +37,7 @@ _TRIES = 2
 _MANIFESTS = 8
 """Manifests that are read at a time."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_PLACED: dict[tuple[str, str], Source] = {}
+_PLACED_SOURCES: dict[tuple[str, str], Source] = {}
 """What this process has placed, for attempts that follow in it: the same bytes again, though a listing may change."""
 
 
@@ -64,25 +64,25 @@ class Inputs:
         self._next_beat = 0.0
 
     def bring(self) -> None:
-        """Place them all. BadOption or StorageError when that cannot be; Abandoned when told to stop."""
+        """Place all inputs. BadOption or StorageError on failure; TransferAbandoned on a stop request."""
         parts = [(each, place, uri) for each in self.inputs for place, uri in each.parts]
         found: dict[str, Source] = {}
 
         def look(part: tuple[Input, str, str]) -> None:
             each, place, uri = part
-            found[place] = _PLACED.get((place, uri)) or self._source(each, uri)
+            found[place] = _PLACED_SOURCES.get((place, uri)) or self._source(each, uri)
 
         for _, _, uri in parts:
-            self._opened(uri)
+            self._open_store(uri)
         in_parallel(look, parts, _MANIFESTS)
         for each in self.inputs:
             if each.fan_in:
                 self._make_folder(each)
         for each, place, uri in parts:
             self._place(each, place, found[place])
-            _PLACED[place, uri] = found[place]
+            _PLACED_SOURCES[place, uri] = found[place]
 
-    def _opened(self, uri: str) -> None:
+    def _open_store(self, uri: str) -> None:
         self._persist(lambda: self.stores.find(uri))
 
     def _source(self, each: Input, uri: str) -> Source:
@@ -116,7 +116,7 @@ class Inputs:
         own = {os.path.basename(place) for place, _ in each.parts}
         own |= {f".{name}{input_files.HIDDEN}" for name in own}
         beyond = sorted(names - own - ({"lost+found"} if os.path.ismount(each.path) else set()))
-        if beyond and not any((place, uri) in _PLACED for place, uri in each.parts):
+        if beyond and not any((place, uri) in _PLACED_SOURCES for place, uri in each.parts):
             raise BadOption(
                 f"the input {each.path} cannot be placed: {beyond[0][:200]!r} is in the way, and is not mixed with it; "
                 "use an empty path, or remove what is there"
@@ -124,7 +124,7 @@ class Inputs:
 
     def _place(self, each: Input, path: str, source: Source) -> None:
         place = Place(path, source, self._add_progress)
-        place.own, place.later = (path, source.uri) in _PLACED, self.later
+        place.own, place.later = (path, source.uri) in _PLACED_SOURCES, self.later
         try:
             if self._is_linked(place) or place.is_filled():
                 left = f"; {place.left[0][:200]!r} beside it stays, from an attempt before" if place.left else ""
@@ -154,7 +154,7 @@ class Inputs:
         )
 
     def _link(self, place: Place) -> bool:
-        """What lies on a disk of this machine is not copied where a link can stand."""
+        """Link an input that is on a local disk instead of copying it, where a link is possible."""
         target = _target(place.source)
         if target is None or os.path.lexists(place.hidden):
             return False
@@ -178,11 +178,13 @@ class Inputs:
             mode = source.files[0].mode
             if mode is not None and os.path.isfile(target) and os.stat(target).st_mode & 0o777 != mode & 0o777:
                 return False
-            shared = Shared(os.path.dirname(target))
-            return hashed(shared, target, self._add_progress) == (source.files[0].sha256 if source.ours else source.sum)
+            shared = SharedFolder(os.path.dirname(target))
+            return hash_shared_file(shared, target, self._add_progress) == (
+                source.files[0].sha256 if source.ours else source.sum
+            )
         if not os.path.isdir(target):
             return False  # a store keeps no empty folder
-        there = compare(Shared(target), "", source.files, self._add_progress, learn=not source.ours, modes=EXACT)
+        there = compare(SharedFolder(target), "", source.files, self._add_progress, learn=not source.ours, modes=EXACT)
         if there.is_whole(source.files) and source.adds_up():
             return True
         source.forget_hashes()
@@ -199,15 +201,15 @@ class Inputs:
             except Corrupt as damage:
                 self._read_again(place.path, damage, attempt)
 
-    def _fetch(self, source: Source, told: Progress, shared: Shared, into: str, arrived: set[str]) -> None:
+    def _fetch(self, source: Source, told: Progress, shared: SharedFolder, into: str, arrived: set[str]) -> None:
         missing = [file for file in source.files if file.sha256 is not None and file.path not in arrived]
         told.begin(source.size, source.count, source.size - sum(file.size or 0 for file in missing))
 
-        def passed(count: int) -> None:
+        def report_bytes(count: int) -> None:
             self._add_progress(count)
             told.add(count)
 
-        place = (source.store, source.prefix, source.files, shared, into, source.key, passed)
+        place = (source.store, source.prefix, source.files, shared, into, source.key, report_bytes)
         self._persist(
             lambda: local_files.bring_files(*place, single=source.kind == "file", arrived=arrived), lambda: len(arrived)
         )
@@ -228,7 +230,7 @@ class Inputs:
 
     def _add_progress(self, count: int) -> None:
         if not self.proceed():
-            raise Abandoned()
+            raise TransferAbandoned()
         self.limit.progress(count)
         with self._lock:
             now = time.monotonic()
@@ -238,7 +240,7 @@ class Inputs:
         self.beat()
 
     def _wait(self) -> None:
-        """Another one is at work on the same: it moves, or ends and lets go."""
+        """Wait for another process that is fetching the same input."""
         self.limit.progress()
         self._add_progress(0)
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from typing import Any
 
-    from gpuflow.runtime.base.records import Kept
+    from gpuflow.runtime.base.records import KeptOutput
 
 METRICS, CLASSIFICATION = "metrics", "classification-metrics"
 KINDS = ("dataset", "model", METRICS, CLASSIFICATION, "html", "markdown", "artifact")
-SHOWN = (METRICS, CLASSIFICATION, "html", "markdown")
+SHOWN_KINDS = (METRICS, CLASSIFICATION, "html", "markdown")
 """What KFP's user interface reads itself: such files are small, and left for the launcher."""
 POINTER = "gpuflow-artifact"
 """The key by which a pointer is known."""
@@ -68,7 +68,7 @@ class Task:
 class Artifact:
     """One output: its kind, what the success marker says of it, and where its files lie."""
 
-    def __init__(self, name: str, kind: str, kept: Kept, path: str) -> None:
+    def __init__(self, name: str, kind: str, kept: KeptOutput, path: str) -> None:
         self.name, self.kind, self.kept, self.path = name, kind, kept, path
 
     def metadata(self, about: Mapping[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Artifact:
 
 def needs_files(artifact: Artifact, handed: Collection[str]) -> bool:
     """Whether a pointer does not do."""
-    return artifact.kind in SHOWN or artifact.name in handed or artifact.kept.uri is None
+    return artifact.kind in SHOWN_KINDS or artifact.name in handed or artifact.kept.uri is None
 
 
 def tell(
@@ -146,7 +146,7 @@ def _leave(artifact: Artifact, whole: bool, place: str, own: bool) -> None:
             shutil.copyfile(artifact.path, place)
 
 
-def brought(value: str, mounts: Collection[str] = tuple(_MOUNTS.values())) -> tuple[str, str | None]:
+def resolve_input(value: str, mounts: Collection[str] = tuple(_MOUNTS.values())) -> tuple[str, str | None]:
     """What an input's value leads to, and the type where that is known already.
 
     Where KFP's launcher has brought an artifact, that is the file or directory at its path, or what a pointer there
@@ -189,7 +189,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _curves(data: Any, name: str, say: Callable[[str], None]) -> dict[str, Any]:
-    """A confusion matrix (`categories`, `matrix`) and a ROC curve (`fpr`, `tpr`, `threshold`) in KFP's own words."""
+    """A confusion matrix (`categories`, `matrix`) and a ROC curve (`fpr`, `tpr`, `threshold`) in KFP's format."""
     if data is None:
         return {}
     found: dict[str, Any] = {}

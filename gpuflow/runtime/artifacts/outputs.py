@@ -11,7 +11,7 @@ import os
 
 from gpuflow.runtime.base import container, files
 from gpuflow.runtime.base.options import OUTPUT_TYPES, BadOption
-from gpuflow.runtime.base.records import Kept
+from gpuflow.runtime.base.records import KeptOutput
 from gpuflow.runtime.base.signing import why_secret
 from gpuflow.runtime.state.checkpoint_dir import discard
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 XCOM = "/airflow/xcom/return.json"
 ARTIFACTS = ("file", "directory")
-ABOUT = "gpuflow.artifacts"
+ARTIFACTS_ENTRY = "gpuflow.artifacts"
 """The entry of return.json that says more of artifacts than their URIs. No output has a dot in its name."""
 NOTE = ".artifact.json"
 """What follows an artifact's name in the name of the small file about it, which Argo can show."""
@@ -77,7 +77,7 @@ def pairs(words: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
-def agree(declared: Sequence[Output], artifacts: Mapping[str, str], places: Mapping[str, str]) -> None:
+def check_outputs(declared: Sequence[Output], artifacts: Mapping[str, str], places: Mapping[str, str]) -> None:
     """BadOption for a name that is no output, and for two outputs in one place: one would be written over the other."""
     names = [output.name for output in declared]
     for name in names:
@@ -101,7 +101,7 @@ def _place(where: str) -> str:
     return f"{scheme}://{rest.rstrip('/')}" if found else os.path.abspath(where)
 
 
-def before(outputs: Sequence[Output], folder: str) -> dict[str, Any]:
+def prepare_outputs(outputs: Sequence[Output], folder: str) -> dict[str, Any]:
     """Before the command starts: what an earlier attempt left must not pass for what this one writes.
 
     In the outputs' own folder it is removed. Elsewhere it may be what the program works on: it is remembered, and
@@ -114,11 +114,13 @@ def before(outputs: Sequence[Output], folder: str) -> dict[str, Any]:
             discard(os.path.join(folder, f"{output.name}.uri"))
             discard(os.path.join(folder, f"{output.name}{NOTE}"))
         else:
-            remembered[output.name] = _looks(output.path)
+            remembered[output.name] = _fingerprint(output.path)
     return remembered
 
 
-def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any], engine: str = "none") -> dict[str, Kept]:
+def collect(
+    outputs: Sequence[Output], folder: str, before: Mapping[str, Any], engine: str = "none"
+) -> dict[str, KeptOutput]:
     """The values that the program wrote, checked. Files and directories are only seen to be there."""
     import hashlib
 
@@ -127,7 +129,7 @@ def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any], e
         path = output.place(folder)
         if not os.path.lexists(path):
             raise BadOutput(f'the output "{output.name}" was not written: there is no {path}')
-        if before.get(output.name) is not None and before[output.name] == _looks(path):
+        if before.get(output.name) is not None and before[output.name] == _fingerprint(path):
             raise BadOutput(
                 f'the output "{output.name}" was not written: {path} is as it was before the command started'
             )
@@ -149,14 +151,14 @@ def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any], e
         except (OSError, ValueError) as refusal:
             raise BadOutput(f'the output "{output.name}" cannot be read as text: {refusal}') from None
         text = text[:-1] if text.endswith("\n") else text
-        typed(output, text)
+        parse_value(output, text)
         if engine == "kubeflow":
             number_for_kubeflow(output, text)
-        values[output.name] = Kept(type=output.kind, value=text, sha256=hashlib.sha256(text.encode()).hexdigest())
+        values[output.name] = KeptOutput(type=output.kind, value=text, sha256=hashlib.sha256(text.encode()).hexdigest())
     return values
 
 
-class Witness:
+class OutputWatch:
     """Whether processes that the command left behind were at work on an output when they had to be killed.
 
     That is so when it changed while only they were left, when one of them has it open for writing, and when one is a
@@ -172,13 +174,13 @@ class Witness:
 
     def look(self) -> None:
         """What the outputs are now."""
-        self._looks = {name: _looks(place) for name, place in self._places.items()}
+        self._looks = {name: _fingerprint(place) for name, place in self._places.items()}
 
     def note_killed(self, found: container.Processes) -> None:
         """These are about to be killed."""
         self._killed = found
         for process in found.values():
-            held = container.written_by(process.pid)
+            held = container.files_open_for_writing(process.pid)
             words = container.shell_words(process.pid).replace("}", "")
             for name, place in self._places.items():
                 if any(path == place or path.startswith(f"{place}/") for path in held):
@@ -186,13 +188,13 @@ class Witness:
                 elif any(_names(words, text) for text in (place, self._words.get(name)) if text):
                     self._say(name, f"the words of {process} name it")
 
-    def testimony(self) -> str | None:
-        """Why an output cannot be taken for whole, now that they are killed; None when nothing speaks against it."""
+    def damage(self) -> str | None:
+        """Why an output may be incomplete after the processes were killed; None when there is no sign of it."""
         for name, place in self._places.items():
-            if self._looks.get(name) != _looks(place):
+            if self._looks.get(name) != _fingerprint(place):
                 self._say(
                     name,
-                    f"it changed after the command had ended, while {container.spoken_processes(self._killed)} ran",
+                    f"it changed after the command had ended, while {container.format_processes(self._killed)} ran",
                 )
         return self._said
 
@@ -210,7 +212,7 @@ def _names(words: str, path: str) -> bool:
     return re.search(rf"{re.escape(path)}(?![\w.-])", words) is not None
 
 
-def fitting(marker: Mapping[str, Kept], declared: Sequence[Output]) -> dict[str, Kept]:
+def select_outputs(marker: Mapping[str, KeptOutput], declared: Sequence[Output]) -> dict[str, KeptOutput]:
     """Of a marker's outputs those that the step has, as it has them; BadOutput for one of another type."""
     given = {}
     for output in declared:
@@ -218,14 +220,16 @@ def fitting(marker: Mapping[str, Kept], declared: Sequence[Output]) -> dict[str,
         if kept is None:
             continue
         if kept.value is not None and output.kind not in ARTIFACTS:
-            typed(output, kept.value)
+            parse_value(output, kept.value)
         elif kept.type != output.kind:
             raise BadOutput(f'its output "{output.name}" is a {kept.type}, and should be a {output.kind}')
-        given[output.name] = kept if kept.type == output.kind else Kept(**{**kept.plain(), "type": output.kind})
+        given[output.name] = kept if kept.type == output.kind else KeptOutput(**{**kept.plain(), "type": output.kind})
     return given
 
 
-def deliver(marker: Mapping[str, Kept], engine: str, folder: str, places: Mapping[str, str], xcom: str = XCOM) -> None:
+def deliver(
+    marker: Mapping[str, KeptOutput], engine: str, folder: str, places: Mapping[str, str], xcom: str = XCOM
+) -> None:
     """Put the outputs where the engine looks. Works from the success marker alone, so that it can be done again."""
     values = {name: output.value for name, output in marker.items() if output.value is not None}
     uris = {name: output.uri for name, output in marker.items() if output.uri}
@@ -233,24 +237,27 @@ def deliver(marker: Mapping[str, Kept], engine: str, folder: str, places: Mappin
         _replace(os.path.join(folder, name), text)
     for name, uri in uris.items() if folder else ():
         _replace(os.path.join(folder, f"{name}.uri"), uri)  # beside the artifact, which may lie under its name
-        _replace(os.path.join(folder, f"{name}{NOTE}"), json.dumps(about(marker[name]), ensure_ascii=False, indent=1))
+        _replace(
+            os.path.join(folder, f"{name}{NOTE}"),
+            json.dumps(artifact_facts(marker[name]), ensure_ascii=False, indent=1),
+        )
     for name, place in places.items():
         if name in values or name in uris:
             _write(place, values[name] if name in values else uris[name])
     if engine == "airflow":
-        kinds = {name: typed(Output(name, marker[name].type, None), text) for name, text in values.items()}
-        more = {ABOUT: {name: about(marker[name]) for name in uris}} if uris else {}
+        kinds = {name: parse_value(Output(name, marker[name].type, None), text) for name, text in values.items()}
+        more = {ARTIFACTS_ENTRY: {name: artifact_facts(marker[name]) for name in uris}} if uris else {}
         _write(xcom, json.dumps({**uris, **kinds, **more}, sort_keys=True, ensure_ascii=False))
 
 
-def about(kept: Kept) -> dict[str, Any]:
-    """What whoever shows an artifact wants to know: where it is, and how much of what."""
+def artifact_facts(kept: KeptOutput) -> dict[str, Any]:
+    """The facts that a user interface shows of an artifact: URI, type, digest, size and number of files."""
     count = None if kept.files is None else sum(not file.directory for file in kept.files)
     known = {"uri": kept.uri, "type": kept.type, "sha256": kept.sha256, "bytes": kept.bytes, "files": count}
     return {key: value for key, value in known.items() if value is not None}
 
 
-def typed(output: Output, text: str) -> Any:
+def parse_value(output: Output, text: str) -> Any:
     """The value a text stands for, or BadOutput."""
     try:
         if output.kind == "string":
@@ -302,7 +309,7 @@ def number_for_kubeflow(output: Output, text: str) -> None:
         raise BadOutput(f'the output "{output.name}" of type {output.kind} is {text[:80]!r}: {why}')
 
 
-def _looks(path: str) -> Any:
+def _fingerprint(path: str) -> Any:
     """What changes when something is written again; None for nothing."""
     try:
         looks = [_status(path)]
@@ -324,7 +331,7 @@ def _status(path: str) -> tuple[Any, ...]:
 
 
 def _replace(path: str, text: str) -> None:
-    """In the outputs' own folder: what stands under the name makes way, and is not written through."""
+    """Write a file in the outputs' folder; an existing entry is replaced, and a link is not followed."""
     files.write(path, text.encode("utf-8"))
 
 

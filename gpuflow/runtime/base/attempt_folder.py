@@ -20,7 +20,7 @@ import contextlib
 import os
 import time
 
-from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.files import SharedFolder
 
 TYPE_CHECKING = False
 
@@ -78,7 +78,7 @@ def engine_attempt(text: str | None, say: Callable[[str], None]) -> int | None:
 
 
 VARIABLE = "GPUFLOW_STOP"
-DESK = "desk"
+UNSUPERVISED = "desk"
 """Stands for the identity and the attempt where there is no supervisor."""
 
 
@@ -89,7 +89,7 @@ def identity_of(base: str) -> str:
     return hashlib.sha256(base.encode()).hexdigest()[:16]
 
 
-def place(hidden: str, base: str, attempt_id: str) -> str:
+def attempt_path(hidden: str, base: str, attempt_id: str) -> str:
     """The folder of an attempt in `<checkpoint directory>/.gpuflow`."""
     return os.path.join(hidden, identity_of(base), attempt_id)
 
@@ -97,8 +97,8 @@ def place(hidden: str, base: str, attempt_id: str) -> str:
 class AttemptFolder:
     """One attempt's folder, in a shared one or by itself. Reading never fails: what is not whole was not said."""
 
-    def __init__(self, path: str, shared: Shared | None = None) -> None:
-        self.path, self._shared = path, shared or Shared(path)
+    def __init__(self, path: str, shared: SharedFolder | None = None) -> None:
+        self.path, self._shared = path, shared or SharedFolder(path)
         self.stop = os.path.join(path, "stop")
         self.interval = os.path.join(path, "interval")
         self.heartbeat = os.path.join(path, "heartbeat")
@@ -145,7 +145,7 @@ class AttemptFolder:
     # -- the program's word
 
     def listen(self, pid: int | None = None) -> None:
-        """Say that this process hears SIGTERM and will leave in good order; its workers need no signal then."""
+        """Record that this process handles SIGTERM and stops cleanly, so that its workers need no signal."""
         pid = os.getpid() if pid is None else pid
         self._shared.make(self.listeners)
         self._write(os.path.join(self.listeners, str(pid)), f"{process_began(pid)}\n")
@@ -171,7 +171,7 @@ class AttemptFolder:
         """Say that the program is leaving early because it was told to."""
         self._write(self.stopped, f"{os.getpid()}\n")
 
-    def said_stopped(self) -> bool:
+    def has_stopped(self) -> bool:
         return self._shared.has(self.stopped)
 
     def _number(self, path: str) -> float | None:
@@ -186,11 +186,11 @@ class AttemptFolder:
 
 
 def of_program(environ: Mapping[str, str], hidden: str) -> AttemptFolder:
-    """The program's attempt folder: the one it was told, or one at its desk in `<checkpoint directory>/.gpuflow`."""
+    """The program's attempt folder: from its environment, or without a supervisor in `<directory>/.gpuflow`."""
     stop = environ.get(VARIABLE)
-    path = os.path.dirname(stop) if stop else os.path.join(hidden, DESK)
+    path = os.path.dirname(stop) if stop else os.path.join(hidden, UNSUPERVISED)
     own = bool(hidden) and os.path.abspath(path).startswith(f"{hidden}/")
-    return AttemptFolder(os.path.abspath(path), Shared(os.path.dirname(hidden)) if own else None)
+    return AttemptFolder(os.path.abspath(path), SharedFolder(os.path.dirname(hidden)) if own else None)
 
 
 def process_began(pid: int) -> int | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Protocol
 
-    class Witness(Protocol):
+    class OutputWatch(Protocol):
         """Who watches what a command leaves behind; `artifacts.outputs` has one."""
 
         def look(self) -> None: ...
@@ -71,7 +71,7 @@ class Child:
                 dict(environ),
                 file_actions=file_actions,
                 setsigmask=[],
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, *signals.HELD],
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, *signals.BLOCKED_SIGNALS],
                 **options,  # type: ignore[arg-type]  # nothing, or the number of a group
             )
         finally:
@@ -81,7 +81,7 @@ class Child:
         """The next thing that happens: a stop signal is returned, others are passed on, the dead are buried."""
         until = time.monotonic() + max(0.0, timeout)
         while self.code is None:
-            heard = signal.sigtimedwait(signals.HELD, max(0.0, until - time.monotonic()))
+            heard = signal.sigtimedwait(signals.BLOCKED_SIGNALS, max(0.0, until - time.monotonic()))
             if heard is None or heard.si_signo == signals.WAKE:
                 return None
             if heard.si_signo in STOPS:
@@ -103,7 +103,7 @@ class Child:
             return
         listeners = self._folder.listening_pids() if self._folder is not None and number == signal.SIGTERM else set()
         roles = container.roles(
-            members, self.pid, listeners, lambda pid: container.hears(pid, number), container.is_shell
+            members, self.pid, listeners, lambda pid: container.handles_signal(pid, number), container.is_shell
         )
         if number == signal.SIGTERM and self.others_listen():
             launcher = container.LAUNCHER
@@ -121,7 +121,7 @@ class Child:
 
     def remind(self, *, last: bool) -> bool:
         """SIGTERM to launchers whose listeners are gone, or if this is the `last` moment. Whether any waits still."""
-        if self._later and not self._some_work():
+        if self._later and not self._has_work_left():
             # Without its workers a launcher ends by itself, and in better order than by a signal.
             self._alone_since = self._alone_since or time.monotonic()
             last = last or time.monotonic() - self._alone_since >= _LAUNCHER_ALONE
@@ -132,12 +132,12 @@ class Child:
                 container.signal_process(process, signal.SIGTERM)
         return bool(self._later)
 
-    def _some_work(self) -> bool:
+    def _has_work_left(self) -> bool:
         told = (process for process in self._told if not (self.serves and process.pid == self.pid))
         return any(process.lives for process in told) or self.others_listen()
 
     def group_lives(self) -> bool:
-        """Whether the command or anyone who was told to stop is left."""
+        """Whether the command, or a process that got a stop signal, still runs."""
         return self.code is None or any(process.lives for process in (*self._told, *self._later))
 
     def members(self) -> container.Processes:
@@ -153,7 +153,7 @@ class Child:
         return ours
 
     def end(
-        self, patience: float, limit: float = 5.0, witness: Witness | None = None
+        self, patience: float, limit: float = 5.0, witness: OutputWatch | None = None
     ) -> tuple[container.Processes, container.Processes]:
         """Leave nothing behind: a while for the rest to end by itself, then SIGKILL. What was killed, and what is left.
 
@@ -182,7 +182,7 @@ class Child:
         return found, left
 
     def reap(self) -> None:
-        """Bury every dead child, also those whose parents have ended."""
+        """Reap every ended child, including orphans."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def oom_kills() -> int:
     """How often the kernel has killed in this container's memory group; 0 when that cannot be read."""
     for path in _memory_files():
-        counts = dict(line.split(None, 1) for line in _read(path).splitlines() if b" " in line)
+        counts = dict(line.split(None, 1) for line in _read_bytes(path).splitlines() if b" " in line)
         if b"oom_kill" in counts:
             # A whole group that is killed (memory.oom.group) counts apart from its processes.
             return int(counts[b"oom_kill"]) + int(counts.get(b"oom_group_kill", 0))
@@ -62,12 +62,12 @@ def _memory_files() -> list[str]:
 
 def available_memory() -> int | None:
     """Bytes of memory this container can still take: the kernel's figure or its group's limit; None if unknown."""
-    found = [figure for figure in (_free_here(), _free_in_group()) if figure is not None]
+    found = [figure for figure in (_free_on_machine(), _free_in_group()) if figure is not None]
     return max(0, min(found)) if found else None
 
 
-def _free_here() -> int | None:
-    words = _read("/proc/meminfo").partition(b"MemAvailable:")[2].split()
+def _free_on_machine() -> int | None:
+    words = _read_bytes("/proc/meminfo").partition(b"MemAvailable:")[2].split()
     return int(words[0]) * 1024 if words else None
 
 
@@ -128,9 +128,12 @@ def available_cpus() -> int:
 
 def _quotas(groups: str = "/sys/fs/cgroup") -> Iterator[tuple[int, int]]:
     """What the kernel gives the group of processes in each period: cgroup v2, and v1. In a container it is the root."""
-    words = _read(f"{groups}/cpu.max").split()
+    words = _read_bytes(f"{groups}/cpu.max").split()
     if len(words) != 2:
-        words = [*_read(f"{groups}/cpu/cpu.cfs_quota_us").split(), *_read(f"{groups}/cpu/cpu.cfs_period_us").split()]
+        words = [
+            *_read_bytes(f"{groups}/cpu/cpu.cfs_quota_us").split(),
+            *_read_bytes(f"{groups}/cpu/cpu.cfs_period_us").split(),
+        ]
     # "max", or -1: no limit.
     if len(words) == 2 and all(word.isdigit() and int(word) > 0 for word in words):
         yield int(words[0]), int(words[1])
@@ -199,36 +202,36 @@ def descendants(pid: int, among: Processes) -> Processes:
     return found
 
 
-def hears(pid: int, number: int) -> bool:
+def handles_signal(pid: int, number: int) -> bool:
     """Whether a process has a handler for a signal, or holds it back to take it by itself."""
-    lines = _read(f"/proc/{pid}/status").splitlines()
+    lines = _read_bytes(f"/proc/{pid}/status").splitlines()
     masks = [int(line.split()[1], 16) for line in lines if line.startswith((b"SigCgt:", b"SigBlk:"))]
     return any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def is_shell(pid: int) -> bool:
     """By its first word or its program, not its name: a script that is started as one bears its own name."""
-    words = [_read(f"/proc/{pid}/cmdline").partition(b"\0")[0]]
+    words = [_read_bytes(f"/proc/{pid}/cmdline").partition(b"\0")[0]]
     with contextlib.suppress(OSError):
         words.append(os.fsencode(os.readlink(f"/proc/{pid}/exe")))
     return any(os.path.basename(os.fsdecode(word)).lstrip("-") in _SHELLS for word in words)
 
 
-def written_by(pid: int) -> set[str]:
+def files_open_for_writing(pid: int) -> set[str]:
     """The files that a process has open for writing, as far as they are ours to see."""
     found = set()
     with contextlib.suppress(OSError):
         for number in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError, ValueError, IndexError):
-                flags = _read(f"/proc/{pid}/fdinfo/{number}").partition(b"flags:")[2].split()[0]
+                flags = _read_bytes(f"/proc/{pid}/fdinfo/{number}").partition(b"flags:")[2].split()[0]
                 if int(flags, 8) & (os.O_WRONLY | os.O_RDWR):
                     found.add(os.readlink(f"/proc/{pid}/fd/{number}"))
     return found
 
 
 def shell_words(pid: int) -> str:
-    """What a shell was told to do in its own words; nothing for another program."""
-    return _read(f"/proc/{pid}/cmdline").decode("utf-8", "replace") if is_shell(pid) else ""
+    """The command line of a shell; empty for any other program."""
+    return _read_bytes(f"/proc/{pid}/cmdline").decode("utf-8", "replace") if is_shell(pid) else ""
 
 
 # -- the mark
@@ -252,21 +255,21 @@ def mark(family: str | None, attempt_id: str, environ: Mapping[str, str]) -> str
 
 
 def marks(pid: int) -> list[str]:
-    """The marks of a process, none when it has none or is not ours to ask."""
+    """The marks of a process; empty when it has none or belongs to another user."""
     found = variable_of(pid, VARIABLE)
     return [] if found is None else found.decode("utf-8", "replace").split(",")
 
 
 def variable_of(pid: int, name: str) -> bytes | None:
-    """A variable that a process was started with, when there is one and it is ours to ask."""
+    """An environment variable of a process; None when it is not set or the process belongs to another user."""
     start, path = f"{name}=".encode(), f"/proc/{pid}/environ"
-    found = _read(path)
+    found = _read_bytes(path)
     for _ in range(_GLANCES):
         # While a process becomes another program its variables cannot be seen; its forks may be what we look for.
         if found or not _is_new(pid):
             break
         time.sleep(0.002)
-        found = _read(path)
+        found = _read_bytes(path)
     for word in found.split(b"\0"):
         if word.startswith(start):
             return word[len(start) :]
@@ -308,7 +311,7 @@ def signal_process(process: Process, number: int) -> None:
             os.kill(process.pid, number)
 
 
-def spoken_processes(found: Processes) -> str:
+def format_processes(found: Processes) -> str:
     """Processes for a sentence: the first few by name and number."""
     names = [str(process) for _, process in sorted(found.items())]
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
@@ -337,7 +340,7 @@ def namespace(pid: int) -> str | None:
         return None
 
 
-def _read(path: str) -> bytes:
+def _read_bytes(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()

@@ -3,9 +3,9 @@
 A link, a pipe or a device in the place of a file is refused and never waited for. A new file is made under a name that
 nobody can guess, and only where there is none.
 
-`Shared` is a folder that others may write to as well: a store, a checkpoint directory, the place of an input. What is
-below it is reached by handles, one folder after the other and never through a link, so that whoever plants one, or
-swaps a folder for one between two steps, decides neither what is written, nor what is removed, nor what is read.
+`SharedFolder` is a folder that others may write to as well: a store, a checkpoint directory, the place of an input.
+What is below it is reached by handles, one folder after the other and never through a link, so that whoever plants one,
+or swaps a folder for one between two steps, decides neither what is written, nor what is removed, nor what is read.
 
 A fingerprint tells an entry of a directory from another of the same name: inode, time of birth, time of change, size.
 File systems give a freed inode number away at once, so the number alone names nothing. A birth time does together with
@@ -100,16 +100,16 @@ def create(path: str, folder: int | None = None) -> int:
 
 def write(path: str, data: bytes) -> None:
     """Whole or not at all; nothing stays behind when that fails."""
-    Shared(os.path.dirname(path) or ".").write(os.path.basename(path), data)
+    SharedFolder(os.path.dirname(path) or ".").write(os.path.basename(path), data)
 
 
 def discard(path: str) -> None:
     """Remove a file, a link or a tree, whatever is left of it."""
     path = os.path.normpath(path)
-    Shared(os.path.dirname(path) or ".").discard(os.path.basename(path))
+    SharedFolder(os.path.dirname(path) or ".").discard(os.path.basename(path))
 
 
-class Shared:
+class SharedFolder:
     """A folder that others may write to. The path that leads to it was given to us, and may be a link itself.
 
     With `inside` it is a folder within that one, to which no link leads. What lies below is named by its path from
@@ -140,7 +140,7 @@ class Shared:
             at = self._given
             for part in (*self._inside, *self._parts(inside)):
                 at = os.path.join(at, part)
-                inner = _entered(handle, part, at, make=make)
+                inner = _open_folder(handle, part, at, make=make)
                 os.close(handle)
                 handle = inner
             if flags != _STEP:
@@ -161,7 +161,7 @@ class Shared:
             return os.open(self._given, _STEP)
 
     @contextlib.contextmanager
-    def above(self, inside: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    def open_parent(self, inside: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
         """A handle on the folder that something lies in, and its name there."""
         *folders, name = self._parts(inside)
         with self.folder("/".join(folders), make=make) as handle:
@@ -177,7 +177,7 @@ class Shared:
         if not self._parts(inside):
             with self.folder() as handle:
                 return os.fstat(handle)
-        with self.above(inside) as (folder, name):
+        with self.open_parent(inside) as (folder, name):
             return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
     def has(self, inside: str) -> bool:
@@ -196,12 +196,12 @@ class Shared:
             return False
 
     def readlink(self, inside: str) -> str:
-        with self.above(inside) as (folder, name):
+        with self.open_parent(inside) as (folder, name):
             return os.readlink(name, dir_fd=folder)
 
     def open(self, inside: str, flags: int = os.O_RDONLY, *, make: bool = False) -> int:
         """A handle on a regular file; NotAFile or NotAFolder for anything else, which is not waited for."""
-        with self.above(inside, make=make) as (folder, name):
+        with self.open_parent(inside, make=make) as (folder, name):
             try:
                 return open_regular(name, flags, folder)
             except NotAFile as refusal:
@@ -214,7 +214,7 @@ class Shared:
     def write(self, inside: str, data: bytes) -> None:
         """A small file, whole or not at all; nothing stays behind when that fails."""
         part = f".{os.urandom(8).hex()}.part"
-        with self.above(inside) as (folder, name):
+        with self.open_parent(inside) as (folder, name):
             handle = create(part, folder)
             try:
                 try:
@@ -266,21 +266,21 @@ class Shared:
 
     def rename(self, old: str, new: str) -> None:
         """Move something to another name below here; neither is followed."""
-        with self.above(old) as (source, name), self.above(new) as (target, other):
+        with self.open_parent(old) as (source, name), self.open_parent(new) as (target, other):
             os.rename(name, other, src_dir_fd=source, dst_dir_fd=target)
 
     def unlink(self, inside: str) -> None:
         """Remove a file or a link."""
-        with self.above(inside) as (folder, name):
+        with self.open_parent(inside) as (folder, name):
             os.unlink(name, dir_fd=folder)
 
     def discard(self, inside: str) -> None:
         """Remove a file, a link or a tree, whatever is left of it."""
-        with contextlib.suppress(OSError, RecursionError), self.above(inside) as (folder, name):
+        with contextlib.suppress(OSError, RecursionError), self.open_parent(inside) as (folder, name):
             _remove(folder, name)
 
 
-def _entered(folder: int, name: str, path: str, *, make: bool) -> int:
+def _open_folder(folder: int, name: str, path: str, *, make: bool) -> int:
     try:
         try:
             return os.open(name, _STEP | os.O_NOFOLLOW, dir_fd=folder)
@@ -325,7 +325,7 @@ _ZEROS = bytes(_HOLE)
 
 
 def write_sparse(handle: int, data: bytes | memoryview) -> None:
-    """The same, but blocks of nothing but zeros are left out: what was sparse stays sparse. In the end: `end_here`."""
+    """The same without blocks of zeros: what was sparse stays sparse. In the end: `truncate_here`."""
     view, at = memoryview(data), 0
     while at < len(view):
         end, hole = at, _is_hole(view, at)
@@ -344,7 +344,7 @@ def _is_hole(data: memoryview, at: int) -> bool:
     return data[at] == 0 and data[at : at + _HOLE].tobytes() == _ZEROS
 
 
-def end_here(handle: int) -> None:
+def truncate_here(handle: int) -> None:
     """The file is as long as has been written, holes at its end included."""
     os.ftruncate(handle, os.lseek(handle, 0, os.SEEK_CUR))
 
@@ -375,7 +375,7 @@ def fingerprint_of(path: str, marker: str) -> dict[str, int] | None:
     """The fingerprint of a file, or of a directory with its marker's time; None for what cannot be a checkpoint."""
     try:
         status = os.lstat(path)
-        facts = {"inode": status.st_ino, "born": born(path), "changed": status.st_mtime_ns}
+        facts = {"inode": status.st_ino, "born": birth_time(path), "changed": status.st_mtime_ns}
         if stat.S_ISREG(status.st_mode):
             return {**facts, "size": status.st_size}
         if not stat.S_ISDIR(status.st_mode):
@@ -388,7 +388,7 @@ def fingerprint_of(path: str, marker: str) -> dict[str, int] | None:
         return None
 
 
-def same_fingerprint(one: Mapping[str, int] | None, other: Mapping[str, int] | None) -> bool:
+def is_same_fingerprint(one: Mapping[str, int] | None, other: Mapping[str, int] | None) -> bool:
     """Whether two fingerprints are of one entry in one state.
 
     A directory that was born once is the same one, also when a file was put into it later. Without births a directory
@@ -404,7 +404,7 @@ def same_fingerprint(one: Mapping[str, int] | None, other: Mapping[str, int] | N
     return all(one[fact] == other[fact] for fact in facts)
 
 
-def born(path: str) -> int:
+def birth_time(path: str) -> int:
     """When a file was made, in nanoseconds; 0 where that is not known."""
     ask = _statx_function()
     if ask is None:

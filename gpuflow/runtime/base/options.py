@@ -181,12 +181,14 @@ def table_lines(table: Sequence[Option]) -> list[str]:
     """One line of help for each option."""
     found = []
     for option in table:
-        default = "" if option.default in (None, ()) or option.default is False else f" [{_shown(option.default)}]"
+        default = (
+            "" if option.default in (None, ()) or option.default is False else f" [{_format_default(option.default)}]"
+        )
         found.append(f"  --{option.name} {option.metavar:<20} {option.text}{default}")
     return found
 
 
-def _shown(value: Any) -> str:
+def _format_default(value: Any) -> str:
     return f"{value:g}s" if isinstance(value, float) else str(value)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAME_MOST = 255
 """Bytes of one name, as file systems have it."""
-STAGED = ".gpuflow-input"
+STAGING_FOLDER = ".gpuflow-input"
 """The folder at an input's place in which it is gathered: nothing that is kept may have this name at its top."""
 PATH_MOST = 3000
 """Bytes of a path below its folder; the system takes 4096 with the folder."""
@@ -161,7 +161,7 @@ def text(value: Any) -> str:
     return value
 
 
-def clean(value: Any) -> str:
+def clean_text(value: Any) -> str:
     """A text that can be written to a file as it is."""
     try:
         text(value).encode("utf-8")
@@ -225,7 +225,7 @@ def or_none(check: Check) -> Check:
     return lambda value: None if value is None else check(value)
 
 
-def each(check: Check) -> Check:
+def list_of(check: Check) -> Check:
     def all_of(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise ValueError("not a list")
@@ -251,12 +251,12 @@ def inner(kind: type[Record]) -> Check:
             return value
         if not isinstance(value, dict):
             raise ValueError("not an object")
-        return kind(**known(kind, value))
+        return kind(**known_fields(kind, value))
 
     return inner
 
 
-def known(kind: type[Record], value: Mapping[str, Any]) -> dict[str, Any]:
+def known_fields(kind: type[Record], value: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value[name] for name in kind.FIELDS if name in value}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from gpuflow.runtime.base import record_fields as may_be
+from gpuflow.runtime.base import record_fields
 from gpuflow.runtime.base.record_fields import Record, attempt_of, field
 
 TYPE_CHECKING = False
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from gpuflow.runtime.base.signing import Keys
 
 
-class Previous(Record):
+class PreviousAttempt(Record):
     """What was known of the attempt before when the next one was claimed.
 
     `assumed` says that it had left no word: should one turn up later, or a judgment, that is counted instead of
     `outcome`.
     """
 
-    attempt: int = field(may_be.count)
-    id: str = field(may_be.word)
-    outcome: str = field(may_be.outcome)
-    assumed: bool = field(may_be.flag)
+    attempt: int = field(record_fields.count)
+    id: str = field(record_fields.word)
+    outcome: str = field(record_fields.outcome)
+    assumed: bool = field(record_fields.flag)
 
 
 class Claim(Record):
     """`attempts/000007.json`: a number that belongs to one attempt, and the sums of all before it since `since`."""
 
-    attempt: int = field(may_be.count)
-    id: str = field(may_be.word)
-    host: str = field(may_be.text, "")
-    time: str = field(may_be.text, "")
-    since: int = field(may_be.count, 0)
-    failures: int = field(may_be.count)
-    interruptions: int = field(may_be.count)
-    seconds: float = field(may_be.number)
-    checkpoint: str | None = field(may_be.or_none(may_be.checkpoint), None)
-    forget: bool = field(may_be.flag, False)
-    previous: Previous | None = field(may_be.or_none(may_be.inner(Previous)), None)
-    engine_attempt: int | None = field(may_be.or_none(may_be.count), None)
+    attempt: int = field(record_fields.count)
+    id: str = field(record_fields.word)
+    host: str = field(record_fields.text, "")
+    time: str = field(record_fields.text, "")
+    since: int = field(record_fields.count, 0)
+    failures: int = field(record_fields.count)
+    interruptions: int = field(record_fields.count)
+    seconds: float = field(record_fields.number)
+    checkpoint: str | None = field(record_fields.or_none(record_fields.checkpoint), None)
+    forget: bool = field(record_fields.flag, False)
+    previous: PreviousAttempt | None = field(record_fields.or_none(record_fields.inner(PreviousAttempt)), None)
+    engine_attempt: int | None = field(record_fields.or_none(record_fields.count), None)
 
     def check(self) -> None:
         if self.since > self.attempt:
@@ -61,32 +61,32 @@ class Claim(Record):
 class End(Record):
     """`attempts/000007-<id>.end.json`: how an attempt ended."""
 
-    outcome: str = field(may_be.outcome)
-    final: bool = field(may_be.flag, False)
-    exit_code: int = field(may_be.integer)
-    because: str = field(may_be.text, "")
-    seconds: float = field(may_be.number)
-    time: str = field(may_be.text, "")
-    checkpoint: str | None = field(may_be.or_none(may_be.checkpoint), None)
-    cause: Any = field(may_be.anything, None)
-    evidence: Any = field(may_be.anything, None)
+    outcome: str = field(record_fields.outcome)
+    final: bool = field(record_fields.flag, False)
+    exit_code: int = field(record_fields.integer)
+    because: str = field(record_fields.text, "")
+    seconds: float = field(record_fields.number)
+    time: str = field(record_fields.text, "")
+    checkpoint: str | None = field(record_fields.or_none(record_fields.checkpoint), None)
+    cause: Any = field(record_fields.anything, None)
+    evidence: Any = field(record_fields.anything, None)
 
 
 class Judgment(Record):
     """`attempts/000007-<id>.judged.json`: what someone found out about an attempt that left no word, or not all."""
 
-    outcome: str = field(may_be.outcome)
-    cause: Any = field(may_be.anything, None)
-    evidence: Any = field(may_be.anything, None)
-    by: str = field(may_be.text, "")
+    outcome: str = field(record_fields.outcome)
+    cause: Any = field(record_fields.anything, None)
+    evidence: Any = field(record_fields.anything, None)
+    by: str = field(record_fields.text, "")
 
 
 class Usage(Record):
     """`attempts/000007-<id>.memory.json`: the last that was seen of an attempt's memory, in bytes."""
 
-    used: int = field(may_be.natural)
-    limit: int = field(may_be.natural)
-    time: str = field(may_be.text, "")
+    used: int = field(record_fields.natural)
+    limit: int = field(record_fields.natural)
+    time: str = field(record_fields.text, "")
 
     def check(self) -> None:
         if self.limit == 0:
@@ -100,12 +100,12 @@ class Usage(Record):
 class File(Record):
     """One entry of a manifest: a file with `size`, `sha256` and `mode`, a `link`, or a `directory`."""
 
-    path: str = field(may_be.path)
-    size: int | None = field(may_be.or_none(may_be.natural), None)
-    sha256: str | None = field(may_be.or_none(may_be.sha256), None)
-    mode: int | None = field(may_be.or_none(may_be.mode), None)
-    link: str | None = field(may_be.or_none(may_be.clean), None)
-    directory: bool | None = field(may_be.or_none(may_be.flag), None)
+    path: str = field(record_fields.path)
+    size: int | None = field(record_fields.or_none(record_fields.natural), None)
+    sha256: str | None = field(record_fields.or_none(record_fields.sha256), None)
+    mode: int | None = field(record_fields.or_none(record_fields.mode), None)
+    link: str | None = field(record_fields.or_none(record_fields.clean_text), None)
+    directory: bool | None = field(record_fields.or_none(record_fields.flag), None)
 
     def check(self) -> None:
         kinds = [self.sha256 is not None, self.link is not None, bool(self.directory)]
@@ -119,15 +119,15 @@ class File(Record):
 class Manifest(Record):
     """`…/manifest.json`, written last: a checkpoint or an artifact exists when its manifest does."""
 
-    checkpoint: str = field(may_be.word)
-    entry: str = field(may_be.name)
-    kind: str = field(may_be.one_of("file", "directory"))
-    attempt: int = field(may_be.count)
-    id: str = field(may_be.word)
-    seconds: float = field(may_be.number, 0.0)
-    files: list[File] = field(may_be.each(may_be.inner(File)))
-    shards: Any = field(may_be.anything, None)
-    run: str | None = field(may_be.or_none(may_be.path), None)
+    checkpoint: str = field(record_fields.word)
+    entry: str = field(record_fields.name)
+    kind: str = field(record_fields.one_of("file", "directory"))
+    attempt: int = field(record_fields.count)
+    id: str = field(record_fields.word)
+    seconds: float = field(record_fields.number, 0.0)
+    files: list[File] = field(record_fields.list_of(record_fields.inner(File)))
+    shards: Any = field(record_fields.anything, None)
+    run: str | None = field(record_fields.or_none(record_fields.path), None)
     NAMES_FILES = True
 
     def plain(self) -> dict[str, Any]:
@@ -144,16 +144,16 @@ class Manifest(Record):
         return f"files/{file.path}" if file.path else "file"
 
 
-class Kept(Record):
+class KeptOutput(Record):
     """One output in the success marker: a value, or an artifact with its files."""
 
-    type: str = field(may_be.one_of("string", "int", "float", "bool", "json", "file", "directory"))
-    value: str | None = field(may_be.or_none(may_be.clean), None)
-    sha256: str = field(may_be.sha256)
-    uri: str | None = field(may_be.or_none(may_be.clean), None)
-    key: str | None = field(may_be.or_none(may_be.path), None)
-    bytes: int | None = field(may_be.or_none(may_be.natural), None)
-    files: list[File] | None = field(may_be.or_none(may_be.each(may_be.inner(File))), None)
+    type: str = field(record_fields.one_of("string", "int", "float", "bool", "json", "file", "directory"))
+    value: str | None = field(record_fields.or_none(record_fields.clean_text), None)
+    sha256: str = field(record_fields.sha256)
+    uri: str | None = field(record_fields.or_none(record_fields.clean_text), None)
+    key: str | None = field(record_fields.or_none(record_fields.path), None)
+    bytes: int | None = field(record_fields.or_none(record_fields.natural), None)
+    files: list[File] | None = field(record_fields.or_none(record_fields.list_of(record_fields.inner(File))), None)
 
     def check(self) -> None:
         if (self.value is None) != (self.type in ("file", "directory")):
@@ -170,19 +170,19 @@ class Kept(Record):
         return {name: value for name, value in super().plain().items() if value is not None}
 
 
-def _outputs(value: Any) -> dict[str, Kept]:
+def _outputs(value: Any) -> dict[str, KeptOutput]:
     if not isinstance(value, dict):
         raise ValueError("not an object")
-    return {may_be.name(name): may_be.inner(Kept)(item) for name, item in value.items()}
+    return {record_fields.name(name): record_fields.inner(KeptOutput)(item) for name, item in value.items()}
 
 
 class Success(Record):
     """`success.json`: the run is done. The first one stays."""
 
-    attempt: int = field(may_be.count)
-    id: str = field(may_be.word)
-    time: str = field(may_be.text, "")
-    outputs: dict[str, Kept] = field(_outputs)
+    attempt: int = field(record_fields.count)
+    id: str = field(record_fields.word)
+    time: str = field(record_fields.text, "")
+    outputs: dict[str, KeptOutput] = field(_outputs)
     NAMES_FILES = True
 
 
@@ -216,7 +216,7 @@ def layout_problem(files: Iterable[File], *, single: bool) -> str | None:
             return f"something lies below {inside[0]!r}, a file or a link"[:200]
         above = {path.rpartition("/")[0] for path in above} - seen
     for file in listed:
-        if file.link is not None and may_be.leads_out(file.path, file.link):
+        if file.link is not None and record_fields.leads_out(file.path, file.link):
             return f"{file.path!r} is a link out of its folder to {file.link!r}"[:300]
     return None
 
@@ -277,7 +277,7 @@ def _unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None) -> Any
     if (version == FORMAT or "hash" in value or kind.NAMES_FILES) and value.get("hash") != hashed:
         raise Corrupt(f"{key} is not whole")
     try:
-        record = kind(**may_be.known(kind, value))
+        record = kind(**record_fields.known_fields(kind, value))
     except ValueError as refusal:
         raise Corrupt(f"{key}: {refusal}") from None
     record.signed = value.get("signature") is not None

@@ -11,7 +11,7 @@ import _signal  # type: ignore[import-not-found]  # has no stubs of its own
 STOPS = (_signal.SIGTERM, _signal.SIGINT)
 WAKE: int = _signal.SIGRTMIN + 6
 """Ends the main thread's wait, from another thread."""
-FORWARDED = (
+FORWARDED_SIGNALS = (
     _signal.SIGHUP,
     _signal.SIGQUIT,
     _signal.SIGUSR1,
@@ -20,19 +20,19 @@ FORWARDED = (
     _signal.SIGWINCH,
     _signal.SIGCONT,
 )
-HELD = frozenset({*STOPS, *FORWARDED, _signal.SIGCHLD, WAKE})
+BLOCKED_SIGNALS = frozenset({*STOPS, *FORWARDED_SIGNALS, _signal.SIGCHLD, WAKE})
 
 
 def hold() -> None:
     """Before any thread starts: threads inherit the mask."""
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, HELD)
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, BLOCKED_SIGNALS)
 
 
 def release() -> None:
     """For the small commands, which Ctrl-C should end."""
-    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, HELD)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, BLOCKED_SIGNALS)
 
 
 def stop_is_pending() -> bool:
-    """Whether someone has asked us to stop and was not yet heard."""
+    """Whether a stop signal is pending."""
     return any(number in _signal.sigpending() for number in STOPS)

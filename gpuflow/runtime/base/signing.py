@@ -79,7 +79,7 @@ class Keys:
         self._keys = tuple(keys)
 
     def with_secret(self, secret: bytes) -> Keys:
-        """Keys that nobody has who does not have the secret too."""
+        """These keys, each combined with the secret."""
         return Keys([secret + b"\n" + key for key in self._keys])
 
     def sign(self, digest: str, place: str) -> str:

@@ -26,7 +26,7 @@ def size(text: str) -> int:
     return int(float(match.group(1)) * _BYTES[match.group(2)])
 
 
-def spoken(span: float) -> str:
+def format_seconds(span: float) -> str:
     """A span for a person: `0.4 s`, `12 s`, `3 min`, `2.5 h`."""
     for limit, unit, name in ((3600.0, 3600.0, "h"), (120.0, 60.0, "min")):
         if span >= limit:
@@ -38,8 +38,8 @@ def one_line(text: str) -> str:
     """Line ends, terminal codes and characters that cannot be seen, or that turn text around, as escapes."""
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in text)
+    return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
 
 
-def _escaped(letter: str) -> str:
+def _escape(letter: str) -> str:
     return letter.encode("unicode_escape", "backslashreplace").decode("ascii")

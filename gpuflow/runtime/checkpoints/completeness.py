@@ -101,7 +101,7 @@ class Watch:
         return self.handle >= 0
 
     def is_gone(self) -> bool:
-        """Whether what is watched is no longer what stands at the path: removed, or made anew."""
+        """Whether the watched directory was removed or replaced."""
         return self._watched is None or _place(self.path) != self._watched
 
     def renew(self) -> bool:
@@ -169,7 +169,7 @@ def _place(path: str) -> tuple[int, int, int] | None:
         status = os.stat(path)
     except OSError:
         return None
-    return status.st_dev, status.st_ino, files.born(path)
+    return status.st_dev, status.st_ino, files.birth_time(path)
 
 
 def _events(data: bytes) -> list[tuple[int, int, bytes]]:

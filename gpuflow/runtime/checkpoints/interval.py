@@ -13,7 +13,7 @@ SHORTEST = 5.0
 """Never ask for a save more often than this, however cheap it is."""
 
 
-def daly(save: float, between: float) -> float:
+def daly_interval(save: float, between: float) -> float:
     """Daly's interval: Young's with two more terms, less the save itself; M when a save takes longer than 2 M."""
     if save >= 2 * between:
         return between
@@ -26,18 +26,18 @@ def mean_time_between(prior: float, seen_seconds: float, interruptions: int) -> 
     return (prior + seen_seconds) / (1 + interruptions)
 
 
-def blended(old: float | None, new: float) -> float:
+def blend(old: float | None, new: float) -> float:
     """A measured time, smoothed: a slow save today counts for a third."""
     return new if old is None else old + (new - old) / 3
 
 
-def choose(every: float | str, save: float | None, between: float) -> float:
+def choose_interval(every: float | str, save: float | None, between: float) -> float:
     """The interval in seconds: as given, or Daly's from the measured save; a minute until one was measured."""
     if isinstance(every, float):
         return every
     if save is None:
         return max(SHORTEST, min(60.0, between / 10))
-    return max(SHORTEST, daly(max(save, 0.01), between))
+    return max(SHORTEST, daly_interval(max(save, 0.01), between))
 
 
 def upload_reserve(grace: float, upload: float | None) -> float:

@@ -26,8 +26,8 @@ from gpuflow.runtime.base.records import Corrupt, File, Manifest, checkpoint_nam
 from gpuflow.runtime.checkpoints import completeness, interval, transfer
 from gpuflow.runtime.checkpoints.completeness import Watch
 from gpuflow.runtime.state.checkpoint_dir import Directory, Entry
-from gpuflow.runtime.state.directory_owner import BEAT, owner
-from gpuflow.runtime.state.ledger import Ledger, Lost
+from gpuflow.runtime.state.directory_owner import BEAT, read_owner
+from gpuflow.runtime.state.ledger import Ledger, OwnershipLost
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.storage_timeout import Limit
 from gpuflow.runtime.stores.store import StorageError, Store
@@ -101,7 +101,7 @@ def _not_signed(store: Store, ledger: Ledger, manifests: list[str]) -> set[str]:
 
 
 def may_go(name: str, ledger: Ledger) -> bool:
-    """Whether nobody can need a checkpoint that is not among the newest."""
+    """Whether a checkpoint that is not among the newest may be removed."""
     attempt = attempt_of(name)
     if attempt is None:
         return False
@@ -125,7 +125,7 @@ LONGEST_WAIT = 60.0
 """Waits after storage failed: this, twice this, up to that."""
 
 
-class Pending:
+class PendingUpload:
     """A checkpoint on its way to the store, from the first try to the last."""
 
     def __init__(self, entry: Entry, name: str, copy: str, upload: transfer.Upload) -> None:
@@ -138,7 +138,7 @@ class Pending:
     def is_of(self, entry: Entry) -> bool:
         """The same entry: not replaced by rename since, and not written again."""
         mine = self.entry
-        return (mine.name, mine.order) == (entry.name, entry.order) and files.same_fingerprint(mine.key, entry.key)
+        return (mine.name, mine.order) == (entry.name, entry.order) and files.is_same_fingerprint(mine.key, entry.key)
 
 
 class Keeper:
@@ -170,7 +170,7 @@ class Keeper:
         self._rest = (0.0, 0.0)
         """Since when to wait after storage failed, and for how long."""
         self._next_regular = self._next_question = 0.0
-        self._pending: Pending | None = None
+        self._pending: PendingUpload | None = None
         self._unpruned: str | None = None
         self._refused: dict[str, dict[str, int]] = {}
         self._look_hard = self._removed = self._newer = self._said_stuck = False
@@ -186,7 +186,7 @@ class Keeper:
         seen = self.ledger.counts.seconds + time.monotonic() - self.ledger.began
         between = interval.mean_time_between(self.options.mtbf, seen, self.ledger.counts.interruptions)
         stall = self.stall_seconds if self.stall_seconds is not None else self.upload_seconds
-        return interval.choose(self.options.every, stall, between)
+        return interval.choose_interval(self.options.every, stall, between)
 
     def start(self) -> None:
         """Before the program starts, so that no rename is missed."""
@@ -202,7 +202,7 @@ class Keeper:
         self._thread.start()
 
     def hurry(self, deadline: float) -> None:
-        """There is notice: upload what is finished at once and as fast as can be, and nothing after `deadline`."""
+        """On a stop notice: upload what is finished at once, as fast as possible, and nothing after `deadline`."""
         self._told = True
         self._deadline = deadline
         self._rest, self._wait = (0.0, 0.0), FIRST_WAIT
@@ -252,15 +252,15 @@ class Keeper:
             if self._is_finished(last):
                 break
         if self._unheard and self.lost is None:
-            self._say_what_is_unsure()
+            self._report_unsure()
         with self._closing:
             # A user has few of them, and an attempt that is repeated here needs one of its own.
             watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()
 
-    def _say_what_is_unsure(self) -> None:
-        names = self.directory.unsure()
+    def _report_unsure(self) -> None:
+        names = self.directory.unsure_names()
         if names:
             which = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             self.say(
@@ -270,15 +270,15 @@ class Keeper:
 
     @property
     def _next_upload(self) -> float:
-        """When to try next. Asked anew each time: notice, or the program's end, may have come during the last try."""
+        """When to try next. Computed each time, because a stop notice or the program's end may have come since."""
         most = 1.0 if self._told else 5.0 if self._finishing else LONGEST_WAIT
         since, wait = self._rest
         again = since + min(wait, most)
         return again if self._told or self._finishing else max(again, self._next_regular)
 
     def _is_finished(self, last: bool) -> bool:
-        """Whether that was the last turn; if so, what could not be kept is said."""
-        waiting = None if self.lost is not None or not last else self._newest()
+        """Whether the keeper is finished; if so, report what could not be stored."""
+        waiting = None if self.lost is not None or not last else self._newest_unsaved()
         if self.lost is None and not (last and (waiting is None or self._is_over())):
             return False
         if waiting is not None and self.store is not None:
@@ -296,7 +296,7 @@ class Keeper:
 
     def _turn(self, last: bool) -> None:
         self._look(0.0 if last and time.monotonic() >= self._next_upload else None)
-        entry = self._newest()
+        entry = self._newest_unsaved()
         if entry is not None and time.monotonic() >= self._next_upload:
             if self.store is not None:
                 self._keep(entry, self.store)
@@ -304,7 +304,7 @@ class Keeper:
                 self._settle_local(entry)
         if self.store is not None:
             self._prune(self.store)
-        self._mind_others()
+        self._check_owner()
 
     def _look(self, seconds: float | None = None) -> None:
         """See what the program has finished; waits for something, so long or until it is time for the next upload."""
@@ -312,7 +312,9 @@ class Keeper:
         if seconds is None:
             weak = self.directory.occupancy is not None and self.directory.occupancy.weak
             pause = min(_LOOK if self._watch.hears and not self._removed else _LOOK_DEAF, BEAT if weak else _LOOK)
-            until = min(time.monotonic() + pause, self._next_upload) if self._newest() else time.monotonic() + pause
+            until = (
+                min(time.monotonic() + pause, self._next_upload) if self._newest_unsaved() else time.monotonic() + pause
+            )
             seconds = until - time.monotonic()
         renamed = self._watch.wait(seconds)
         self._follow_directory(self._watch)
@@ -323,11 +325,11 @@ class Keeper:
         while self.directory.remarks:
             self.say(self.directory.remarks.pop(0))
 
-    def _mind_others(self) -> None:
+    def _check_owner(self) -> None:
         """Whether this attempt still owns the run; asked at once when a newer one has written its name here."""
         if self.directory.occupancy is not None:
             self.directory.occupancy.beat()
-        there = owner(self.directory)
+        there = read_owner(self.directory)
         number = there.get("attempt") if there.get("identity") == self.directory.identity else None
         newer = isinstance(number, int) and number > self.ledger.number
         if time.monotonic() >= self._next_question or (newer and not self._newer):
@@ -338,7 +340,7 @@ class Keeper:
         self._newer = newer
 
     def _follow_directory(self, watch: Watch) -> None:
-        """A program may remove its directory and make it anew: what was watched is then no longer there."""
+        """Watch the directory again when the program has removed and recreated it."""
         if not watch.is_gone():
             return
         if not os.path.isdir(self.directory.path):
@@ -359,17 +361,17 @@ class Keeper:
             "now is found by its times or its marker only"
         )
 
-    def _newest(self) -> Entry | None:
+    def _newest_unsaved(self) -> Entry | None:
         """The newest finished checkpoint, unless it is safe already."""
         for entry in reversed(self.directory.finished_entries()):
-            if files.same_fingerprint(self._refused.get(entry.name), entry.key):
+            if files.is_same_fingerprint(self._refused.get(entry.name), entry.key):
                 continue
             safe = entry.settled if self.store is None else entry.stored is not None
             return None if safe else entry
         return None
 
     def _is_over(self, since: float = 0.0) -> bool:
-        """Whether there is no time left, since so many seconds."""
+        """Whether the deadline passed at least `since` seconds ago."""
         if self._deadline is not None:
             return time.monotonic() >= self._deadline + since
         # A thread that has given up says why, and ends by itself.
@@ -383,19 +385,19 @@ class Keeper:
         try:
             pending = self._take_snapshot(entry, store)
             self._send(pending, store)
-        except (transfer.Refused, BadOption) as refusal:
+        except (transfer.CheckpointRefused, BadOption) as refusal:
             self._refused[entry.name] = entry.key
             self._complain(f"{entry.name} cannot be kept in the store: {refusal}")
             self._drop(store)
-        except transfer.Vanished:
+        except transfer.CheckpointVanished:
             self._drop(store)
             self._rest = (0.0, 0.0)
-            if files.same_fingerprint(self.directory.key(entry.name), entry.key):
+            if files.is_same_fingerprint(self.directory.key(entry.name), entry.key):
                 self._complain(f"{entry.name} is called finished, but changes while it is read; it is tried again")
                 self._back_off()
-        except transfer.Abandoned:
+        except transfer.TransferAbandoned:
             self._rest = (time.monotonic(), 1.0)
-        except Lost as loss:
+        except OwnershipLost as loss:
             self._give_up(str(loss))
             self._drop(store)
         except (StorageError, OSError) as refusal:
@@ -409,9 +411,9 @@ class Keeper:
         else:
             took = pending.seconds + time.monotonic() - began
             self.kept, self.trouble, self._wait = pending.name, None, FIRST_WAIT
-            self.upload_seconds = interval.blended(self.upload_seconds, took)
+            self.upload_seconds = interval.blend(self.upload_seconds, took)
             if entry.stall_seconds is not None:
-                self.stall_seconds = interval.blended(self.stall_seconds, entry.stall_seconds)
+                self.stall_seconds = interval.blend(self.stall_seconds, entry.stall_seconds)
             self.publish()
             self._next_regular = began + self.every
             self._unpruned = pending.name
@@ -420,7 +422,7 @@ class Keeper:
         if self._pending is not None:
             self._pending.seconds += time.monotonic() - began
 
-    def _take_snapshot(self, entry: Entry, store: Store) -> Pending:
+    def _take_snapshot(self, entry: Entry, store: Store) -> PendingUpload:
         """The snapshot of an entry: that of the try before, when it is of this same checkpoint."""
         if self._pending is not None:
             if self._pending.is_of(entry):
@@ -429,28 +431,28 @@ class Keeper:
         directory = self.directory
         flaw = directory.flaw(entry)
         if flaw is not None:
-            raise transfer.Refused(flaw)
+            raise transfer.CheckpointRefused(flaw)
         self._number += 1
         self._tries.renew()
         name = checkpoint_name(self.ledger.number, self._number, self.ledger.id)
         copy = directory.temporary(f"upload-{name}")
         try:
             items = local_files.take_snapshot(
-                entry.path, directory.shared, copy, lambda: self._is_still(entry), directory.follow
+                entry.path, directory.shared, copy, lambda: self._is_unchanged(entry), directory.follow
             )
         except BaseException:
             directory.shared.discard(copy)
             raise
-        self._pending = Pending(entry, name, copy, transfer.Upload(self.ledger.key("checkpoints", name), items))
+        self._pending = PendingUpload(entry, name, copy, transfer.Upload(self.ledger.key("checkpoints", name), items))
         return self._pending
 
-    def _send(self, pending: Pending, store: Store) -> None:
+    def _send(self, pending: PendingUpload, store: Store) -> None:
         entry, upload = pending.entry, pending.upload
         throttle = transfer.Throttle(self._bandwidth, self._proceed, self._add_progress)
         files = upload.send(store, throttle)
         if time.monotonic() - pending.taken < _SETTLED and not self._snapshot_lasts(pending):
             # The program removes it, and may have begun to before the snapshot: then that is not the whole of it.
-            raise transfer.Vanished(entry.name)
+            raise transfer.CheckpointVanished(entry.name)
         files = self._all_files(pending, files, store)
         self._refuse_a_part(upload, files)
         manifest = Manifest(
@@ -467,7 +469,7 @@ class Keeper:
         pending.committing = True
         transfer.commit(store, upload.prefix, manifest, self.ledger.keys)
         self._add_progress()
-        if self._is_still(entry):
+        if self._is_unchanged(entry):
             self.directory.record(entry.name, stored=pending.name)
 
     @property
@@ -475,7 +477,7 @@ class Keeper:
         """How many ranks have a part in a checkpoint; None where it is whole by itself."""
         return None
 
-    def _all_files(self, pending: Pending, files: list[File], store: Store) -> list[File]:
+    def _all_files(self, pending: PendingUpload, files: list[File], store: Store) -> list[File]:
         """The files of the checkpoint. A gang's may have parts from other ranks."""
         return files
 
@@ -486,7 +488,7 @@ class Keeper:
         if missing is not None:
             others = self.options.gang is not None and self.shards is None
             hint = "; other ranks may have it: keep the parts of all with --sharded" if others else ""
-            raise transfer.Refused(f"it is a part of a checkpoint and lacks {missing}{hint}")
+            raise transfer.CheckpointRefused(f"it is a part of a checkpoint and lacks {missing}{hint}")
 
     def _settle_local(self, entry: Entry) -> None:
         """Without a store: force a checkpoint to disk, and write down what its files hash to.
@@ -500,26 +502,28 @@ class Keeper:
                     _force(item)
             total = None
             if not (self._told or self._finishing):
-                total = transfer.total(items, transfer.Throttle(self._bandwidth, self._unhurried, self._add_progress))
-            if self._is_still(entry):
+                total = transfer.content_hash(
+                    items, transfer.Throttle(self._bandwidth, self._may_prune, self._add_progress)
+                )
+            if self._is_unchanged(entry):
                 self.directory.record(entry.name, total=total, settled=True)
             self._wait = FIRST_WAIT
-        except transfer.Refused as refusal:
+        except transfer.CheckpointRefused as refusal:
             self._refused[entry.name] = entry.key
             self._complain(f"{entry.name} is not forced to disk: {refusal}")
-        except transfer.Abandoned:
+        except transfer.TransferAbandoned:
             self._rest = (0.0, 0.0)
-        except (transfer.Vanished, OSError) as refusal:
+        except (transfer.CheckpointVanished, OSError) as refusal:
             self._back_off()
             if self._finishing:
                 self._refused[entry.name] = entry.key
                 self._complain(f"{entry.name} could not be forced to disk: {refusal}")
 
-    def _snapshot_lasts(self, pending: Pending) -> bool:
+    def _snapshot_lasts(self, pending: PendingUpload) -> bool:
         return local_files.snapshot_lasts(pending.entry.path, pending.upload.items, self.directory.follow)
 
-    def _is_still(self, entry: Entry) -> bool:
-        return files.same_fingerprint(self.directory.key(entry.name), entry.key)
+    def _is_unchanged(self, entry: Entry) -> bool:
+        return files.is_same_fingerprint(self.directory.key(entry.name), entry.key)
 
     def _bandwidth(self) -> int | None:
         most: int | None = self.options.bandwidth
@@ -534,7 +538,7 @@ class Keeper:
     def _proceed(self) -> bool:
         return self.lost is None and not self._is_over()
 
-    def _unhurried(self) -> bool:
+    def _may_prune(self) -> bool:
         return self.lost is None and not self._told and not self._is_over()
 
     def _back_off(self) -> None:
@@ -546,7 +550,7 @@ class Keeper:
         if self._unpruned is None or self._told:
             return
         try:
-            if prune(store, self.ledger, self.options.keep, self._unpruned, self._unhurried):
+            if prune(store, self.ledger, self.options.keep, self._unpruned, self._may_prune):
                 self._unpruned = None
         except (StorageError, BadOption) as refusal:
             self.trouble = str(refusal)
@@ -568,7 +572,7 @@ class Keeper:
     def _ask_owner(self) -> None:
         try:
             self.ledger.assert_owner()
-        except Lost as loss:
+        except OwnershipLost as loss:
             self._give_up(str(loss))
         except (StorageError, BadOption) as refusal:
             self.trouble = str(refusal)

@@ -12,7 +12,7 @@ from gpuflow.runtime.base.record_fields import attempt_of
 from gpuflow.runtime.base.records import Corrupt, Manifest
 from gpuflow.runtime.checkpoints import transfer
 from gpuflow.runtime.state.checkpoint_dir import Directory, Entry
-from gpuflow.runtime.state.directory_owner import boot, last_word, orphan, owner, write_owner
+from gpuflow.runtime.state.directory_owner import boot_id, orphan_group, read_last_owner, read_owner, write_owner
 from gpuflow.runtime.state.ledger import History, Ledger
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.local_files import NoRoom
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["Restored", "orphan", "process_began", "restore", "write_owner"]
+__all__ = ["RestoreResult", "orphan_group", "process_began", "restore", "write_owner"]
 _TRIES = 3
 _BEAT = 1.0
 
 
-class Restored:
+class RestoreResult:
     """Where to resume from, and how long it took to get it there."""
 
     def __init__(self, path: str | None, name: str | None, how: str, seconds: float = 0.0) -> None:
@@ -47,7 +47,7 @@ def restore(
     *,
     for_all: bool = False,
     parts: bool = False,
-) -> Restored:
+) -> RestoreResult:
     """Find the newest checkpoint here or in the store, and bring it here if need be.
 
     What lies in the directory is believed only when the attempt that left it was the last one of this run, on this
@@ -57,19 +57,17 @@ def restore(
     lies here may be one rank's part of a checkpoint; only the store knows which of them became one.
     """
     for _ in range(_TRIES):
-        restored = _Restoring(
-            directory, ledger, history, store, limit, proceed, say, for_all=for_all, parts=parts
-        ).run()
+        restored = _Restore(directory, ledger, history, store, limit, proceed, say, for_all=for_all, parts=parts).run()
         if restored.path is None or directory.occupancy is None or directory.occupancy.held:
             return restored
         # The program of an older attempt still lives here, and removes old checkpoints as its own.
-        apart = set_apart(directory, restored.path)
+        apart = hard_link_copy(directory, restored.path)
         if apart is not None:
-            return Restored(apart, restored.name, restored.how, restored.seconds)
+            return RestoreResult(apart, restored.name, restored.how, restored.seconds)
     return restored
 
 
-def restore_named(
+def restore_checkpoint(
     directory: Directory,
     ledger: Ledger,
     name: str,
@@ -77,15 +75,15 @@ def restore_named(
     limit: Limit,
     proceed: Callable[[], bool],
     say: Callable[[str], None],
-) -> Restored:
+) -> RestoreResult:
     """This checkpoint and no other: the one that rank 0 of a gang resumes from. StorageError when it is not whole."""
     history = History(0, ledger.counts, None, None)
-    restoring = _Restoring(directory, ledger, history, store, limit, proceed, say)
-    restoring.same_run = owner(directory).get("run") == ledger.base
+    restoring = _Restore(directory, ledger, history, store, limit, proceed, say)
+    restoring.same_run = read_owner(directory).get("run") == ledger.base
     return restoring.restore_named(store, name)
 
 
-def set_apart(directory: Directory, path: str) -> str | None:
+def hard_link_copy(directory: Directory, path: str) -> str | None:
     """Hard links to a checkpoint, which stay when its name goes; None when it went before. Without links, the path."""
     shared, target = directory.shared, os.path.join(directory.temporary("resume"), os.path.basename(path))
     shared.discard(target)
@@ -96,7 +94,7 @@ def set_apart(directory: Directory, path: str) -> str | None:
             if stat.S_ISDIR(status.st_mode):
                 shared.make(new)
                 continue
-            with shared.above(old) as (source, name), shared.above(new) as (folder, other):
+            with shared.open_parent(old) as (source, name), shared.open_parent(new) as (folder, other):
                 if link is not None:
                     os.symlink(link, other, dir_fd=folder)
                 else:
@@ -107,7 +105,7 @@ def set_apart(directory: Directory, path: str) -> str | None:
         return None if isinstance(refusal, (FileNotFoundError, NotADirectoryError)) else path
 
 
-class _Restoring:
+class _Restore:
     def __init__(
         self,
         directory: Directory,
@@ -127,12 +125,12 @@ class _Restoring:
         self.began = time.monotonic()
         self._next_beat = 0.0
         self.same_run = False
-        self.throttle = transfer.unthrottled(proceed, self._add_progress)
+        self.throttle = transfer.no_throttle(proceed, self._add_progress)
 
-    def run(self) -> Restored:
+    def run(self) -> RestoreResult:
         directory, ledger = self.directory, self.ledger
-        before = owner(directory) if self.store is not None else last_word(directory)
-        same_run, same_boot = before.get("run") == ledger.base, before.get("boot") == boot()
+        before = read_owner(directory) if self.store is not None else read_last_owner(directory)
+        same_run, same_boot = before.get("run") == ledger.base, before.get("boot") == boot_id()
         self.same_run = same_run
         number = before.get("attempt")
         # Whoever worked here last was forgotten since: so is what lies here.
@@ -154,14 +152,14 @@ class _Restoring:
         if self.store is None:
             doubt = "another run was here" if same_boot else "the machine was started anew"
             certain = same_boot and same_run
-            return self._here([entry for entry in here if entry.name not in gone], None if certain else doubt)
+            return self._restore_local([entry for entry in here if entry.name not in gone], None if certain else doubt)
         if here and here[-1].stored is None and here[-1].name not in gone and trusted and not self.for_all:
             # Newer than anything the last attempt has stored, and so than anything in the store.
             ledger.resumed = f"{self.history.last:06d}-~"
-            return self._from(here[-1].path, here[-1].name, "here, newer than the store")
+            return self._result(here[-1].path, here[-1].name, "here, newer than the store")
         return self._restore_from_store(self.store)
 
-    def _here(self, here: list[Entry], doubt: str | None) -> Restored:
+    def _restore_local(self, here: list[Entry], doubt: str | None) -> RestoreResult:
         """Without a store. After the machine went down, or another run was here, the unverified may be half-written."""
         doubtful: list[Entry] = []
         for entry in reversed(here):
@@ -176,22 +174,22 @@ class _Restoring:
                 doubtful.append(entry)
         else:
             if not doubtful:
-                return Restored(None, None, "nothing")
+                return RestoreResult(None, None, "nothing")
             entry = doubtful.pop(0)
             self.say(f"{doubt} before {entry.name} was forced to disk; it may not be whole")
-            return self._from(entry.path, entry.name, "here, not verified")
+            return self._result(entry.path, entry.name, "here, not verified")
         for other in doubtful:
             self.say(f"{doubt} before {other.name} was forced to disk; taking an older one")
             self.directory.record(other.name, foreign=True)
-        return self._from(entry.path, entry.name, "here")
+        return self._result(entry.path, entry.name, "here")
 
     def _total(self, entry: Entry) -> str | None:
         try:
-            return transfer.total(local_files.list_items(entry.path, self.directory.follow), self.throttle)
-        except (OSError, transfer.Vanished, transfer.Refused):
+            return transfer.content_hash(local_files.list_items(entry.path, self.directory.follow), self.throttle)
+        except (OSError, transfer.CheckpointVanished, transfer.CheckpointRefused):
             return None
 
-    def _restore_from_store(self, store: Store) -> Restored:
+    def _restore_from_store(self, store: Store) -> RestoreResult:
         found: list[tuple[str, str]] = self._persist(lambda: self._list_checkpoints(store))
         for name, prefix in reversed(found):
             manifest = self._manifest(store, prefix)
@@ -199,34 +197,34 @@ class _Restoring:
                 self.ledger.damaged.add(name)
                 continue
             local = os.path.join(self.directory.path, manifest.entry)
-            if transfer.same(local, manifest.files, self.throttle, self.directory.follow):
+            if transfer.is_same_content(local, manifest.files, self.throttle, self.directory.follow):
                 self.directory.record(manifest.entry, stored=name)
                 self.ledger.resumed = name
-                return self._from(local, manifest.entry, "here, as in the store")
+                return self._result(local, manifest.entry, "here, as in the store")
             path = self._bring(store, name, prefix, manifest)
             if path is not None:
                 self.ledger.resumed = name
-                return self._from(path, manifest.entry, "from the store")
+                return self._result(path, manifest.entry, "from the store")
             self.ledger.damaged.add(name)
         if found:
             self.say(f"none of {len(found)} checkpoints in the store is intact; starting from nothing")
-        return Restored(None, None, "nothing")
+        return RestoreResult(None, None, "nothing")
 
-    def restore_named(self, store: Store, name: str) -> Restored:
+    def restore_named(self, store: Store, name: str) -> RestoreResult:
         prefix = self.ledger.key("checkpoints", name)
         manifest = self._manifest(store, prefix)
         if manifest is None:
             raise StorageError(f"the checkpoint {prefix} cannot be read here, and rank 0 resumes from it")
         local = os.path.join(self.directory.path, manifest.entry)
-        if transfer.same(local, manifest.files, self.throttle, self.directory.follow):
-            return self._from(local, manifest.entry, "here, as in the store")
+        if transfer.is_same_content(local, manifest.files, self.throttle, self.directory.follow):
+            return self._result(local, manifest.entry, "here, as in the store")
         path = self._bring(store, name, prefix, manifest)
         if path is None:
             raise StorageError(f"the checkpoint {prefix} is not intact here, and rank 0 resumes from it")
-        return self._from(path, manifest.entry, "from the store")
+        return self._result(path, manifest.entry, "from the store")
 
     def _list_checkpoints(self, store: Store) -> list[tuple[str, str]]:
-        """The checkpoints in the store. A listing that ends before what the book knows of is not to be believed."""
+        """The checkpoints in the store. A listing without the newest recorded checkpoint is an error."""
         found = transfer.manifests(store, self.ledger.base, self.ledger.since)
         known = self.history.kept
         if known is None or self.history.fresh or (attempt_of(known) or 0) < self.ledger.since:
@@ -284,11 +282,11 @@ class _Restoring:
     def _persist(self, action: Callable[[], Any], settled: Callable[[], int] = lambda: 0) -> Any:
         return persist(action, self.limit, lambda: not self.proceed(), settled=settled, say=self.say)
 
-    def _from(self, path: str, name: str, how: str) -> Restored:
-        return Restored(path, name, how, time.monotonic() - self.began)
+    def _result(self, path: str, name: str, how: str) -> RestoreResult:
+        return RestoreResult(path, name, how, time.monotonic() - self.began)
 
     def _add_progress(self, count: int | None = None) -> None:
-        """Something came: storage is not at its end, and a probe may see that we are alive."""
+        """Note progress: reset the storage timeout and write a sign of life for the probe."""
         self.limit.progress(count)
         if time.monotonic() >= self._next_beat:
             self._next_beat = time.monotonic() + _BEAT

@@ -69,7 +69,7 @@ def _restore_devices(states: list[Any], used: int | None) -> list[str]:
     ]
 
 
-class Frozen:
+class FrozenState:
     """A state taken apart: bytes with everything but the tensors, and the tensors, which are still the live ones."""
 
     def __init__(self, state: Any) -> None:
@@ -85,7 +85,7 @@ class Frozen:
         """Which storage each tensor looks into; None for one that is more than a view."""
         for tensor in self.tensors:
             key = None
-            if plain(tensor):
+            if is_plain_view(tensor):
                 storage = tensor.untyped_storage()
                 key = storage._cdata
                 self.storages.setdefault(key, storage)
@@ -94,7 +94,7 @@ class Frozen:
     def thaw(self, hosts: dict[int, Any]) -> Any:
         """The state put together again, its tensors as views into these storages."""
         tensors = [
-            _detached(tensor) if key is None else _view(tensor, hosts[key])
+            _host_copy(tensor) if key is None else _view(tensor, hosts[key])
             for tensor, key in zip(self.tensors, self.keys)  # noqa: B905  # Python 3.8
         ]
         return self._load(tensors)
@@ -113,7 +113,7 @@ class Frozen:
         there, total = dict(pinned), 0
         for storage in self.storages.values():
             size = int(storage.nbytes())
-            if not (_on_gpu(storage) and size):
+            if not (_is_on_gpu(storage) and size):
                 total += size
             elif there.get(size, 0):
                 there[size] -= 1
@@ -136,9 +136,9 @@ class Staging:
 
     def copy(self, state: Any) -> Any:
         """The same state with every tensor copied to the host, done when it returns."""
-        return self.copy_frozen(Frozen(state))
+        return self.copy_frozen(FrozenState(state))
 
-    def copy_frozen(self, frozen: Frozen) -> Any:
+    def copy_frozen(self, frozen: FrozenState) -> Any:
         """The same, of a state that was taken apart already."""
         free = self._buffers
         used: dict[int, list[Any]] = {}
@@ -147,12 +147,12 @@ class Staging:
         devices = set()
         for key, storage in frozen.storages.items():
             size = storage.nbytes()
-            if not (_on_gpu(storage) and size):
+            if not (_is_on_gpu(storage) and size):
                 hosts[key] = storage.clone() if storage.device.type == "cpu" else storage.cpu()
                 continue
-            buffer = free[size].pop() if free.get(size) else _pinned(size)
+            buffer = free[size].pop() if free.get(size) else _pinned_buffer(size)
             used.setdefault(size, []).append(buffer)
-            buffer.copy_(_whole(storage), non_blocking=True)
+            buffer.copy_(_as_bytes(storage), non_blocking=True)
             hosts[key] = buffer.untyped_storage()
             devices.add(storage.device)
         copied = frozen.thaw(hosts)
@@ -174,7 +174,7 @@ class _Writer(pickle.Pickler):
             return None
         found = training.sharded_kind(value)
         if found is not None:
-            raise training.Sharded(training.sharded_sentence("the state", found))
+            raise training.ShardedState(training.sharded_sentence("the state", found))
         number = self._numbers.setdefault(id(value), len(self._tensors))
         if number == len(self._tensors):
             self._tensors.append(value)
@@ -196,7 +196,7 @@ class _Reader(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def plain(tensor: Any) -> bool:
+def is_plain_view(tensor: Any) -> bool:
     """Whether a tensor is a view into a storage and nothing more."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
@@ -215,7 +215,7 @@ def _view(tensor: Any, host: Any) -> Any:
     return view.requires_grad_() if tensor.requires_grad and tensor.is_leaf else view
 
 
-def _detached(tensor: Any) -> Any:
+def _host_copy(tensor: Any) -> Any:
     """A copy on the host of a tensor that is more than a view."""
     return tensor.detach().clone() if tensor.device.type in ("cpu", "meta") else tensor.detach().cpu()
 
@@ -228,14 +228,14 @@ def _bytes(tensor: Any) -> int:
         return 0
 
 
-def _on_gpu(storage: Any) -> bool:
+def _is_on_gpu(storage: Any) -> bool:
     return bool(storage.device.type == "cuda")
 
 
-def _whole(storage: Any) -> Any:
+def _as_bytes(storage: Any) -> Any:
     """All bytes of a storage as one tensor."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
-def _pinned(size: int) -> Any:
+def _pinned_buffer(size: int) -> Any:
     return torch.empty(size, dtype=torch.uint8, pin_memory=True)

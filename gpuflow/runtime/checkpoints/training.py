@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any, Protocol
 
-    class Together(Protocol):
+    class CollectiveWriter(Protocol):
         """Several processes that write one checkpoint; `elastic` has them."""
 
         leads: bool
@@ -54,13 +54,13 @@ _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EFBIG, e
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 
 
-def disk_refused(error: BaseException) -> bool:
-    """Whether this is the disk's doing: full, over quota, broken, gone. A wrong path or right is the program's."""
+def is_disk_refusal(error: BaseException) -> bool:
+    """Whether the disk caused the error: full, over quota, broken, gone. Wrong paths and permissions are not."""
     return isinstance(error, OSError) and error.errno in _REFUSALS
 
 
 def probe_disk(folder: str) -> None:
-    """Raise what the disk says to one more megabyte in this folder, if it refuses it."""
+    """Write one megabyte into the folder; raises the error when the disk refuses it."""
     path = os.path.join(folder, f".probe-{os.getpid()}-{os.urandom(3).hex()}")
     try:
         handle = files.create(path)
@@ -78,11 +78,11 @@ def sync(path: str) -> None:
     if not os.path.isdir(path):
         sync_one(path)
         return
-    shared = files.Shared(path)
+    shared = files.SharedFolder(path)
     for relative, status in shared.walk():
         # A pipe that somebody put there has nothing on disk, and would be waited for.
         if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
-            with shared.above(relative) as (folder, name):
+            with shared.open_parent(relative) as (folder, name):
                 sync_one(name, folder)
     sync_one(path)
 
@@ -108,7 +108,7 @@ _SHARDED_PACKAGES = ("torch", "deepspeed", "fairscale", "lightning", "pytorch_li
 _sharded_seen: dict[type, str | None] = {}
 
 
-class Sharded(TypeError):
+class ShardedState(TypeError):
     """A state that rank 0 alone cannot save."""
 
 
@@ -134,7 +134,7 @@ def refuse_sharded(name: str, part: Any) -> None:
             None,
         )
     if found is not None:
-        raise Sharded(sharded_sentence(name, found))
+        raise ShardedState(sharded_sentence(name, found))
 
 
 def sharded_sentence(name: str, found: str) -> str:
@@ -147,7 +147,7 @@ def sharded_sentence(name: str, found: str) -> str:
 
 
 PREFIX = "checkpoint-"
-_GLANCE = 1.0
+_POLL = 1.0
 _FIRST_PAUSE = 10.0
 """Seconds until a save that the disk refused is tried again; twice as long each time, up to the interval."""
 
@@ -248,8 +248,8 @@ class Checkpointing:
         return True
 
     def time_left(self) -> float | None:
-        """Seconds until the grace ends, None as long as nobody said to stop."""
-        self._glance()
+        """Seconds until the grace period ends; None while there is no stop request."""
+        self._poll()
         if not self._told:
             return None
         if self._deadline is None and self._has_stop_file:
@@ -288,7 +288,7 @@ class Checkpointing:
         self._asked, self._asked_on_notice = due, self._told
 
     def save(
-        self, write: Callable[[str], object], name: str | None = None, *, together: Together | None = None
+        self, write: Callable[[str], object], name: str | None = None, *, together: CollectiveWriter | None = None
     ) -> str | None:
         """Let `write(path)` write a file or a directory, then make it a finished checkpoint.
 
@@ -301,7 +301,7 @@ class Checkpointing:
         try:
             return self._write(write, chosen, time.monotonic(), together=together)
         except OSError as error:
-            if not (asked and disk_refused(error)):
+            if not (asked and is_disk_refusal(error)):
                 raise
             self._put_off(chosen, error)
             return None
@@ -312,7 +312,7 @@ class Checkpointing:
         name: str | None = None,
         *,
         stall: float = 0.0,
-        together: Together | None = None,
+        together: CollectiveWriter | None = None,
     ) -> None:
         """Like `save`, in a thread: `write` must use data that the program no longer changes. One at a time.
 
@@ -329,7 +329,7 @@ class Checkpointing:
                 self._write(write, chosen, began, stall, together)
             except BaseException as error:
                 self._last_save, self._saved_since_told = before, False
-                if asked and disk_refused(error):
+                if asked and is_disk_refusal(error):
                     self._put_off(chosen, error)
                 else:
                     say(f"checkpoint {chosen} failed: {error!r}")
@@ -354,7 +354,7 @@ class Checkpointing:
             self._mark(folder)
         except OSError as error:
             discard(os.path.join(folder, self.directory.marker))
-            if not (asked and disk_refused(error)):
+            if not (asked and is_disk_refusal(error)):
                 raise
             self._put_off(name, error)
             return
@@ -404,7 +404,7 @@ class Checkpointing:
         name: str,
         began: float,
         stall: float | None = None,
-        together: Together | None = None,
+        together: CollectiveWriter | None = None,
     ) -> str:
         told = self._told
         path = os.path.join(self.directory.path, name)
@@ -462,7 +462,7 @@ class Checkpointing:
                 discard(entry.path)
 
     def _sweep(self) -> None:
-        """At a desk nobody else clears what a killed program left half-written; with a supervisor, that does."""
+        """Remove half-written files of a killed program; with a supervisor, the supervisor does it."""
         for name in self.directory.shared.names(self.directory.attempt_folder):
             pid = name[: -len(".part")].rpartition(".")[2] if name.endswith(".part") else ""
             if _is_number(pid) and attempt_folder.process_began(int(pid)) is None:
@@ -474,10 +474,10 @@ class Checkpointing:
             self._heard = time.monotonic()
             self._told = True
 
-    def _glance(self) -> None:
+    def _poll(self) -> None:
         """Once a second: a sign of life, the interval now in force, and whether to stop."""
         now = time.monotonic()
-        if now - self._last_glance < _GLANCE:
+        if now - self._last_glance < _POLL:
             return
         self._last_glance = now
         self.word.beat()
@@ -490,7 +490,7 @@ class Checkpointing:
 
 
 def say(sentence: str) -> None:
-    """One line for whoever reads the program's log."""
+    """Print one line to the program's log."""
     print(f"gpuflow: {sentence}", file=sys.stderr, flush=True)
 
 

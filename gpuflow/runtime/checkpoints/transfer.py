@@ -13,11 +13,17 @@ import threading
 import time
 
 from gpuflow.runtime.base import records
-from gpuflow.runtime.base.files import Shared, open_same
+from gpuflow.runtime.base.files import SharedFolder, open_same
 from gpuflow.runtime.base.record_fields import attempt_of
 from gpuflow.runtime.base.records import Corrupt, File, Manifest
 from gpuflow.runtime.stores import local_files, storage_timeout
-from gpuflow.runtime.stores.local_files import Changed, Item, Refused, Vanished, file_facts
+from gpuflow.runtime.stores.local_files import (
+    CheckpointChanged,
+    CheckpointRefused,
+    CheckpointVanished,
+    Item,
+    file_facts,
+)
 from gpuflow.runtime.stores.store import CHUNK, BadName, StorageError, Store, in_parallel
 
 TYPE_CHECKING = False
@@ -26,17 +32,26 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.base.signing import Keys
 
-__all__ = ["Abandoned", "Changed", "Corrupt", "Download", "Refused", "Throttle", "Upload", "Vanished"]
+__all__ = [
+    "CheckpointChanged",
+    "CheckpointRefused",
+    "CheckpointVanished",
+    "Corrupt",
+    "Download",
+    "Throttle",
+    "TransferAbandoned",
+    "Upload",
+]
 LARGE = 8 << 20
 """A file of this size is put on its own; smaller ones many at a time."""
 
 
-class Abandoned(Exception):
+class TransferAbandoned(Exception):
     """There is no time left, or no reason, to go on."""
 
 
 class Throttle:
-    """At most so many bytes a second, and a question before each piece whether to go on. One for all threads."""
+    """Limits bytes per second, and checks before each chunk whether to go on. Shared by all threads."""
 
     def __init__(
         self,
@@ -51,7 +66,7 @@ class Throttle:
     def pass_through(self, count: int) -> None:
         self.ask()
         self.progress(count)
-        storage_timeout.moves(count)
+        storage_timeout.report_moved(count)
         most = self.bandwidth()
         if most is None:
             return
@@ -61,16 +76,16 @@ class Throttle:
         while now < free and self.bandwidth() is not None:
             self.ask()
             self.progress(0)  # waiting of our own will is no standstill
-            storage_timeout.moves(0)
+            storage_timeout.report_moved(0)
             time.sleep(min(0.2, free - now))
             now = time.monotonic()
 
     def ask(self) -> None:
         if not self.proceed():
-            raise Abandoned()
+            raise TransferAbandoned()
 
 
-def unthrottled(proceed: Callable[[], bool], progress: Callable[[int], None] = lambda _: None) -> Throttle:
+def no_throttle(proceed: Callable[[], bool], progress: Callable[[int], None] = lambda _: None) -> Throttle:
     return Throttle(lambda: None, proceed, progress)
 
 
@@ -93,7 +108,7 @@ class Upload:
             for item in missing:
                 store.see_name(self._key(item))
         except BadName as refusal:
-            raise Refused(str(refusal)) from None
+            raise CheckpointRefused(str(refusal)) from None
         small = [item for item in missing if item.size < LARGE]
         for at in range(0, len(small), store.batch):
             batch = [(item, _Reader(item.path, throttle, item.facts)) for item in small[at : at + store.batch]]
@@ -114,7 +129,7 @@ class Upload:
                 del self._arrived[item.relative]
                 size = there.get(self._key(item))
                 raise StorageError(f"{self._key(item)} has {size} bytes in the store, not {file.size}")
-        return [self._arrived.get(item.relative) or _other(item) for item in self.items]
+        return [self._arrived.get(item.relative) or _link_or_directory(item) for item in self.items]
 
     def _key(self, item: Item) -> str:
         return f"{self.prefix}/files/{item.relative}" if item.relative else f"{self.prefix}/file"
@@ -123,7 +138,7 @@ class Upload:
 class Download:
     """One checkpoint on its way here, to `into` in a shared folder. `fetch` may be called again after it failed."""
 
-    def __init__(self, prefix: str, manifest: Manifest, shared: Shared, into: str) -> None:
+    def __init__(self, prefix: str, manifest: Manifest, shared: SharedFolder, into: str) -> None:
         self.prefix, self.manifest, self.shared, self.into = prefix, manifest, shared, into
         self._arrived: set[str] = set()
 
@@ -159,7 +174,9 @@ def commit(store: Store, prefix: str, manifest: Manifest, keys: Keys | None = No
     key = f"{prefix}/manifest.json"
     data = records.pack(manifest, key, keys)
     if len(data) > records.LARGE:
-        raise Refused(f"its {len(manifest.files)} files are too many to name in one manifest; put them into archives")
+        raise CheckpointRefused(
+            f"its {len(manifest.files)} files are too many to name in one manifest; put them into archives"
+        )
     store.write(key, data)
     try:
         same_as_written = store.read(key) == data
@@ -197,8 +214,8 @@ def read_manifest(store: Store, key: str, keys: Keys | None = None) -> Manifest:
     return manifest
 
 
-def same(path: str, files: list[File], throttle: Throttle, follow: Sequence[str] = ()) -> bool:
-    """Whether what lies at `path` is, byte for byte, what a manifest names. Abandoned when told to stop meanwhile."""
+def is_same_content(path: str, files: list[File], throttle: Throttle, follow: Sequence[str] = ()) -> bool:
+    """Whether `path` holds exactly what a manifest names. TransferAbandoned on a stop request."""
     try:
         # A file that a link led to comes back as a file; here it may still be the link.
         here = {item.relative: item for item in local_files.list_items(path, follow)}
@@ -211,20 +228,20 @@ def same(path: str, files: list[File], throttle: Throttle, follow: Sequence[str]
             if file.sha256 is not None:
                 if not item.is_file or item.size != file.size:
                     return False
-                if _hashed(item.path, throttle, item.facts).sha256 != file.sha256:
+                if _hash_file(item.path, throttle, item.facts).sha256 != file.sha256:
                     return False
-    except (OSError, Vanished, Refused):
+    except (OSError, CheckpointVanished, CheckpointRefused):
         return False
     return True
 
 
-def total(items: Iterable[Item], throttle: Throttle) -> str:
+def content_hash(items: Iterable[Item], throttle: Throttle) -> str:
     """One hash over all that a manifest would say about files that stay where they are."""
     import hashlib
 
     whole = hashlib.sha256()
     for item in items:
-        file = _file(item, _hashed(item.path, throttle, item.facts)) if item.is_file else _other(item)
+        file = _file(item, _hash_file(item.path, throttle, item.facts)) if item.is_file else _link_or_directory(item)
         whole.update(records.encode({**file.plain(), "mode": None}))
     return whole.hexdigest()
 
@@ -242,11 +259,11 @@ class _Reader:
         return self.throttle.bandwidth() is not None
 
     def report_moved(self, count: int) -> None:
-        """Another process is at it, and has sent so much more."""
+        """Report `count` more bytes, sent by another process."""
         self._moved += count
         self.throttle.pass_through(count)
 
-    def took(self, size: int, sha256: str, _: int, seen: list[int]) -> bool:
+    def accept_result(self, size: int, sha256: str, _: int, seen: list[int]) -> bool:
         """Another process has read it; False when that was not the file that was meant."""
         if tuple(seen) != self.seen:
             return False
@@ -261,7 +278,7 @@ class _Reader:
         try:
             handle = open_same(self.path, self.seen)
         except FileNotFoundError:
-            raise Vanished(self.path) from None
+            raise CheckpointVanished(self.path) from None
         try:
             while file_facts(os.fstat(handle)) == self.seen:
                 data = os.read(handle, CHUNK)
@@ -275,11 +292,11 @@ class _Reader:
         finally:
             os.close(handle)
         if after != self.seen or self.size != after[3]:
-            raise Changed(self.path)
+            raise CheckpointChanged(self.path)
         self.sha256 = hashed.hexdigest()
 
 
-def _hashed(path: str, throttle: Throttle, seen: tuple[int, int, int, int]) -> _Reader:
+def _hash_file(path: str, throttle: Throttle, seen: tuple[int, int, int, int]) -> _Reader:
     reader = _Reader(path, throttle, seen)
     for _ in reader:
         pass
@@ -290,7 +307,7 @@ def _file(item: Item, reader: _Reader) -> File:
     return File(path=item.relative, size=reader.size, sha256=reader.sha256, mode=stat.S_IMODE(item.mode))
 
 
-def _other(item: Item) -> File:
+def _link_or_directory(item: Item) -> File:
     return (
         File(path=item.relative, link=item.link) if item.link is not None else File(path=item.relative, directory=True)
     )

@@ -1,7 +1,7 @@
 """The end of one attempt of a gang: from look to look whether it has come and why, and the outputs that rank 0 left.
 
-`Following` says when the attempt has ended, and when it waited too long; `Draining` says when its pods are gone. Like
-`watch` they ask nobody by themselves, and delete nothing: they say what is to be done.
+`AttemptFollower` says when the attempt has ended, and when it waited too long; `PodDrain` says when its pods are gone.
+Like `watch` they ask nobody by themselves, and delete nothing: they say what is to be done.
 
 Rank 0 writes the outputs of the gang into its termination message; here they are put where the engine looks.
 """
@@ -16,10 +16,10 @@ from gpuflow.runtime.artifacts import outputs
 from gpuflow.runtime.artifacts.outputs import BadOutput
 from gpuflow.runtime.base import termination_message
 from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, SUCCEEDED
-from gpuflow.runtime.base.records import Kept
+from gpuflow.runtime.base.records import KeptOutput
 from gpuflow.runtime.gangs import attempt_verdict
 from gpuflow.runtime.gangs.attempt_verdict import Verdict
-from gpuflow.runtime.supervise.object_state import said
+from gpuflow.runtime.supervise.object_state import format_value
 
 TYPE_CHECKING = False
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.artifacts.outputs import Output
     from gpuflow.runtime.base.options import Options
-    from gpuflow.runtime.gangs.watch import Asking, Watch
+    from gpuflow.runtime.gangs.watch import Questions, Watch
 
 SETTLE = 20.0
 """Seconds after a failed rank in which one that was taken away would still show."""
 
 
-class Following:
+class AttemptFollower:
     """What the looks at one attempt add up to."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Following:
         """Whether a rank has failed, and others are still looked at."""
         return self._settled is not None
 
-    def look(self) -> Asking:
+    def look(self) -> Questions:
         """One look: how it ended, None while it goes on."""
         watch = self.watch
         yield from watch.look()
@@ -86,10 +86,10 @@ class Following:
             self._tell(verdict.because)
         if now < self._settled and (watch.live_pods() or not ended):
             return None
-        self.must_go = attempt_verdict.deactivated(watch.workload) is not None
+        self.must_go = attempt_verdict.deactivation_message(watch.workload) is not None
         return verdict
 
-    def _check_queue(self) -> Asking:
+    def _check_queue(self) -> Questions:
         words = yield from self.watch.situation()
         if words != self.words:
             self._tell(words)
@@ -100,7 +100,7 @@ class Following:
         return Verdict(FINAL, f"waited too long until all its pods ran: {words}")
 
 
-class Draining:
+class PodDrain:
     """Two starts of one rank never run side by side, unless the first cannot be stopped."""
 
     def __init__(self, watch: Watch, tell: Callable[[str], None], seconds: float) -> None:
@@ -145,7 +145,7 @@ def deliver_outputs(options: Options, rank_0: Mapping[str, Any] | None) -> str |
 
 def read_outputs(
     declared: Sequence[Output], rank_0: Mapping[str, Any] | None, container: str
-) -> dict[str, Kept] | None:
+) -> dict[str, KeptOutput] | None:
     """The declared outputs in rank 0's last words; None when it left no word, BadOutput when they are not as declared.
 
     Of a file or directory the words say where it is kept.
@@ -157,13 +157,13 @@ def read_outputs(
     for output in declared:
         if given.get(output.name) is None:
             raise BadOutput(f'rank 0 left no output "{output.name}"')
-        text = said(given[output.name])
+        text = format_value(given[output.name])
         digest = hashlib.sha256(text.encode()).hexdigest()
         if output.is_kept:
-            kept[output.name] = Kept(type=output.kind, uri=text, sha256=digest)
+            kept[output.name] = KeptOutput(type=output.kind, uri=text, sha256=digest)
         else:
-            outputs.typed(output, text)
-            kept[output.name] = Kept(type=output.kind, value=text, sha256=digest)
+            outputs.parse_value(output, text)
+            kept[output.name] = KeptOutput(type=output.kind, value=text, sha256=digest)
     return kept
 
 

@@ -19,9 +19,9 @@ from gpuflow.runtime.base import attempt_folder
 from gpuflow.runtime.base.outcomes import OUTCOMES, SUCCEEDED
 from gpuflow.runtime.gangs.attempt_verdict import Verdict
 from gpuflow.runtime.gangs.kinds import JOBSET, KINDS, kind_of
-from gpuflow.runtime.gangs.later_attempts import Before, Changes, memory
+from gpuflow.runtime.gangs.later_attempts import Changes, EarlierAttempts, memory
 from gpuflow.runtime.gangs.ranks.protocol import SECRET as SECRET_VARIABLE
-from gpuflow.runtime.supervise.kube_client import ApiServer, Misuse, Refused, say
+from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiServer, Misuse, say
 
 TYPE_CHECKING = False
 
@@ -124,7 +124,7 @@ class Gang:
         return most
 
     def body(
-        self, attempt: int, failures: int, interruptions: int, before: Before | None = None, secret: str = ""
+        self, attempt: int, failures: int, interruptions: int, before: EarlierAttempts | None = None, secret: str = ""
     ) -> dict[str, Any]:
         """The object of one attempt. `before`: what else is known of those before, by which it may be different.
 
@@ -136,7 +136,7 @@ class Gang:
         metadata["name"] = self.name(attempt)
         metadata["labels"] = {**self._step_label, **(metadata.get("labels") or {}), **self._labels}
         counts = {ATTEMPT: str(attempt), FAILURES: str(failures), INTERRUPTIONS: str(interruptions)}
-        notes = {**counts, **_annotations_before(before or Before()), IDENTITY: self.identity}
+        notes = {**counts, **_annotations_of_earlier(before or EarlierAttempts()), IDENTITY: self.identity}
         if secret and self.kind.through:
             notes[SECRET] = secret
         variables = {**self.environment, **({SECRET_VARIABLE: secret} if secret else {})}
@@ -161,7 +161,7 @@ class Gang:
                 container["env"] = [*there, *told]
         return made
 
-    def differences(self, before: Before) -> list[str]:
+    def differences(self, before: EarlierAttempts) -> list[str]:
         """What is different in an attempt after all that, for a person."""
         found = []
         for each in self.sets:
@@ -216,7 +216,7 @@ def label_value(text: str) -> str:
 
 
 def number(jobset: Mapping[str, Any], annotation: str) -> int:
-    """A count in an annotation; what somebody changed into no number is refused, not guessed."""
+    """A count in an annotation; a value that is no number is an error."""
     text = str((jobset["metadata"].get("annotations") or {}).get(annotation, ""))
     if not re.fullmatch(r"[0-9]{1,9}", text):
         what = jobset.get("kind") or "object"  # a list of objects leaves it out
@@ -224,15 +224,15 @@ def number(jobset: Mapping[str, Any], annotation: str) -> int:
     return int(text)
 
 
-def read_before(jobset: Mapping[str, Any]) -> Before:
+def read_earlier_attempts(jobset: Mapping[str, Any]) -> EarlierAttempts:
     """What is noted of the attempts before a JobSet's, beside their number."""
     notes = jobset["metadata"].get("annotations") or {}
     out_of_memory = number(jobset, OUT_OF_MEMORY) if OUT_OF_MEMORY in notes else 0
     nodes = tuple(filter(None, str(notes.get(FAILED_NODES, "")).split(",")))
-    return Before(out_of_memory, number(jobset, INTERRUPTIONS), nodes)
+    return EarlierAttempts(out_of_memory, number(jobset, INTERRUPTIONS), nodes)
 
 
-def _annotations_before(before: Before) -> dict[str, str]:
+def _annotations_of_earlier(before: EarlierAttempts) -> dict[str, str]:
     """Only what has happened: the next launcher finds it here."""
     notes = {OUT_OF_MEMORY: str(before.out_of_memory)} if before.out_of_memory else {}
     return {**notes, **({FAILED_NODES: ",".join(before.failed_nodes)} if before.failed_nodes else {})}
@@ -244,7 +244,7 @@ def note_verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def read_verdict(jobset: Mapping[str, Any]) -> Verdict | None:
-    """The verdict that somebody before us has written down; None for anything else."""
+    """The verdict that an earlier launcher recorded; None for anything else."""
     text = (jobset["metadata"].get("annotations") or {}).get(VERDICT)
     try:
         verdict = Verdict(**json.loads(text or ""))
@@ -274,21 +274,21 @@ def owner_of(pod: Mapping[str, Any] | None, kind: str) -> tuple[dict[str, Any] |
     return None, "no controller owns the launcher's pod"
 
 
-def prepare_first(
+def prepare_prerequisite(
     api: ApiServer, folder: str, first: dict[str, Any], is_ours: Callable[[Mapping[str, Any]], bool]
 ) -> None:
-    """Make it. One that a lost launcher left, and that nothing uses yet, may be out of date: it is made anew."""
+    """Create it. An unused one that a lost launcher left may be out of date and is replaced."""
     path = f"{folder}/{first['metadata']['name']}"
     try:
-        api.patiently(lambda: api.create(folder, first))
-    except Refused as refusal:
+        api.retry_while_unreachable(lambda: api.create(folder, first))
+    except ApiRefusal as refusal:
         if refusal.status != 409:
             raise
         there = api.get_if_present(path)
         if there is not None and not is_ours(there):
-            raise Misuse(f"{_with_name_of(first)} is there already, and this run did not create it") from None
-        api.patiently(lambda: api.delete(path))
-        api.patiently(lambda: api.create(folder, first))
+            raise Misuse(f"{_own_name(first)} is there already, and this run did not create it") from None
+        api.retry_while_unreachable(lambda: api.delete(path))
+        api.retry_while_unreachable(lambda: api.create(folder, first))
 
 
 def give_to_object(
@@ -302,22 +302,22 @@ def give_to_object(
     owners = {"ownerReferences": [owner_reference(kind, made)]}
     try:
         try:
-            api.patiently(lambda: api.merge(f"{folder}/{name}", {"metadata": owners}))
-        except Refused as refusal:
+            api.retry_while_unreachable(lambda: api.merge(f"{folder}/{name}", {"metadata": owners}))
+        except ApiRefusal as refusal:
             if refusal.status != 404 or first is None:
                 raise
             again = {**first, "metadata": {**first["metadata"], **owners}}
-            api.patiently(lambda: api.create(folder, again))
-            say(f"{_with_name_of(first)}: it was gone, and is made anew")
-    except Refused as refusal:
+            api.retry_while_unreachable(lambda: api.create(folder, again))
+            say(f"{_own_name(first)}: it was gone, and is made anew")
+    except ApiRefusal as refusal:
         say(f"{refusal}; what stands before {kind.name} {name} may go sooner or later than it")
 
 
 def owner_reference(kind: GangKind, made: Mapping[str, Any]) -> dict[str, Any]:
-    """The reference by which what belongs to an object goes with it."""
+    """The owner reference by which dependents are deleted with the object."""
     metadata = made["metadata"]
     return {"apiVersion": kind.api_version, "kind": kind.kind, "name": metadata["name"], "uid": metadata["uid"]}
 
 
-def _with_name_of(document: Mapping[str, Any]) -> str:
+def _own_name(document: Mapping[str, Any]) -> str:
     return f"{document['kind']} {document['metadata']['name']}"

@@ -33,8 +33,8 @@ from gpuflow.runtime.gangs.kinds import JOBSET, KINDS, GangKind
 from gpuflow.runtime.supervise import evidence, object_state
 
 Object = Mapping[str, Any]
-_LATE = "active longer than specified deadline"
-_WORDLESS = ("BackoffLimitExceeded", "PyTorchJobFailed", "MPIJob", "Volcano")
+_DEADLINE_MESSAGE = "active longer than specified deadline"
+_VAGUE_REASONS = ("BackoffLimitExceeded", "PyTorchJobFailed", "MPIJob", "Volcano")
 """How reasons begin that say only that a pod failed, and not why."""
 _REMOVED_BY_IT = {each.removed_by_it for each in KINDS.values() if each.removed_by_it is not None}
 _DISRUPTED = re.compile(r"Pod \S+/(\S+) has condition DisruptionTarget\b")
@@ -83,28 +83,30 @@ def judge(
         return Verdict(INTERRUPTED, f"somebody deleted the {kind.name}")
     if object_state.holds(jobset, object_state.GOOD[kind.name]):
         return Verdict(SUCCEEDED, f"the {kind.name} is completed")
-    given_up = deactivated(workload)
+    given_up = deactivation_message(workload)
     if given_up is not None:
         return Verdict(FINAL, f"Kueue will not start it any more: {given_up}")
     if not has_ended(jobset, jobs, kind):
         lost = [pod for pod in pods if kind.replaces_pods and pod["metadata"].get("uid") in gone]
-        return _lost(lost, container)
+        return _lost_verdict(lost, container)
     since = failed_since(jobs)
     nodes = {f"pod {pod['metadata']['name']}": _node(pod) for pod in pods}
-    signs = [sign._replace(node=nodes.get(sign.who, "")) for sign in _of_jobs(jobs, pods, container)]
+    signs = [sign._replace(node=nodes.get(sign.who, "")) for sign in _signs_of_jobs(jobs, pods, container)]
     for pod in pods:
-        found = _of_pod(pod, container, since, pod["metadata"].get("uid") in gone)
+        found = _signs_of_pod(pod, container, since, pod["metadata"].get("uid") in gone)
         signs += [sign._replace(node=_node(pod)) for sign in found]
     evicted = _condition(workload or {}, "Evicted")
     if evicted is not None:
         signs.append(Sign("", "Kueue", INTERRUPTED, f"Kueue took its quota back ({_words(evicted)})"))
     verdict = _verdict(jobset, jobs, signs, final_exit_codes, retryable_exit_codes)
-    return _as_rank_0_says(verdict, jobset, pods, container, kind)
+    return _with_word_of_rank_0(verdict, jobset, pods, container, kind)
 
 
-def _lost(pods: Iterable[Object], container: str) -> Verdict | None:
+def _lost_verdict(pods: Iterable[Object], container: str) -> Verdict | None:
     """The end of an attempt whose controller goes on with a new pod in the place of one that was taken away."""
-    signs = sorted(sign for pod in pods for sign in _of_pod(pod, container, None, True) if sign.outcome == INTERRUPTED)
+    signs = sorted(
+        sign for pod in pods for sign in _signs_of_pod(pod, container, None, True) if sign.outcome == INTERRUPTED
+    )
     return Verdict(INTERRUPTED, f"{signs[0].who}: {signs[0].because}") if signs else None
 
 
@@ -127,8 +129,8 @@ def failed_since(jobs: Iterable[Object]) -> str | None:
     return min(times) if times else None
 
 
-def deactivated(workload: Object | None) -> str | None:
-    """Kueue's words for a Workload that it, or somebody, has taken out of the queue for good."""
+def deactivation_message(workload: Object | None) -> str | None:
+    """Kueue's message for a Workload that was deactivated."""
     evicted = _condition(workload or {}, "Evicted")
     if evicted is not None and str(evicted.get("reason", "")).startswith("Deactivated"):
         return _words(evicted)
@@ -170,12 +172,12 @@ def _verdict(
         return Verdict(RETRYABLE, f"{who}: {ended[0].because} with exit code {code}", code, _only_node(ended))
     failures = [failure for failure in map(_failure, jobs) if failure is not None]
     words = "; ".join(sorted(map(_words, failures))) or object_state.words_of(dict(jobset))
-    if all(str(failure.get("reason")).startswith(_WORDLESS) for failure in failures):
+    if all(str(failure.get("reason")).startswith(_VAGUE_REASONS) for failure in failures):
         return Verdict(INTERRUPTED, f"no pod is left that says why it ended ({words})")
     return Verdict(RETRYABLE, words, 1)
 
 
-def _as_rank_0_says(
+def _with_word_of_rank_0(
     verdict: Verdict, jobset: Object, pods: Sequence[Object], container: str, kind: GangKind
 ) -> Verdict:
     """A failure with what the supervisors agreed on: they exit alike, and only rank 0's last words tell the first.
@@ -185,7 +187,7 @@ def _as_rank_0_says(
     if verdict.outcome not in (RETRYABLE, OUT_OF_MEMORY):
         return verdict
     for pod in pods:
-        ended = _terminated(pod, container)
+        ended = _terminated_state(pod, container)
         facts = termination_message.parse(ended.get("message")) or {}
         rank = facts.get("cause_rank")
         if not isinstance(rank, int) or isinstance(rank, bool) or facts.get("exit_code") != ended.get("exitCode"):
@@ -216,10 +218,10 @@ def _only_node(signs: Sequence[Sign]) -> str | None:
     return node or None
 
 
-def _of_jobs(jobs: Iterable[Object], pods: Iterable[Object], container: str) -> Iterable[Sign]:
+def _signs_of_jobs(jobs: Iterable[Object], pods: Iterable[Object], container: str) -> Iterable[Sign]:
     """What the Job controller wrote down: it outlives the pods."""
     own_fault = {
-        pod["metadata"]["name"] for pod in pods if _alone(pod, container).outcome == DISK_LIMIT
+        pod["metadata"]["name"] for pod in pods if _sign_of_pod(pod, container).outcome == DISK_LIMIT
     }  # called an eviction too
     for job in jobs:
         failure = _failure(job)
@@ -227,7 +229,7 @@ def _of_jobs(jobs: Iterable[Object], pods: Iterable[Object], container: str) -> 
             continue
         when, message = str(failure.get("lastTransitionTime") or ""), str(failure.get("message") or "")
         disrupted, exited = _DISRUPTED.search(message), _EXITED.search(message)
-        if failure.get("reason") == "DeadlineExceeded" or _LATE in message:
+        if failure.get("reason") == "DeadlineExceeded" or _DEADLINE_MESSAGE in message:
             yield Sign(when, _job_name(job), TIMED_OUT, f"it ran longer than it may ({message})")
         elif disrupted is not None and disrupted.group(1) not in own_fault:
             yield Sign(when, f"pod {disrupted.group(1)}", INTERRUPTED, "it was disrupted")
@@ -236,10 +238,10 @@ def _of_jobs(jobs: Iterable[Object], pods: Iterable[Object], container: str) -> 
             yield _sign(when, f"pod {exited.group(1)}", seen)
 
 
-def _of_pod(pod: Object, container: str, since: str | None, gone: bool) -> Iterable[Sign]:
-    who, when = name_of(pod), _finished(pod, container)
+def _signs_of_pod(pod: Object, container: str, since: str | None, gone: bool) -> Iterable[Sign]:
+    who, when = name_of(pod), _finished_at(pod, container)
     seen = evidence.from_pod(pod, container, supervised=True)
-    alone = _alone(pod, container)
+    alone = _sign_of_pod(pod, container)
     disrupted = any(condition.startswith("DisruptionTarget/") for condition in seen.conditions)
     if alone.outcome == DISK_LIMIT or alone.code in (EXIT_FINAL, EXIT_TIMED_OUT):
         yield alone
@@ -258,9 +260,9 @@ def _of_pod(pod: Object, container: str, since: str | None, gone: bool) -> Itera
             yield alone
 
 
-def _alone(pod: Object, container: str) -> Sign:
+def _sign_of_pod(pod: Object, container: str) -> Sign:
     """What the table of single pods says of this one."""
-    return _sign(_finished(pod, container), name_of(pod), evidence.from_pod(pod, container, supervised=True))
+    return _sign(_finished_at(pod, container), name_of(pod), evidence.from_pod(pod, container, supervised=True))
 
 
 def _sign(when: str, who: str, seen: evidence.Evidence) -> Sign:
@@ -308,11 +310,11 @@ def _words(condition: Object) -> str:
     return ": ".join(str(condition[key]) for key in ("reason", "message") if condition.get(key))
 
 
-def _finished(pod: Object, container: str) -> str:
-    return str(_terminated(pod, container).get("finishedAt") or "")
+def _finished_at(pod: Object, container: str) -> str:
+    return str(_terminated_state(pod, container).get("finishedAt") or "")
 
 
-def _terminated(pod: Object, container: str) -> Object:
+def _terminated_state(pod: Object, container: str) -> Object:
     """How a container ended, as the kubelet says; empty while it runs."""
     for status in (pod.get("status") or {}).get("containerStatuses") or ():
         if status.get("name") == container:

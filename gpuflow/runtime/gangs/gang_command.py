@@ -33,7 +33,7 @@ from gpuflow.runtime.base import options, signals, termination_message
 from gpuflow.runtime.base.options import BadOption, Option
 from gpuflow.runtime.gangs import later_attempts
 from gpuflow.runtime.supervise import kube_client
-from gpuflow.runtime.supervise.kube_client import ApiServer, Misuse, NoAccount, Refused, Stopped
+from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiServer, Misuse, NoAccount, StopRequested
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def parse(words: Sequence[str], environ: Mapping[str, str]) -> options.Options:
     if both:
         raise BadOption(f"exit code {min(both)} is both final and retryable; keep it in one list")
     later_attempts.changes_of(given)
-    outputs.agree(outputs.parse(given.output), {}, outputs.pairs(given.deliver, "deliver"))
+    outputs.check_outputs(outputs.parse(given.output), {}, outputs.pairs(given.deliver, "deliver"))
     if given.output and not given.outputs_dir and not given.deliver:
         raise BadOption("--output needs --outputs-dir, the folder in which the engine looks")
     return given
@@ -105,9 +105,9 @@ def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
         try:
             kube_client.stop_on_signal()
             return launcher.run()
-        except Stopped:
+        except StopRequested:
             return launcher.handle_stop()
-    except (Misuse, NoAccount, Refused, BadOption) as refusal:
+    except (Misuse, NoAccount, ApiRefusal, BadOption) as refusal:
         sys.stdout.flush()
         return termination_message.refuse(str(refusal), log)
     finally:

@@ -66,8 +66,8 @@ def pod_sets_of_volcano(manifest: Mapping[str, Any]) -> list[PodSet]:
     return [_numbered_set(str(each["name"]), each) for each in manifest["spec"].get("tasks") or ()]
 
 
-class First(NamedTuple):
-    """What must be there before the object of an attempt, has its name, and goes with it."""
+class Prerequisite(NamedTuple):
+    """An object that must exist before the object of an attempt, has the same name, and is deleted with it."""
 
     key: str
     """Where it stands beside the object, as long as both are ours to make."""
@@ -132,7 +132,7 @@ class GangKind(NamedTuple):
     """Quota keys of what else its controller makes, once for each object."""
     sets: tuple[int, ...] = (1, 2)
     """Of how many sets of pods it can be made: two are a leader and its workers."""
-    before: First | None = None
+    before: Prerequisite | None = None
     """What must be there first."""
     leading_job: str | None = None
     """What follows its name in that of the Job that makes its first pod, where it makes the others itself."""
@@ -204,7 +204,7 @@ class GangKind(NamedTuple):
         return found
 
     def is_suspended(self, document: Mapping[str, Any]) -> bool:
-        return self.suspend is not None and object_state.found(document, self.suspend) is True
+        return self.suspend is not None and object_state.value_at(document, self.suspend) is True
 
 
 _ENDING = ("Restarting", "Aborting", "Aborted", "Terminating", "Terminated", "Failed")
@@ -242,8 +242,8 @@ def _join_group(made: dict[str, Any], name: str) -> None:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), GROUP: name}
 
 
-RUNTIME = First("runtime", "trainer.kubeflow.org/v1alpha1", "trainingruntimes", _name_runtime)
-POD_GROUP = First("podGroup", "scheduling.volcano.sh/v1beta1", "podgroups", _join_group)
+RUNTIME = Prerequisite("runtime", "trainer.kubeflow.org/v1alpha1", "trainingruntimes", _name_runtime)
+POD_GROUP = Prerequisite("podGroup", "scheduling.volcano.sh/v1beta1", "podgroups", _join_group)
 
 JOBSET = GangKind(
     "JobSet",
@@ -384,7 +384,7 @@ def kind_of(manifest: Mapping[str, Any]) -> GangKind | None:
     return next(iter((*whole, *rows)), None)
 
 
-def queued_as(integration: str | None) -> GangKind:
-    """The kind that Kueue calls so; a JobSet where nobody says."""
+def kind_of_integration(integration: str | None) -> GangKind:
+    """The kind of a Kueue integration; JobSet when it is not given."""
     found = (each for each in KINDS.values() if integration is not None and each.integration == integration)
     return next(found, JOBSET)

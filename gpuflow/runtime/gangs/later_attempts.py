@@ -38,7 +38,7 @@ _UNITS = {
 _AMOUNT = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i)?)")
 
 
-class Before(NamedTuple):
+class EarlierAttempts(NamedTuple):
     """What happened to the attempts before this one."""
 
     out_of_memory: int = 0
@@ -59,7 +59,7 @@ class Changes(NamedTuple):
     """The fields of the pod's spec that are different then; None: not there."""
     other_node: bool = False
 
-    def spec(self, first: Mapping[str, Any], before: Before, container: int = 0) -> dict[str, Any]:
+    def spec(self, first: Mapping[str, Any], before: EarlierAttempts, container: int = 0) -> dict[str, Any]:
         """The spec of the attempt that comes after all that; `first` is that of the first attempt.
 
         `container`: which of the pod's containers is the one that grows.
@@ -69,26 +69,26 @@ class Changes(NamedTuple):
             spec = {key: value for key, value in {**spec, **self.on_demand}.items() if value is not None}
         if self.factor is not None and before.out_of_memory:
             containers = list(spec["containers"])
-            containers[container] = self._grown(containers[container], before.out_of_memory)
+            containers[container] = self._grow_memory(containers[container], before.out_of_memory)
             spec["containers"] = containers
         if self.other_node and before.failed_nodes:
-            spec["affinity"] = away_from(spec.get("affinity") or {}, before.failed_nodes)
+            spec["affinity"] = avoid_nodes(spec.get("affinity") or {}, before.failed_nodes)
         return spec
 
-    def _is_off_spot(self, before: Before) -> bool:
+    def _is_off_spot(self, before: EarlierAttempts) -> bool:
         return self.fallback_after is not None and before.interruptions >= self.fallback_after
 
-    def _grown(self, container: Mapping[str, Any], times: int) -> dict[str, Any]:
+    def _grow_memory(self, container: Mapping[str, Any], times: int) -> dict[str, Any]:
         assert self.factor is not None
         resources = dict(container.get("resources") or {})
         for part in ("requests", "limits"):
             amounts = resources.get(part) or {}
             if "memory" in amounts:
-                grown = more(str(amounts["memory"]), self.factor, self.most, times)
+                grown = grown_memory(str(amounts["memory"]), self.factor, self.most, times)
                 resources[part] = {**amounts, "memory": grown}
         return {**container, "resources": resources} if resources else dict(container)
 
-    def words(self, first: Mapping[str, Any], before: Before, container: int = 0) -> list[str]:
+    def words(self, first: Mapping[str, Any], before: EarlierAttempts, container: int = 0) -> list[str]:
         """What is different, for a person; nothing for an attempt like the first."""
         made = self.spec(first, before, container)
         found = []
@@ -112,7 +112,7 @@ def memory(container: Mapping[str, Any]) -> str | None:
     return None
 
 
-def more(first: str, factor: str, most: str, times: int) -> str:
+def grown_memory(first: str, factor: str, most: str, times: int) -> str:
     """The memory after running out of it so many times: whole mebibytes, at most `most`, never less than before."""
     amount, limit = amount_of(first), amount_of(most)
     if not times or amount >= limit:
@@ -147,7 +147,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def away_from(affinity: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
+def avoid_nodes(affinity: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
     """The affinity, and none of these nodes. By their own names: the hostname label may say something else."""
     node_affinity = dict(affinity.get("nodeAffinity") or {})
     elsewhere = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]

@@ -20,18 +20,18 @@ from gpuflow.runtime.base.outcomes import (
     exit_code,
 )
 from gpuflow.runtime.gangs import attempt_end, attempt_object, attempt_verdict, launcher_liveness
-from gpuflow.runtime.gangs.attempt_end import Draining, Following
+from gpuflow.runtime.gangs.attempt_end import AttemptFollower, PodDrain
 from gpuflow.runtime.gangs.attempt_object import Gang
 from gpuflow.runtime.gangs.attempt_verdict import Verdict
-from gpuflow.runtime.gangs.later_attempts import Before, changes_of, leader_fields_of
-from gpuflow.runtime.gangs.launcher_liveness import Held
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts, changes_of, leader_fields_of
+from gpuflow.runtime.gangs.launcher_liveness import LivenessServer
 from gpuflow.runtime.gangs.ranks.protocol import new_secret
-from gpuflow.runtime.gangs.watch import Watch, answered, phase
+from gpuflow.runtime.gangs.watch import Watch, phase, run_questions
 from gpuflow.runtime.state import attempts
 from gpuflow.runtime.state.attempts import COSTS, Counts
 from gpuflow.runtime.supervise import kube_client
-from gpuflow.runtime.supervise.kube_client import ApiServer, Misuse, PodLogs, Refused, Unreachable, say
-from gpuflow.runtime.supervise.object_state import found
+from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiServer, ApiUnreachable, Misuse, PodLogs, say
+from gpuflow.runtime.supervise.object_state import value_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuflow.runtime.base.options import Options
-    from gpuflow.runtime.gangs.watch import Asking
+    from gpuflow.runtime.gangs.watch import Questions
 
 LOOK = 2.0
 """Seconds between two looks at a gang."""
-GONE = "it is not there"
+NOT_THERE = "it is not there"
 _LONGEST = float(2**31)
 
 
@@ -64,7 +64,7 @@ class Launcher:
             say(f"--more-memory: the container {options.container} names no memory; every attempt has the same")
         if options.owner == "pod" and self._own_ip:
             # Held for as long as this process lives.
-            self._held = Held(self.gang.digest)
+            self._held = LivenessServer(self.gang.digest)
             self.gang.environment[launcher_liveness.VARIABLE] = self._held.address(self._own_ip)
         elif options.owner == "pod":
             say("the address of this pod is not known: should it be killed and not deleted, its gang works on")
@@ -79,7 +79,7 @@ class Launcher:
         self._ask_what_is_needed()
         jobset = self.find_newest()
         if jobset is None:
-            jobset = self.create(1, Counts(), Before())
+            jobset = self.create(1, Counts(), EarlierAttempts())
         else:
             say(f"{self.what} {jobset['metadata']['name']}: created before; going on with it")
             self._adopt(jobset)
@@ -96,11 +96,11 @@ class Launcher:
             if final or verdict.outcome == SUCCEEDED:
                 return self.close(attempt, verdict, counts, spent)
             say(f"attempt {attempt} {verdict.outcome}: {verdict.because}")
-            earlier = self._after(attempt_object.read_before(jobset), verdict, counts)
+            earlier = self._earlier_with(attempt_object.read_earlier_attempts(jobset), verdict, counts)
             self._back_off(verdict.outcome, counts)
             jobset = self.create(attempt + 1, counts, earlier)
 
-    def _after(self, before: Before, verdict: Verdict, counts: Counts) -> Before:
+    def _earlier_with(self, before: EarlierAttempts, verdict: Verdict, counts: Counts) -> EarlierAttempts:
         """What the next attempt must know of all before it."""
         nodes = set(before.failed_nodes)
         if self.options.other_node and COSTS.get(verdict.outcome) == "failures":
@@ -111,19 +111,19 @@ class Launcher:
             else:
                 nodes.add(verdict.node)
         grown = before.out_of_memory + (verdict.outcome == OUT_OF_MEMORY)
-        return Before(grown, counts.interruptions, tuple(sorted(nodes)))
+        return EarlierAttempts(grown, counts.interruptions, tuple(sorted(nodes)))
 
     def find_newest(self) -> dict[str, Any] | None:
         """The JobSet of the highest attempt; one that is being deleted is waited for, and has never been."""
         query = {"labelSelector": f"{attempt_object.GANG}={self.gang.digest}"}
         said = False
         while True:
-            items = self.api.patiently(lambda: self.api.get(self.folder, **query))["items"]
+            items = self.api.retry_while_unreachable(lambda: self.api.get(self.folder, **query))["items"]
             for each in items:
                 if not self.gang.is_ours(each):
                     raise Misuse(f"{self.what} {each['metadata']['name']} has our label and is not of this run's")
             going = [each["metadata"]["name"] for each in items if each["metadata"].get("deletionTimestamp")]
-            going = going or ([] if items else self._ranks_there(told=True))
+            going = going or ([] if items else self._live_pods(told=True))
             if not going:
                 return max(items, key=lambda each: attempt_object.number(each, attempt_object.ATTEMPT), default=None)
             if not said:
@@ -132,7 +132,7 @@ class Launcher:
             time.sleep(LOOK)
 
     def _adopt(self, jobset: dict[str, Any]) -> None:
-        """A gang of a launcher before us goes with our pod now, and no longer with that one's."""
+        """Make this pod the owner of a gang that an earlier launcher created."""
         self._give_prerequisite(jobset)
         owners = jobset["metadata"].get("ownerReferences") or ()
         if self.options.owner != "pod" or self._own is None or any(each["uid"] == self._own["uid"] for each in owners):
@@ -140,11 +140,11 @@ class Launcher:
         name = jobset["metadata"]["name"]
         try:
             change = {"metadata": {"ownerReferences": [self._own]}}
-            self.api.patiently(lambda: self.api.merge(f"{self.folder}/{name}", change))
-        except Refused as refusal:
+            self.api.retry_while_unreachable(lambda: self.api.merge(f"{self.folder}/{name}", change))
+        except ApiRefusal as refusal:
             say(f"{self.what} {name}: it still goes with the launcher before this one: {refusal}")
 
-    def create(self, attempt: int, counts: Counts, before: Before) -> dict[str, Any]:
+    def create(self, attempt: int, counts: Counts, before: EarlierAttempts) -> dict[str, Any]:
         """The JobSet of an attempt, created now, or a moment ago by a launcher that was lost."""
         whole = self.gang.body(attempt, counts.failures, counts.interruptions, before, new_secret())
         first, body = self.gang.kind.split(whole)
@@ -155,13 +155,15 @@ class Launcher:
             try:
                 kind = self.gang.kind
                 if kind.before is not None and first is not None and self.api.get_if_present(self.alive) is None:
-                    attempt_object.prepare_first(self.api, kind.before.folder(self.namespace), first, self.gang.is_ours)
-                made = self.api.patiently(lambda: self.api.create(self.folder, body))
+                    attempt_object.prepare_prerequisite(
+                        self.api, kind.before.folder(self.namespace), first, self.gang.is_ours
+                    )
+                made = self.api.retry_while_unreachable(lambda: self.api.create(self.folder, body))
                 self._give_prerequisite(made)
                 size = self.gang.shape.size
                 say(f"{self.what} {name}: created in {self.namespace}, attempt {attempt}, {size} pods{unlike}")
                 return made
-            except Refused as refusal:
+            except ApiRefusal as refusal:
                 if refusal.status != 409:
                     self.alive = None
                     raise
@@ -184,7 +186,7 @@ class Launcher:
         counts = [attempt_object.number(jobset, note) for note in notes]
         secret = str((jobset["metadata"].get("annotations") or {}).get(attempt_object.SECRET, ""))
         first, _ = kind.split(
-            self.gang.body(counts[0], counts[1], counts[2], attempt_object.read_before(jobset), secret)
+            self.gang.body(counts[0], counts[1], counts[2], attempt_object.read_earlier_attempts(jobset), secret)
         )
         attempt_object.give_to_object(self.api, kind.before.folder(self.namespace), kind, jobset, first)
 
@@ -200,7 +202,7 @@ class Launcher:
         logs.finish(5.0)
         self.alive = None
         if verdict.outcome == SUCCEEDED:
-            verdict = self._delivered(watch, verdict)
+            verdict = self._deliver(watch, verdict)
         if watch.jobset is not None:
             self._note(path, verdict)
             if verdict.outcome != SUCCEEDED:
@@ -209,7 +211,7 @@ class Launcher:
 
     def _follow_to_end(self, watch: Watch, logs: PodLogs, jobset: dict[str, Any]) -> Verdict:
         options = self.options
-        following = Following(
+        following = AttemptFollower(
             watch,
             lambda words: say(f"{self.what} {watch.name}: {words}"),
             settle=options.settle,
@@ -220,7 +222,7 @@ class Launcher:
         )
         named = ""
         while True:
-            verdict: Verdict | None = self._answered(following.look())
+            verdict: Verdict | None = self._run_questions(following.look())
             names = watch.names()
             if names not in ("", named):
                 named = names
@@ -234,29 +236,31 @@ class Launcher:
             if not watch.kind.replaces_pods:
                 watch.jobset = None
         if following.is_late:
-            because = f"waited longer than {units.spoken(options.queue_timeout)}: {following.words}"
+            because = f"waited longer than {units.format_seconds(options.queue_timeout)}: {following.words}"
             return verdict._replace(because=because)
         return verdict
 
-    def _answered(self, asking: Asking) -> Any:
-        return answered(asking, lambda asked: self.api.patiently(lambda: self.api.get(asked.path, **asked.query)))
+    def _run_questions(self, asking: Questions) -> Any:
+        return run_questions(
+            asking, lambda asked: self.api.retry_while_unreachable(lambda: self.api.get(asked.path, **asked.query))
+        )
 
     def _queue_deadline(self, jobset: dict[str, Any]) -> float | None:
-        """Counted since the JobSet was created, be it by a launcher before us."""
+        """Counted from the creation of the JobSet, also by an earlier launcher."""
         if self.options.queue_timeout is None:
             return None
-        return attempt_verdict.seconds(str(found(jobset, "metadata.creationTimestamp"))) + float(
+        return attempt_verdict.seconds(str(value_at(jobset, "metadata.creationTimestamp"))) + float(
             self.options.queue_timeout
         )
 
     def _drain(self, watch: Watch) -> None:
         seconds = self.gang.shape.grace + self.options.settle
-        draining = Draining(watch, lambda words: say(f"{self.what} {watch.name}: {words}"), seconds)
+        draining = PodDrain(watch, lambda words: say(f"{self.what} {watch.name}: {words}"), seconds)
         while not draining.is_over():
             time.sleep(LOOK)
-            self._answered(watch.look())
+            self._run_questions(watch.look())
 
-    def _delivered(self, watch: Watch, verdict: Verdict) -> Verdict:
+    def _deliver(self, watch: Watch, verdict: Verdict) -> Verdict:
         try:
             missing = attempt_end.deliver_outputs(self.options, watch.rank_0())
         except BadOutput as refusal:
@@ -266,12 +270,12 @@ class Launcher:
         return verdict if missing is None else Verdict(INTERRUPTED, f"the {self.what} is completed, but {missing}")
 
     def _note(self, path: str, verdict: Verdict) -> None:
-        """What was found out outlives us: its evidence may not."""
+        """Record the verdict on the object, since its evidence may not outlive this launcher."""
         if verdict.outcome == SUCCEEDED or not self._may_note:
             return
         try:
-            self.api.patiently(lambda: self.api.merge(path, attempt_object.note_verdict(verdict)))
-        except Refused as refusal:
+            self.api.retry_while_unreachable(lambda: self.api.merge(path, attempt_object.note_verdict(verdict)))
+        except ApiRefusal as refusal:
             self._may_note = refusal.status == 404
             if self._may_note:
                 return
@@ -284,7 +288,7 @@ class Launcher:
             wait *= float(options.backoff_factor) ** min(counts.failures - 1, 64)
         wait = min(wait, _LONGEST if options.backoff_max is None else options.backoff_max)
         if wait:
-            say(f"the next attempt begins in {units.spoken(wait)}")
+            say(f"the next attempt begins in {units.format_seconds(wait)}")
             time.sleep(wait)
 
     def close(self, attempt: int, verdict: Verdict, counts: Counts, spent: str | None) -> int:
@@ -331,12 +335,12 @@ class Launcher:
         An engine that stops a run signals the container and leaves the pod. One that starts the pod again gives it the
         same name.
         """
-        if pod and found(pod, "status.conditions[type=DisruptionTarget].status") == "True":
+        if pod and value_at(pod, "status.conditions[type=DisruptionTarget].status") == "True":
             return True
         if self.options.owner != "controller" or self._own_uid is None:
             return False
         if pod is None:
-            return why == GONE
+            return why == NOT_THERE
         metadata = pod.get("metadata") or {}
         return bool(metadata) and ("deletionTimestamp" in metadata or metadata.get("uid") != self._own_uid)
 
@@ -347,37 +351,37 @@ class Launcher:
             try:
                 self.api.delete(path, self.gang.kind.deletion)
                 break
-            except (Refused, Unreachable) as failure:
-                if isinstance(failure, Refused) or time.monotonic() >= until:
+            except (ApiRefusal, ApiUnreachable) as failure:
+                if isinstance(failure, ApiRefusal) or time.monotonic() >= until:
                     say(f"{self.what} {name}: NOT deleted: {failure}")
                     return f"{self.what} {name} is NOT deleted: {failure}"
                 time.sleep(1.0)
         say(f"{self.what} {name}: deleted; its pods have their grace to stop")
         while wait and time.monotonic() < until:
             there, _ = self._ask_once(lambda: self.api.get(path))
-            if there is None and not self._ranks_there():
+            if there is None and not self._live_pods():
                 return f"{self.what} {name} is deleted"
             time.sleep(0.5)
         return f"{self.what} {name} is being deleted"
 
-    def _ranks_there(self, *, told: bool = False) -> list[str]:
+    def _live_pods(self, *, told: bool = False) -> list[str]:
         """Pods that have not ended yet, or are being deleted, of a gang whose object goes before them."""
         if self.gang.kind.deletion == "Foreground":
             return []
         query = {"labelSelector": f"{attempt_object.GANG}={self.gang.digest}"}
         ask = lambda: self.api.get(f"/api/v1/namespaces/{self.namespace}/pods", **query)  # noqa: E731
         # Who is about to make a gang must know; who has just deleted one looks again.
-        answer = self.api.patiently(ask) if told else self._ask_once(ask)[0]
+        answer = self.api.retry_while_unreachable(ask) if told else self._ask_once(ask)[0]
         alive = [each for each in (answer or {}).get("items", ()) if phase(each) in ("Pending", "Running")]
         return [each["metadata"]["name"] for each in alive if not told or each["metadata"].get("deletionTimestamp")]
 
     def _ask_once(self, ask: Any) -> tuple[dict[str, Any] | None, str]:
         for _ in range(3):
             try:
-                return ask(), GONE
-            except Refused as refusal:
-                return None, GONE if refusal.status == 404 else str(refusal)
-            except Unreachable as failure:
+                return ask(), NOT_THERE
+            except ApiRefusal as refusal:
+                return None, NOT_THERE if refusal.status == 404 else str(refusal)
+            except ApiUnreachable as failure:
                 why = str(failure)
                 time.sleep(1.0)
         return {}, why
@@ -394,28 +398,28 @@ class Launcher:
             raise Misuse(f"--owner: this pod is in {self.api.namespace}, and owns nothing in {self.namespace}")
         pod: dict[str, Any] | None = None
         try:
-            pod = self.api.patiently(self._look_at_own_pod)
-        except Refused as refusal:
+            pod = self.api.retry_while_unreachable(self._look_at_own_pod)
+        except ApiRefusal as refusal:
             if refusal.status != 404:
                 raise
         self._own_uid = str(pod["metadata"]["uid"]) if pod else None
-        self._own_ip = found(pod, "status.podIP") if pod else None
+        self._own_ip = value_at(pod, "status.podIP") if pod else None
         owner, why_not = attempt_object.owner_of(pod, self.options.owner)
         if owner is None:
             say(f"--owner {self.options.owner}: {why_not}; nobody deletes the gang when the run is deleted")
         return owner
 
     def _ask_what_is_needed(self) -> None:
-        """Before anything is created: without these nobody could say how it ended."""
+        """Check that all that is needed to follow a gang can be listed, before anything is created."""
         jobs = [f"/apis/batch/v1/namespaces/{self.namespace}/jobs"] if self.gang.kind.has_jobs else []
         for path in (f"/api/v1/namespaces/{self.namespace}/pods", *jobs):
-            self.api.patiently(lambda path=path: self.api.get(path, limit="1"))  # type: ignore[misc]
+            self.api.retry_while_unreachable(lambda path=path: self.api.get(path, limit="1"))  # type: ignore[misc]
         first = self.gang.kind.before
         try:
             if first is not None:
                 path = first.folder(self.namespace)
-                self.api.patiently(lambda: self.api.get(path, limit="1"))
-        except Refused as refusal:
+                self.api.retry_while_unreachable(lambda: self.api.get(path, limit="1"))
+        except ApiRefusal as refusal:
             if refusal.status != 404 or first is None:
                 raise
             raise Misuse(f"the cluster has no {first.api_version}: {first.plural} are not installed") from None

@@ -28,16 +28,16 @@ VARIABLE = "GPUFLOW_LAUNCHER"
 MOST = 16
 """Connections that are held; a rank 0 that comes again replaces the oldest."""
 _ANSWER, _AGAIN = 5.0, 1.0
-_UNHEARD = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds and tries after which a node that is gone counts as gone."""
 
 
 def greeting(digest: str) -> bytes:
-    """What the launcher says first: an address may be somebody else's by now."""
+    """The first line from the launcher, which proves that the address is still the launcher's."""
     return f"gpuflow gang {digest}\n".encode()
 
 
-class Held:
+class LivenessServer:
     """The launcher's end: it accepts, greets, and is there."""
 
     def __init__(self, digest: str) -> None:
@@ -67,7 +67,7 @@ class Held:
 
 
 def hold(environ: Mapping[str, str], place: Place) -> None:
-    """Rank 0's end, for as long as this process lives. Without a launcher that asks for it, nothing."""
+    """Rank 0's side, for the life of this process. Does nothing without a launcher that asks for it."""
     address = environ.get(VARIABLE, "")
     if address and not place.rank:
         threading.Thread(target=_watch, args=(address, place), name="gang-tether", daemon=True).start()
@@ -76,7 +76,7 @@ def hold(environ: Mapping[str, str], place: Place) -> None:
 def _watch(address: str, place: Place) -> None:
     patience, reached, since = place.times.launcher, False, time.monotonic()
     while True:
-        connection = _connected(address, place.name)
+        connection = _connect(address, place.name)
         if connection is not None:
             reached = True
             _until_it_ends(connection)
@@ -85,7 +85,7 @@ def _watch(address: str, place: Place) -> None:
         if time.monotonic() - since >= patience:
             break
         time.sleep(min(_AGAIN, patience))
-    where = f"the launcher at {address} has not been there for {units.spoken(patience)}"
+    where = f"the launcher at {address} has not been there for {units.format_seconds(patience)}"
     if not reached:
         say(f"{where}; if it is lost, nobody stops this gang (does a NetworkPolicy keep rank 0 from it?)")
         return
@@ -93,8 +93,8 @@ def _watch(address: str, place: Place) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _connected(address: str, gang: str) -> socket.socket | None:
-    """A connection to our launcher, and to nobody who has its address now."""
+def _connect(address: str, gang: str) -> socket.socket | None:
+    """A connection to our launcher; None when another process has its address."""
     host, _, port = address.rpartition(":")
     try:
         connection = socket.create_connection((host.strip("[]"), int(port)), _ANSWER)
@@ -104,7 +104,7 @@ def _connected(address: str, gang: str) -> socket.socket | None:
         said = connection.recv(64)
         words = said.decode("ascii", "replace").split()
         if words[:2] == ["gpuflow", "gang"] and len(words) == 3 and f"-{words[2]}-" in gang:
-            for name, value in _UNHEARD.items():
+            for name, value in _KEEPALIVE.items():
                 if hasattr(socket, name):
                     connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -12,8 +12,8 @@ from typing import Any, Callable, Generator, Mapping, NamedTuple  # noqa: UP035 
 from gpuflow.runtime.gangs import attempt_verdict
 from gpuflow.runtime.gangs.attempt_verdict import name_of
 from gpuflow.runtime.gangs.kinds import GROUP, JOBSET, KINDS, POD_GROUP
-from gpuflow.runtime.supervise.kube_client import Refused, say
-from gpuflow.runtime.supervise.object_state import found
+from gpuflow.runtime.supervise.kube_client import ApiRefusal, say
+from gpuflow.runtime.supervise.object_state import value_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuflow.runtime.gangs.attempt_object import Shape
 
 _KUEUE = "kueue.x-k8s.io"
-_NAMED = 8
+_MOST_NAMED = 8
 _QUEUE = f"{_KUEUE}/queue-name"
 
 
@@ -33,18 +33,18 @@ class Question(NamedTuple):
     query: Mapping[str, str] = {}
 
 
-Asking = Generator[Question, Any, Any]
-"""Yields questions, and gets each answer, or the refusal (`Refused`) thrown. It ends with what it found out."""
+Questions = Generator[Question, Any, Any]
+"""Yields questions, and gets each answer, or the refusal (`ApiRefusal`) thrown. It ends with what it found out."""
 
 
-def answered(asking: Asking, ask: Callable[[Question], dict[str, Any]]) -> Any:
+def run_questions(asking: Questions, ask: Callable[[Question], dict[str, Any]]) -> Any:
     """What a generator of questions finds out, each of them asked in turn."""
     try:
         question = next(asking)
         while True:
             try:
                 answer = ask(question)
-            except Refused as refusal:
+            except ApiRefusal as refusal:
                 question = asking.throw(refusal)
             else:
                 question = asking.send(answer)
@@ -74,20 +74,20 @@ class Watch:
         self._mute: set[str] = set()
         self._tell = tell
 
-    def look(self) -> Asking:
+    def look(self) -> Questions:
         """Pods first: what has taken them away is then seen by the later looks."""
         selector = {"labelSelector": f"{self.kind.pods}={self.name}"}
         pods = (yield Question(f"/api/v1/namespaces/{self.namespace}/pods", selector))["items"]
         jobs = []
         if self.kind.leading_job is not None:
             path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{self.name}{self.kind.leading_job}"
-            leading = yield from self._present(path)
+            leading = yield from self._get_if_present(path)
             jobs = [] if leading is None else [leading]
         elif self.kind.has_jobs:
             jobs = (yield Question(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", selector))["items"]
         if self.jobset is not None:
             self.workload = yield from self._workload(self.jobset)
-        self.jobset = yield from self._present(self.path)
+        self.jobset = yield from self._get_if_present(self.path)
         if self.jobset is None:
             return
         if self._uid not in (None, self.jobset["metadata"]["uid"]):
@@ -106,16 +106,16 @@ class Watch:
         own = {job["metadata"]["uid"] for job in self.jobs}
         self._remember([pod for pod in pods if _owner(pod) in own or pod["metadata"]["uid"] in self.pods])
 
-    def _inner_jobset(self) -> Asking:
+    def _inner_jobset(self) -> Questions:
         """The JobSet that it makes, which has its name; None before it is there."""
         path = f"/apis/{JOBSET.api_version}/namespaces/{self.namespace}/{JOBSET.plural}/{self.name}"
-        found = yield from self._present(path)
+        found = yield from self._get_if_present(path)
         return found if found is not None and _owner(found) == self._uid else None
 
-    def _present(self, path: str) -> Asking:
+    def _get_if_present(self, path: str) -> Questions:
         try:
             return (yield Question(path))
-        except Refused as refusal:
+        except ApiRefusal as refusal:
             if refusal.status != 404:
                 raise
             return None
@@ -155,7 +155,7 @@ class Watch:
         return [name_of(self.pods[uid]) for uid in self.there if phase(self.pods[uid]) in ("Pending", "Running")]
 
     def rank_0(self) -> dict[str, Any] | None:
-        """The pod that speaks for all."""
+        """The pod of rank 0."""
         for pod in self.pods.values():
             labels = pod["metadata"].get("labels") or {}
             if labels.get(self.kind.rank) == "0" and labels.get(self.kind.role) == self.shape.first:
@@ -167,9 +167,11 @@ class Watch:
         if len(self.there) < self.shape.size:
             return ""
         names = sorted(str(self.pods[uid]["metadata"]["name"]) for uid in self.there)
-        return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        return ", ".join(names[:_MOST_NAMED]) + (
+            f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        )
 
-    def situation(self) -> Asking:
+    def situation(self) -> Questions:
         """Where it stands, in one line; the same words as long as nothing changes."""
         if self.jobset is None:
             return "deleted"
@@ -186,12 +188,12 @@ class Watch:
         if len(pods) < size:
             lines += yield from self._refusals()
         if not pods and len(lines) == 1 and self.kind.queue is not None:
-            lines.append(f"it waits in the queue {found(self.jobset, self.kind.queue) or 'default'}")
+            lines.append(f"it waits in the queue {value_at(self.jobset, self.kind.queue) or 'default'}")
         lines += yield from self._pod_group_status()
-        lines += sorted({_stuck(pod) for pod in pods if phase(pod) == "Pending"} - {""})[:3]
+        lines += sorted({_why_stuck(pod) for pod in pods if phase(pod) == "Pending"} - {""})[:3]
         return "; ".join(lines)
 
-    def _pod_group_status(self) -> Asking:
+    def _pod_group_status(self) -> Questions:
         """Where a PodGroup of Volcano's waits whose pods these are, and Volcano's own words for why."""
         assert self.jobset is not None
         templates = [each.template for each in self.kind.pod_sets(self.jobset)] if self.kind is JOBSET else []
@@ -199,48 +201,50 @@ class Watch:
         if not name:
             return []
         query = {"fieldSelector": f"metadata.name={name}"}
-        groups = yield from self._optional("PodGroups", POD_GROUP.folder(self.namespace), query)
+        groups = yield from self._get_optional("PodGroups", POD_GROUP.folder(self.namespace), query)
         if groups is None:
             return []
         if not groups:
             return [f"its PodGroup {name} is gone, and Volcano places no pod without it"]
-        row = found(groups[0], "status.conditions[type=Unschedulable]") or {}
+        row = value_at(groups[0], "status.conditions[type=Unschedulable]") or {}
         words = str(row.get("message") or "") if row.get("status") == "True" else ""
-        where = f"it waits in the queue {found(groups[0], 'spec.queue') or 'default'}"
+        where = f"it waits in the queue {value_at(groups[0], 'spec.queue') or 'default'}"
         return [f"{where}: {words}" if words else where]
 
-    def _refusals(self) -> Asking:
+    def _refusals(self) -> Questions:
         """Why pods are missing: their controller says it in events only."""
         own, texts = {self.name, *(job["metadata"]["name"] for job in self.jobs)}, []
         for kind, reason in self.kind.refusals:
             query = {"fieldSelector": f"involvedObject.kind={kind},reason={reason}"}
-            items = (yield from self._optional("events", f"/api/v1/namespaces/{self.namespace}/events", query)) or []
+            items = (
+                yield from self._get_optional("events", f"/api/v1/namespaces/{self.namespace}/events", query)
+            ) or []
             texts += [str(item.get("message")) for item in items if item["involvedObject"].get("name") in own]
         # Each try has a pod's name of its own.
         return sorted({re.sub(r'pods "[^"]*" is', "a pod is", each) for text in texts for each in _sentences(text)})
 
-    def _workload(self, jobset: dict[str, Any]) -> Asking:
+    def _workload(self, jobset: dict[str, Any]) -> Questions:
         if _QUEUE not in (jobset["metadata"].get("labels") or {}) and not self.kind.is_suspended(jobset):
             return None
         if self._workloads is None:
             try:
                 version = (yield Question(f"/apis/{_KUEUE}"))["preferredVersion"]["version"]
-            except (Refused, KeyError):
+            except (ApiRefusal, KeyError):
                 version = ""
             self._workloads = version and f"/apis/{_KUEUE}/{version}/namespaces/{self.namespace}/workloads"
         if not self._workloads:
             return None
         query = {"labelSelector": f"{_KUEUE}/job-uid={jobset['metadata']['uid']}"}
-        items = yield from self._optional("Kueue's workloads", self._workloads, query)
+        items = yield from self._get_optional("Kueue's workloads", self._workloads, query)
         return items[0] if items else None
 
-    def _optional(self, what: str, path: str, query: dict[str, str]) -> Asking:
-        """What helps to understand, and is not needed: where it may not be read, that is said once."""
+    def _get_optional(self, what: str, path: str, query: dict[str, str]) -> Questions:
+        """Read something that only helps to explain; a missing permission is logged once."""
         if what in self._mute:
             return None
         try:
             return (yield Question(path, query)).get("items") or []
-        except Refused as refusal:
+        except ApiRefusal as refusal:
             self._mute.add(what)
             self._tell(f"{refusal}; {what} are not looked at")
             return None
@@ -267,18 +271,18 @@ def _owner(document: dict[str, Any]) -> str | None:
 def waiting_words(workload: dict[str, Any] | None) -> str:
     """Kueue's own words for why it waits."""
     for kind in ("QuotaReserved", "Admitted"):
-        row = found(workload, f"status.conditions[type={kind}]")
+        row = value_at(workload, f"status.conditions[type={kind}]")
         if row and row.get("status") == "False" and row.get("message"):
             return str(row["message"])
     return ""
 
 
-def _stuck(pod: dict[str, Any]) -> str:
+def _why_stuck(pod: dict[str, Any]) -> str:
     """Why a pod does not start: no node, no image."""
-    row = found(pod, "status.conditions[type=PodScheduled]") or {}
+    row = value_at(pod, "status.conditions[type=PodScheduled]") or {}
     if row.get("status") == "False" and row.get("message"):
         return f"{name_of(pod)}: {row['message']}"
-    for status in found(pod, "status.containerStatuses") or ():
+    for status in value_at(pod, "status.containerStatuses") or ():
         waiting = (status.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
             words = ": ".join(str(waiting[key]) for key in ("reason", "message") if waiting.get(key))

@@ -17,7 +17,7 @@ import time
 from gpuflow.runtime.base import record_fields, records
 from gpuflow.runtime.base.outcomes import DISK_LIMIT, FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, TIMED_OUT
 from gpuflow.runtime.base.record_fields import LAST, Record, is_id
-from gpuflow.runtime.base.records import Claim, Corrupt, End, Judgment, Previous, Success, UnknownFormat
+from gpuflow.runtime.base.records import Claim, Corrupt, End, Judgment, PreviousAttempt, Success, UnknownFormat
 from gpuflow.runtime.stores.store import StorageError, Store
 
 TYPE_CHECKING = False
@@ -33,7 +33,7 @@ SETTLE = 1.0
 """In a store that cannot create conditionally: how long to wait before looking who wrote last."""
 
 
-class Book:
+class RunRecords:
     """The records of one identity. `checkpoints` is the store of the checkpoints where that is another."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Book:
         return self.key("attempts", f"{number:06d}-{owner}.memory.json")
 
     def success_key(self, since: int) -> str:
-        """One marker for each time the run is begun anew: who removes an old one late never removes the next one."""
+        """One marker per restart of the run, so that a late removal of an old marker never removes a new one."""
         return self.key(f"success-{since:06d}.json" if since else "success.json")
 
     def places(self) -> list[Store]:
@@ -83,7 +83,7 @@ class Book:
     # -- reading
 
     def numbers(self) -> list[int]:
-        """The numbers taken so far. One that was seen once must stay: a listing without it is not to be believed."""
+        """The numbers taken so far. A listing that lacks a number seen before is an error."""
         names = [key.rpartition("/")[2] for key, _ in self.store.names(self.key("attempts"))]
         found = {name: _number(name) for name in names if name.endswith(".json")}
         numbers = sorted(number for number in found.values() if number is not None)
@@ -92,20 +92,20 @@ class Book:
                 self.say_once(f"{self.key('attempts', name)[:300]} names no attempt; it is passed over")
         newest = numbers[-1] if numbers else 0
         if newest < self.seen:
-            raise self._gone()
+            raise self._missing_error()
         if self.keys is None:
             self.seen = newest
         return numbers
 
-    def saw(self, number: int) -> None:
+    def note_seen(self, number: int) -> None:
         """The newest claim that could be read. With keys that, and not what is listed, must not go back."""
         if self.keys is None:
             return
         if number < self.seen:
-            raise self._gone()
+            raise self._missing_error()
         self.seen = number
 
-    def _gone(self) -> StorageError:
+    def _missing_error(self) -> StorageError:
         return StorageError(f"{self.attempt_key(self.seen)} is gone from the store, or its listing is not whole")
 
     def newer_than(self, number: int) -> int:
@@ -243,7 +243,7 @@ def _number(name: str) -> int | None:
     return number if number and name == f"{number:06d}.json" else None
 
 
-def now() -> str:
+def utc_now() -> str:
     """Wall-clock time for people to read; nothing is decided by it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
@@ -258,7 +258,7 @@ COSTS = {
     INTERRUPTED: "interruptions",
 }
 """Which budget an outcome is counted against."""
-TOLD = "told to stop"
+TOLD_TO_STOP = "told to stop"
 """The cause in the end of an attempt that got a stop signal."""
 WHY_TOLD = (TIMED_OUT, DISK_LIMIT)
 """Why Kubernetes tells a pod to stop for what is the pod's own fault."""
@@ -297,7 +297,7 @@ class History:
         *,
         since: int = 0,
         kept: str | None = None,
-        previous: Previous | None = None,
+        previous: PreviousAttempt | None = None,
         fresh: bool = False,
         taken: Collection[int] = (),
     ) -> None:
@@ -314,14 +314,14 @@ class History:
         return number
 
 
-def read_history(book: Book) -> History:
+def read_history(book: RunRecords) -> History:
     """What the attempts so far add up to."""
     numbers = book.numbers()
     if not numbers:
         return History(0, Counts(), None, None)
     claim, unreadable = newest_claim(book, numbers)
     counts, kept, since, end = Counts(), None, 0, None
-    previous: Previous | None = None
+    previous: PreviousAttempt | None = None
     if claim is not None:
         since, kept = claim.since, claim.checkpoint
         counts = Counts(claim.failures, claim.interruptions, claim.seconds)
@@ -347,7 +347,7 @@ def read_history(book: Book) -> History:
     return History(last, counts, final, last_id, since=since, kept=kept, previous=previous, taken=taken)
 
 
-def _count_unread(book: Book, unreadable: list[int]) -> list[tuple[int, str]]:
+def _count_unread(book: RunRecords, unreadable: list[int]) -> list[tuple[int, str]]:
     """Which of the numbers whose claim cannot be read are counted, and as whose.
 
     A number that was taken costs what it may have cost. With keys anybody may have taken it: it costs nothing, unless
@@ -370,7 +370,7 @@ def _count_unread(book: Book, unreadable: list[int]) -> list[tuple[int, str]]:
     return counted
 
 
-def read_history_again(book: Book, history: History) -> History:
+def read_history_again(book: RunRecords, history: History) -> History:
     """After the claim: what the attempt before has said meanwhile counts, and may have been final."""
     known = history.previous
     if known is None or not known.assumed or history.fresh:
@@ -384,7 +384,7 @@ def read_history_again(book: Book, history: History) -> History:
     return History(history.last, counts, final, history.last_id, since=history.since, kept=history.kept, previous=known)
 
 
-def newest_claim(book: Book, numbers: list[int]) -> tuple[Claim | None, list[int]]:
+def newest_claim(book: RunRecords, numbers: list[int]) -> tuple[Claim | None, list[int]]:
     """The newest claim that can be read, and the numbers after it that cannot, oldest first.
 
     Budgets never go back: where no record tells what was used up, the book is refused.
@@ -396,10 +396,10 @@ def newest_claim(book: Book, numbers: list[int]) -> tuple[Claim | None, list[int
         except Corrupt:
             claim = None
         if claim is not None:
-            book.saw(claim.attempt)
+            book.note_seen(claim.attempt)
             return claim, unreadable[::-1]
         unreadable.append(number)
-    book.saw(0)
+    book.note_seen(0)
     if numbers[0] > 1 and book.keys is None:
         raise StorageError(
             f"{book.attempt_key(numbers[-1])} cannot be read, and no older one is there to tell what was used up; "
@@ -408,7 +408,7 @@ def newest_claim(book: Book, numbers: list[int]) -> tuple[Claim | None, list[int
     return None, unreadable[::-1]
 
 
-def outcome_of(book: Book, number: int, owner: str) -> tuple[str, End | None] | None:
+def outcome_of(book: RunRecords, number: int, owner: str) -> tuple[str, End | None] | None:
     """How an attempt ended by its own word, or by what was found out later; None when nobody knows.
 
     Its own word wins, but for one thing that it cannot know: why it was told to stop.
@@ -422,7 +422,7 @@ def outcome_of(book: Book, number: int, owner: str) -> tuple[str, End | None] | 
         # Anybody may have written it; who removes an end achieves the same.
         book.say(f"{damage}; it is not believed")
         end = None
-    if end is not None and not was_told(end):
+    if end is not None and not was_told_to_stop(end):
         return end.outcome, end
     try:
         later = book.read(Judgment, book.judged_key(number, owner))
@@ -434,14 +434,14 @@ def outcome_of(book: Book, number: int, owner: str) -> tuple[str, End | None] | 
     return None if end is None else (end.outcome, end)
 
 
-def was_told(end: End) -> bool:
+def was_told_to_stop(end: End) -> bool:
     """Whether an attempt says that it was told to stop: by whom and why, only an engine can say."""
-    return bool(end.outcome == INTERRUPTED and end.cause == TOLD)
+    return bool(end.outcome == INTERRUPTED and end.cause == TOLD_TO_STOP)
 
 
 def _add_attempt(
-    book: Book, counts: Counts, number: int, owner: str
-) -> tuple[Counts, End | None, Previous, str | None]:
+    book: RunRecords, counts: Counts, number: int, owner: str
+) -> tuple[Counts, End | None, PreviousAttempt, str | None]:
     """The counts with one more attempt, how that one ended, and its newest checkpoint that is known."""
     found = outcome_of(book, number, owner)
     outcome, end = found if found is not None else (INTERRUPTED, None)
@@ -453,10 +453,10 @@ def _add_attempt(
     else:
         lived, seen = _last_seen(book, number)
         grown.seconds = min(_LONGEST, grown.seconds + lived)
-    return grown, end, Previous(attempt=number, id=owner, outcome=outcome, assumed=end is None), seen
+    return grown, end, PreviousAttempt(attempt=number, id=owner, outcome=outcome, assumed=end is None), seen
 
 
-def _last_seen(book: Book, number: int) -> tuple[float, str | None]:
+def _last_seen(book: RunRecords, number: int) -> tuple[float, str | None]:
     """How long a lost attempt is known to have lived: until its last checkpoint, which is named."""
     lived, newest = 0.0, None
     top = book.key("checkpoints")
@@ -490,7 +490,7 @@ def spent_budget(options: Options, used: Counts, before: Counts | None = None) -
     return None
 
 
-def could_be_a_failure(options: Options, before: Counts) -> bool:
+def may_be_failure(options: Options, before: Counts) -> bool:
     """Whether one interruption too many may turn out to be a failure that is still allowed.
 
     Who is told to stop cannot know why: perhaps for a disk limit. The engine tells the next attempt, and that one ends
@@ -510,7 +510,7 @@ def _budgets_of(counts: Counts, budget: str) -> int:
     return int(getattr(counts, budget))
 
 
-def remove_before(book: Book, since: int) -> None:
+def remove_before(book: RunRecords, since: int) -> None:
     """Remove what is forgotten: manifests first, the attempts last, so that an end in the middle is found again."""
 
     def old(key: str, part: int) -> bool:

@@ -20,8 +20,8 @@ import os
 import stat
 
 from gpuflow.runtime.base import files
-from gpuflow.runtime.base.attempt_folder import DESK, AttemptFolder
-from gpuflow.runtime.base.files import Shared, discard
+from gpuflow.runtime.base.attempt_folder import UNSUPERVISED, AttemptFolder
+from gpuflow.runtime.base.files import SharedFolder, discard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
         def leave(self) -> None: ...
 
 
-__all__ = ["HIDDEN", "MARKER", "Directory", "Entry", "discard", "dump", "load"]
-HIDDEN = ".gpuflow"
+__all__ = ["HIDDEN_FOLDER", "MARKER", "Directory", "Entry", "discard", "dump", "load"]
+HIDDEN_FOLDER = ".gpuflow"
 MARKER = ".gpuflow-complete"
 
 
@@ -67,15 +67,15 @@ class Entry:
 
 
 class Directory:
-    """A checkpoint directory as one attempt of one identity sees it. Until `enter` it is the desk's."""
+    """A checkpoint directory as one attempt of one identity sees it. Until `enter` there is no supervisor."""
 
     def __init__(self, path: str, marker: str = MARKER, own: str = "") -> None:
         """`own`: a folder in it that is this identity's."""
-        self.shared, self.marker = Shared(os.path.abspath(path), own), marker
+        self.shared, self.marker = SharedFolder(os.path.abspath(path), own), marker
         self.path = self.shared.root
         self.follow: Sequence[str] = ()
         """Folders outside that links in a checkpoint may lead to."""
-        self.hidden = os.path.join(self.path, HIDDEN)
+        self.hidden = os.path.join(self.path, HIDDEN_FOLDER)
         self.occupancy: Occupancy | None = None
         self.remarks: list[str] = []
         """What someone should be told: the keeper says it."""
@@ -87,11 +87,11 @@ class Directory:
         self._scanned: dict[str, dict[str, int]] = {}
         self._there: dict[str, dict[str, int]] = {}
         self._unwritten: dict[str, dict[str, Any]] = {}
-        self.enter(DESK, "")
+        self.enter(UNSUPERVISED, "")
 
     @classmethod
     def of_program(cls, path: str, stop: str | None, marker: str = MARKER) -> Directory:
-        """The directory as the program sees it: `$GPUFLOW_STOP` lies in the attempt's folder; else it is the desk's."""
+        """The directory as the program sees it; `$GPUFLOW_STOP`, set by the supervisor, names the attempt's folder."""
         directory = cls(path, marker)
         folder, attempt = os.path.split(os.path.dirname(os.path.abspath(stop))) if stop else ("", "")
         if os.path.dirname(folder) == directory.hidden:
@@ -117,10 +117,10 @@ class Directory:
     def finished_entries(self) -> list[Entry]:
         """Finished checkpoints, oldest first. Records whose entry is gone or was replaced are dropped."""
         entries = []
-        for name in self._recorded():
+        for name in self._recorded_names():
             record = self._read_record(name)
             key = self.key(name)
-            if record is None or key is None or not files.same_fingerprint(record.get("key"), key):
+            if record is None or key is None or not files.is_same_fingerprint(record.get("key"), key):
                 if key is None:
                     self._forget(name)
                 elif record is not None:
@@ -141,7 +141,7 @@ class Directory:
         if key is None:
             return
         old = self._read_record(name)
-        if old is None or not files.same_fingerprint(old.get("key"), key):
+        if old is None or not files.is_same_fingerprint(old.get("key"), key):
             old = {"key": key, "order": self._next_order(), "entries": self._entries(name)}
         elif fresh:
             kept = {fact: value for fact, value in old.items() if fact not in ("stored", "total", "settled", "foreign")}
@@ -167,7 +167,7 @@ class Directory:
         told = {name for name in renamed if not name.startswith(".")}
         for name in sorted(told):
             # The look before may have seen this rename itself; then it is no second one.
-            self.record(name, fresh=not files.same_fingerprint(self._scanned.get(name), self.key(name)))
+            self.record(name, fresh=not files.is_same_fingerprint(self._scanned.get(name), self.key(name)))
         try:
             with os.scandir(self.path) as listing:
                 found = list(listing)
@@ -178,13 +178,13 @@ class Directory:
         there = {item.name for item in found}
         for item in found:
             try:
-                names[item.inode()] = (files.born(item.path), item.name)
+                names[item.inode()] = (files.birth_time(item.path), item.name)
                 if item.name.startswith("."):
                     continue
-                if item.name not in told and self._had_another_name(item, there):
+                if item.name not in told and self._name_changed(item, there):
                     self.record(item.name, fresh=True)
                     scanned[item.name] = self.key(item.name) or {}
-                elif self._marked(item.name) or (deaf and self._was_renamed(item)):
+                elif self._is_marked(item.name) or (deaf and self._was_renamed(item)):
                     self.record(item.name)
             except OSError:
                 continue
@@ -192,7 +192,7 @@ class Directory:
         self._names, self._scanned = names, scanned
 
     def remember(self) -> None:
-        """What lies here now was not renamed later, whatever its times say."""
+        """Remember the present files: they were not renamed after this call, whatever their times are."""
         with contextlib.suppress(OSError):
             for name in os.listdir(self.path):
                 key = self.key(name)
@@ -205,11 +205,11 @@ class Directory:
         With `others`, only what this identity did not write down itself.
         """
         mine = {entry.name for entry in self.finished_entries()} if others else set()
-        for name in self._recorded():
+        for name in self._recorded_names():
             if name not in mine:
                 self._forget(name)
         for name in sorted(os.listdir(self.path)):
-            if not name.startswith(".") and name not in mine and self._marked(name):
+            if not name.startswith(".") and name not in mine and self._is_marked(name):
                 self.record(name, foreign=True)
 
     def adopt_version_1(self) -> None:
@@ -224,7 +224,7 @@ class Directory:
         self.shared.discard(old)
 
     def place(self, temporary: str, name: str, **facts: Any) -> str:
-        """Move a restored checkpoint to its name; what stood there makes way."""
+        """Move a restored checkpoint to its name, replacing what was there."""
         target = os.path.join(self.path, name)
         if self.shared.has(name):
             aside = self.temporary(f"replaced-{os.urandom(4).hex()}")
@@ -245,7 +245,7 @@ class Directory:
         """What tells this entry from another of the same name; None for what cannot be a checkpoint."""
         return files.fingerprint_of(os.path.join(self.path, name), self.marker)
 
-    def _recorded(self) -> list[str]:
+    def _recorded_names(self) -> list[str]:
         try:
             written = [name[:-5] for name in self.shared.names(self._records) if name.endswith(".json")]
         except OSError:
@@ -274,7 +274,7 @@ class Directory:
             self.shared.unlink(self._record_path(name))
 
     def _next_order(self) -> int:
-        return 1 + max(((self._read_record(name) or {}).get("order", 0) for name in self._recorded()), default=0)
+        return 1 + max(((self._read_record(name) or {}).get("order", 0) for name in self._recorded_names()), default=0)
 
     def _entries(self, name: str) -> int:
         """How many files and folders an entry has; of what cannot be listed, those that could."""
@@ -294,13 +294,13 @@ class Directory:
             self._remarked.add(sentence)
             self.remarks.append(sentence)
 
-    def _marked(self, name: str) -> bool:
+    def _is_marked(self, name: str) -> bool:
         return self.shared.has(f"{name}/{self.marker}")
 
-    def _had_another_name(self, item: os.DirEntry[str], there: set[str]) -> bool:
+    def _name_changed(self, item: os.DirEntry[str], there: set[str]) -> bool:
         """Whether the look before saw it under a dotted name, or under one that is gone: then it was renamed."""
         born, name = self._names.get(item.inode(), (-1, ""))
-        if born != files.born(item.path) or name == item.name:
+        if born != files.birth_time(item.path) or name == item.name:
             return False
         # Without births, the number of a file that is gone may be another's by now.
         return name.startswith(".") or (born > 0 and name not in there)
@@ -309,9 +309,9 @@ class Directory:
         status = item.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode) or status.st_ctime_ns <= status.st_mtime_ns:
             return False
-        return not files.same_fingerprint(self._there.get(item.name), self.key(item.name))
+        return not files.is_same_fingerprint(self._there.get(item.name), self.key(item.name))
 
-    def unsure(self) -> list[str]:
+    def unsure_names(self) -> list[str]:
         """Files that came since `remember` and of which nothing shows whether they were renamed or written in place.
 
         That is so when the last write and the rename have one time, which on Linux is a tick of some milliseconds.
@@ -320,7 +320,7 @@ class Directory:
         with contextlib.suppress(OSError):
             for name in sorted(os.listdir(self.path)):
                 key = None if name.startswith(".") or name in known else self.key(name)
-                if key and "size" in key and not files.same_fingerprint(self._there.get(name), key):
+                if key and "size" in key and not files.is_same_fingerprint(self._there.get(name), key):
                     names.append(name)
         return names
 
@@ -344,12 +344,12 @@ def _is_whole(record: dict[str, Any]) -> bool:
     )
 
 
-def dump(shared: Shared, path: str, value: dict[str, Any]) -> None:
+def dump(shared: SharedFolder, path: str, value: dict[str, Any]) -> None:
     """Write a small file whole or not at all; nothing stays behind when that fails."""
     shared.write(path, json.dumps(value, sort_keys=True).encode("ascii"))
 
 
-def load(shared: Shared, path: str) -> dict[str, Any] | None:
+def load(shared: SharedFolder, path: str) -> dict[str, Any] | None:
     """A small file, or None when it is not there or not whole."""
     try:
         value = json.loads(shared.read(path).decode("utf-8"))

@@ -28,9 +28,9 @@ from gpuflow.runtime.base import container
 from gpuflow.runtime.base import options as table
 from gpuflow.runtime.base.attempt_folder import identity_of, process_began
 from gpuflow.runtime.base.child import say
-from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.base.options import BadOption
-from gpuflow.runtime.state.checkpoint_dir import HIDDEN, dump, load
+from gpuflow.runtime.state.checkpoint_dir import HIDDEN_FOLDER, dump, load
 
 TYPE_CHECKING = False
 
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
     from gpuflow.runtime.state.checkpoint_dir import Directory
     from gpuflow.runtime.state.ledger import History, Ledger
 
-HELD = (errno.EWOULDBLOCK, errno.EACCES)
+LOCK_TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 """What a lock that someone else has is refused with; anything else says that there are no locks here."""
 _TRIES = 100
 
 
-class Alive:
+class AttemptLock:
     """This attempt's own lock."""
 
     def __init__(self) -> None:
         self._handle = -1
 
-    def hold(self, shared: Shared, folder: str) -> bool:
+    def hold(self, shared: SharedFolder, folder: str) -> bool:
         """Take it, again when the folder was made anew; False where there are no locks."""
         path = os.path.join(folder, "alive")
         for _ in range(_TRIES):
-            if same_file(self._handle, shared, path):
+            if is_same_file(self._handle, shared, path):
                 return True
             self.leave()
             with contextlib.suppress(FileNotFoundError):
@@ -66,10 +66,10 @@ class Alive:
                 self._handle = _lock_alive(shared, path)
             except OSError as refusal:
                 # Someone found the folder before there was a lock on it, and is removing it.
-                if refusal.errno not in (*HELD, errno.ENOENT):
+                if refusal.errno not in (*LOCK_TAKEN, errno.ENOENT):
                     return False
                 time.sleep(0.01)
-        return same_file(self._handle, shared, path)
+        return is_same_file(self._handle, shared, path)
 
     def leave(self) -> None:
         if self._handle >= 0:
@@ -77,8 +77,8 @@ class Alive:
         self._handle = -1
 
 
-def remove_if_dead(shared: Shared, folder: str) -> None:
-    """Remove an attempt's folder, unless its supervisor lives. Who comes meanwhile waits for the lock."""
+def remove_if_dead(shared: SharedFolder, folder: str) -> None:
+    """Remove an attempt's folder unless its supervisor is alive. Others wait for the lock."""
     try:
         handle = _lock_alive(shared, os.path.join(folder, "alive"))
     except OSError:
@@ -87,7 +87,7 @@ def remove_if_dead(shared: Shared, folder: str) -> None:
     os.close(handle)
 
 
-def same_file(handle: int, shared: Shared, path: str) -> bool:
+def is_same_file(handle: int, shared: SharedFolder, path: str) -> bool:
     """Whether a path still leads to the file that was opened."""
     try:
         return handle >= 0 and os.path.samestat(os.fstat(handle), shared.status(path))
@@ -95,7 +95,7 @@ def same_file(handle: int, shared: Shared, path: str) -> bool:
         return False
 
 
-def _lock_alive(shared: Shared, path: str) -> int:
+def _lock_alive(shared: SharedFolder, path: str) -> int:
     import fcntl
 
     handle = shared.open(path, os.O_RDWR | os.O_CREAT, make=True)
@@ -114,7 +114,7 @@ _BEATS_MISSED = 4.0
 
 
 class Occupancy:
-    """This attempt's hold on a checkpoint directory. `arbitrated`: a book that outlives us says which attempt owns."""
+    """This attempt's hold on a checkpoint directory. `arbitrated`: durable records say which attempt owns the run."""
 
     def __init__(
         self, directory: Directory, ledger: Ledger, say: Callable[[str], None], *, arbitrated: bool = True
@@ -122,26 +122,26 @@ class Occupancy:
         self.directory, self.ledger, self.say, self.arbitrated = directory, ledger, say, arbitrated
         self.held = self.weak = False
         self._handle = -1
-        self._alive = Alive()
+        self._alive = AttemptLock()
         self.said: dict[str, Any] = {}
         self._beat, self._next_beat = 0, 0.0
 
     def enter(self) -> None:
         """Take the directory, or BadOption when another run that is alive has it."""
         self.directory.enter(identity_of(self.ledger.base), self.ledger.id)
-        self._refuse_what_was_planted()
+        self._refuse_links()
         self.directory.shared.make(self.directory.hidden)
         self._alive.hold(self.directory.shared, self.directory.attempt_folder)
         # What we have just made shows whose our files are here: on a mount that may be another than we are.
         self.directory.uid = self.directory.shared.status(self.directory.attempt_folder).st_uid
-        before = owner(self.directory)
+        before = read_owner(self.directory)
         try:
             if self.renew():
                 self._clear(before)
             elif self.weak:
                 self._watch_other_run(before)
             else:
-                self._meet_holder()
+                self._wait_for_holder()
         except BadOption:
             self.leave()
             remove_if_dead(self.directory.shared, self.directory.attempt_folder)
@@ -154,7 +154,7 @@ class Occupancy:
         path = os.path.join(self.directory.hidden, "lock")
         if not self.weak:
             self._alive.hold(self.directory.shared, self.directory.attempt_folder)
-        if self.held and same_file(self._handle, self.directory.shared, path):
+        if self.held and is_same_file(self._handle, self.directory.shared, path):
             return True
         self._give_back()
         if self.weak:
@@ -166,7 +166,7 @@ class Occupancy:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as refusal:
             os.close(handle)
-            if refusal.errno not in HELD:
+            if refusal.errno not in LOCK_TAKEN:
                 self.weak = True
                 self.say(
                     f"{self.directory.path} is on a file system without locks ({refusal.strerror}): that another "
@@ -185,14 +185,14 @@ class Occupancy:
         if self.weak and time.monotonic() >= self._next_beat:
             self._next_beat = time.monotonic() + BEAT
             self._beat += 1
-            mine = owner(self.directory)
+            mine = read_owner(self.directory)
             if mine.get("id") == self.ledger.id:
                 with contextlib.suppress(OSError):
                     dump(self.directory.shared, _owner_path(self.directory), {**mine, "beat": self._beat})
 
     def write_again(self) -> None:
-        """Say once more who works here: the directory was made anew."""
-        if self.said and not owner(self.directory):
+        """Write the owner file again after the directory was recreated."""
+        if self.said and not read_owner(self.directory):
             dump(self.directory.shared, _owner_path(self.directory), self.said)
 
     def leave(self) -> None:
@@ -204,7 +204,7 @@ class Occupancy:
             os.close(self._handle)
         self._handle, self.held = -1, False
 
-    def _meet_holder(self) -> None:
+    def _wait_for_holder(self) -> None:
         """Someone holds the lock: go on beside an older attempt of this run, wait a moment for anyone else."""
         until = time.monotonic() + _PATIENCE
         while True:
@@ -216,7 +216,7 @@ class Occupancy:
                 raise self._refusal(holder[2])
             time.sleep(0.1)
             if self.renew():
-                self._clear(owner(self.directory))
+                self._clear(read_owner(self.directory))
                 return
 
     def _watch_other_run(self, before: dict[str, Any]) -> None:
@@ -225,7 +225,7 @@ class Occupancy:
         until = time.monotonic() + _BEATS_MISSED * BEAT
         while "beat" in before and time.monotonic() < until:
             time.sleep(BEAT / 4)
-            now = owner(self.directory)
+            now = read_owner(self.directory)
             if (now.get("id"), now.get("beat")) != (before.get("id"), before.get("beat")):
                 raise self._refusal(str(now.get("run")))
 
@@ -249,7 +249,7 @@ class Occupancy:
 
         On another machine's word for it nothing of another run is touched: a mount may keep locks to itself.
         """
-        here, shared = before.get("boot") == boot(), self.directory.shared
+        here, shared = before.get("boot") == boot_id(), self.directory.shared
         try:
             folders = shared.names(self.directory.hidden)
         except OSError:
@@ -264,7 +264,7 @@ class Occupancy:
                 if _is_id(attempt) and attempt != self.ledger.id and shared.is_folder(inside):
                     remove_if_dead(shared, inside)
 
-    def _refuse_what_was_planted(self) -> None:
+    def _refuse_links(self) -> None:
         """BadOption for a link where our folders and files are: it would lead what we write to another place."""
         directory = self.directory
         folders = (directory.hidden, directory.own_folder, os.path.join(directory.own_folder, "finished"))
@@ -275,18 +275,18 @@ class Occupancy:
                 raise BadOption(f"{path} is no regular file, and gpuflow-run did not make it; remove it")
 
 
-def book_in(shared: Shared, base: str) -> str:
-    """Where the book is in a checkpoint directory when there is no other place for it; BadOption where a link is."""
+def records_path(shared: SharedFolder, base: str) -> str:
+    """The folder of the records in a checkpoint directory, without a store; BadOption when it is a link."""
     path = ""
-    for part in (HIDDEN, "state", *base.split("/"), "attempts"):
+    for part in (HIDDEN_FOLDER, "state", *base.split("/"), "attempts"):
         path = os.path.join(path, part)
         _refuse_unless_folder(shared, path)
-    return f"{HIDDEN}/state"
+    return f"{HIDDEN_FOLDER}/state"
 
 
 def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) -> None:
     """Who works in the directory now. An attempt that was followed by another writes nothing any more."""
-    before = owner(directory)
+    before = read_owner(directory)
     newer = before.get("attempt")
     if before.get("identity") == directory.identity and isinstance(newer, int) and newer > ledger.number:
         return
@@ -295,7 +295,7 @@ def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) 
         "run": ledger.base,
         "attempt": ledger.number,
         "id": ledger.id,
-        "boot": boot(),
+        "boot": boot_id(),
         "host": os.uname().nodename,
     }
     if child is not None:
@@ -305,7 +305,7 @@ def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) 
     dump(directory.shared, _owner_path(directory), facts)
 
 
-def owner(directory: Directory) -> dict[str, Any]:
+def read_owner(directory: Directory) -> dict[str, Any]:
     """Who worked here last, as it was written down; empty when no one did, or when another user has written it."""
     path = _owner_path(directory)
     if directory.uid is not None:
@@ -319,7 +319,7 @@ def owner(directory: Directory) -> dict[str, Any]:
     return load(directory.shared, path) or {}
 
 
-def last_word(directory: Directory) -> dict[str, Any]:
+def read_last_owner(directory: Directory) -> dict[str, Any]:
     """The same, whoever has written it: nothing is ended by it, and nothing taken for newer than a store.
 
     Without a store it says whether the checkpoints here are this run's. A run whose user was changed needs that, and
@@ -328,18 +328,18 @@ def last_word(directory: Directory) -> dict[str, Any]:
     return load(directory.shared, _owner_path(directory)) or {}
 
 
-def orphan(directory: Directory) -> int | None:
+def orphan_group(directory: Directory) -> int | None:
     """The process group of an earlier attempt's program that outlived its supervisor, when it is surely that one."""
-    before = owner(directory)
+    before = read_owner(directory)
     child = before.get("child")
-    if before.get("boot") == boot() and isinstance(child, int) and child > 1:
+    if before.get("boot") == boot_id() and isinstance(child, int) and child > 1:
         began = process_began(child)
         if began is not None and began == before.get("child_began"):
             return child
     return None
 
 
-def boot() -> str:
+def boot_id() -> str:
     """This boot of this machine."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
@@ -352,7 +352,7 @@ def _owner_path(directory: Directory) -> str:
     return os.path.join(directory.hidden, "owner.json")
 
 
-def _refuse_unless_folder(shared: Shared, path: str) -> None:
+def _refuse_unless_folder(shared: SharedFolder, path: str) -> None:
     if shared.has(path) and not shared.is_folder(path):
         raise BadOption(
             f"{shared.path(path)} is no folder, or a link to one, and gpuflow-run did not make it; remove it"
@@ -363,14 +363,14 @@ def _is_id(name: str) -> bool:
     return len(name) == 16 and all(letter in "0123456789abcdef" for letter in name)
 
 
-_WITHIN = 10.0
+_SECONDS_TO_END = 10.0
 
 
 def end_orphans(options: Options, directory: Directory | None, ledger: Ledger, history: History) -> None:
     """End what earlier attempts of this run left alive on this machine, and what works on in its directory."""
     place = None
     if directory is not None:
-        place = Place(directory.path, owner(directory).get("id"), orphan(directory))
+        place = Place(directory.path, read_owner(directory).get("id"), orphan_group(directory))
     family = table.family(options, ledger.base)
     ids = {history.last_id} if history.last_id else set()
 
@@ -382,9 +382,9 @@ def end_orphans(options: Options, directory: Directory | None, ledger: Ledger, h
         return
     numbers = ", ".join(map(str, sorted(found)))
     say(f"the program of an earlier attempt is still alive (process {numbers}); ending it")
-    left = container.end_processes(look, _WITHIN)
+    left = container.end_processes(look, _SECONDS_TO_END)
     if left:
-        say(f"these cannot be ended, not even by SIGKILL: {container.spoken_processes(left)}")
+        say(f"these cannot be ended, not even by SIGKILL: {container.format_processes(left)}")
 
 
 class Place:

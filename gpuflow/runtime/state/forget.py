@@ -10,14 +10,14 @@ import os
 
 from gpuflow.runtime.base import attempt_folder
 from gpuflow.runtime.base.child import say
-from gpuflow.runtime.base.files import Shared
+from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.record_fields import attempt_of
 from gpuflow.runtime.base.records import Claim, Corrupt, UnknownFormat
 from gpuflow.runtime.base.signing import read_keys
-from gpuflow.runtime.state import attempts as histories
-from gpuflow.runtime.state.attempts import Book, now, remove_before
-from gpuflow.runtime.state.directory_owner import book_in
+from gpuflow.runtime.state import attempts
+from gpuflow.runtime.state.attempts import RunRecords, remove_before, utc_now
+from gpuflow.runtime.state.directory_owner import records_path
 from gpuflow.runtime.stores import storage_timeout
 from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.open import open_store
@@ -35,12 +35,12 @@ def forget(options: Options) -> int:
         raise BadOption("forget needs --run-id and --store, --state or --checkpoint-dir: where the run is kept")
     base = attempt_folder.identity_of_options(options)
     keys = read_keys(options.key_file, say)
-    storage_timeout.EXPECTED.seconds, storage_timeout.EXPECTED.say = options.storage_timeout, say
+    storage_timeout.CALL_DEFAULTS.seconds, storage_timeout.CALL_DEFAULTS.say = options.storage_timeout, say
     try:
         # Checkpoints go with the attempts that made them, also where those are kept in another place.
         kept = open_store(options.store) if options.store else None
-        for place in [open_store(place) for place in given] or [_hidden_book(options, base)]:
-            book = Book(place, base, kept, say, keys)
+        for place in [open_store(place) for place in given] or [_hidden_store(options, base)]:
+            book = RunRecords(place, base, kept, say, keys)
             book.artifacts = open_store(options.artifacts) if options.artifacts else None
             forget_run(book)
     except (StorageError, UnknownFormat) as refusal:
@@ -49,15 +49,15 @@ def forget(options: Options) -> int:
     return 0
 
 
-def _hidden_book(options: Options, base: str) -> Store:
+def _hidden_store(options: Options, base: str) -> Store:
     """The one in the checkpoint directory, where no other place is given."""
     own = attempt_folder.identity_of(base) if options.own_folder else ""
-    shared = Shared(os.path.abspath(options.checkpoint_dir), own)
-    return Folder(options.checkpoint_dir, inside=os.path.join(own, book_in(shared, base)))
+    shared = SharedFolder(os.path.abspath(options.checkpoint_dir), own)
+    return Folder(options.checkpoint_dir, inside=os.path.join(own, records_path(shared, base)))
 
 
-def forget_run(book: Book) -> None:
-    """Take the next number and say that nothing before it counts; an attempt that is still alive has lost."""
+def forget_run(book: RunRecords) -> None:
+    """Claim the next number and mark all attempts before it as forgotten; a running attempt loses ownership."""
     numbers = book.numbers()
     if book.keys is None and any(_is_signed(book, number) for number in reversed(numbers)):
         raise BadOption("the records of this run are signed: to forget it, give its key by --key-file")
@@ -69,12 +69,12 @@ def forget_run(book: Book) -> None:
     made_by = (attempt_of(part) for key in kept for part in key[len(book.base) + 1 :].split("/")[1:3])
     numbers = numbers or sorted(number for number in made_by if number is not None)
     while True:
-        number = book.may_take(_next(book, numbers))
+        number = book.may_take(_next_number(book, numbers))
         claim = Claim(
             attempt=number,
             id=os.urandom(8).hex(),
             host=os.uname().nodename,
-            time=now(),
+            time=utc_now(),
             since=number,
             failures=0,
             interruptions=0,
@@ -88,7 +88,7 @@ def forget_run(book: Book) -> None:
     remove_before(book, number)
 
 
-def _is_signed(book: Book, number: int) -> bool:
+def _is_signed(book: RunRecords, number: int) -> bool:
     try:
         claim = book.read_claim(number)
     except (Corrupt, UnknownFormat):
@@ -96,8 +96,8 @@ def _is_signed(book: Book, number: int) -> bool:
     return claim is not None and claim.signed
 
 
-def _next(book: Book, numbers: list[int]) -> int:
+def _next_number(book: RunRecords, numbers: list[int]) -> int:
     """The number after the last. With keys, after the last that is signed: others may be as high as anybody likes."""
     if book.keys is None or not numbers:
         return numbers[-1] + 1 if numbers else 1
-    return histories.History(histories.read_history(book).last, histories.Counts(), None, None, taken=numbers).next
+    return attempts.History(attempts.read_history(book).last, attempts.Counts(), None, None, taken=numbers).next

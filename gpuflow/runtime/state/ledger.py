@@ -11,8 +11,8 @@ import time
 
 from gpuflow.runtime.base import records
 from gpuflow.runtime.base.records import Claim, Corrupt, End, Success
-from gpuflow.runtime.state import attempts as histories
-from gpuflow.runtime.state.attempts import Book, Counts, History, attempt_of, now
+from gpuflow.runtime.state import attempts
+from gpuflow.runtime.state.attempts import Counts, History, RunRecords, attempt_of, utc_now
 from gpuflow.runtime.stores.store import StorageError, Store
 
 TYPE_CHECKING = False
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.base.signing import Keys
 
-__all__ = ["Counts", "History", "Ledger", "Lost", "TooLarge"]
-_REMEMBERED = 20
+__all__ = ["Counts", "History", "Ledger", "OwnershipLost", "TooLarge"]
+_MOST_RECORDS = 20
 _BECAUSE = 10_000
 """Most characters of a reason in the book."""
 
 
-class Lost(Exception):
+class OwnershipLost(Exception):
     """Another attempt owns the run."""
 
 
@@ -36,8 +36,8 @@ class TooLarge(Exception):
     """The outputs do not fit into a success marker that can be read again."""
 
 
-class Ledger(Book):
-    """The book of one identity in one store, and this attempt's place in it."""
+class Ledger(RunRecords):
+    """The records of one identity in one store, and this attempt's place among them."""
 
     def __init__(
         self,
@@ -67,24 +67,24 @@ class Ledger(Book):
     def success(self) -> Success | None:
         """The success marker, when there is one that was written whole and was not forgotten since."""
         numbers = self.numbers()
-        newest = histories.newest_claim(self, numbers)[0] if numbers else None
+        newest = attempts.newest_claim(self, numbers)[0] if numbers else None
         return self.marker(newest.since if newest is not None else 0)
 
     def history(self) -> History:
         """What the attempts so far add up to."""
-        return histories.read_history(self)
+        return attempts.read_history(self)
 
     def assert_owner(self) -> None:
-        """Raise Lost unless this is the newest attempt, and no other one has succeeded."""
+        """Raise OwnershipLost unless this is the newest attempt, and no other one has succeeded."""
         self._assert_newest()
         done = self.marker(self.since)
         if done is not None and done.id != self.id:
-            raise Lost(f"attempt {done.attempt} has succeeded already")
+            raise OwnershipLost(f"attempt {done.attempt} has succeeded already")
 
     def _assert_newest(self) -> None:
         newest = self.newer_than(self.number)
         if newest:
-            raise Lost(f"attempt {newest} has taken over from attempt {self.number}")
+            raise OwnershipLost(f"attempt {newest} has taken over from attempt {self.number}")
         try:
             record = self.read(Claim, self.attempt_key(self.number))
         except Corrupt as damage:
@@ -93,7 +93,7 @@ class Ledger(Book):
             # An empty store is storage in trouble, such as a mount that went away; no one has taken over.
             raise StorageError(f"{self.attempt_key(self.number)} is gone from the store")
         if record.id != self.id:
-            raise Lost(f"another attempt {self.number} has taken over")
+            raise OwnershipLost(f"another attempt {self.number} has taken over")
 
     def earlier_artifacts(self) -> list[str]:
         """The names under which earlier attempts of this run may have left artifacts."""
@@ -111,7 +111,7 @@ class Ledger(Book):
     # -- writing
 
     def claim(self, history: History, *, fresh: bool = False, renew: bool = False) -> bool:
-        """Become the newest attempt; False when another one took the number: read the book again.
+        """Become the newest attempt; False when another one took the number: read the records again.
 
         `fresh` forgets all attempts before, `renew` only what they have cost.
         """
@@ -143,7 +143,7 @@ class Ledger(Book):
             attempt=number,
             id=self.id,
             host=os.uname().nodename,
-            time=now(),
+            time=utc_now(),
             since=number if fresh else history.since,
             failures=0 if zero else counts.failures,
             interruptions=0 if zero else counts.interruptions,
@@ -155,16 +155,16 @@ class Ledger(Book):
 
     def look_again(self, history: History) -> History:
         """After the claim: what the attempt before has said meanwhile counts, and may have been final."""
-        looked = histories.read_history_again(self, history)
+        looked = attempts.read_history_again(self, history)
         if looked is not history:
             self.counts = Counts(looked.counts.failures, looked.counts.interruptions, looked.counts.seconds)
         return looked
 
     def tidy(self) -> None:
         """Forget records that nothing reads any more, and what killed uploads left."""
-        old = self.number - _REMEMBERED
+        old = self.number - _MOST_RECORDS
         if any(number < self.since for number in self.numbers()):
-            histories.remove_before(self, self.since)
+            attempts.remove_before(self, self.since)
         keys = [key for key, _ in self.store.names(self.key("attempts"))]
         self.store.delete([key for key in keys if (attempt_of(key) or self.number) < old])
         self.store.delete([key for key, _ in self.store.names(self.key("probe"))])
@@ -192,7 +192,7 @@ class Ledger(Book):
             exit_code=exit_code,
             because=because[:_BECAUSE],
             seconds=round(time.monotonic() - self.began, 3),
-            time=now(),
+            time=utc_now(),
             checkpoint=checkpoint,
             cause=cause,
         )
@@ -207,7 +207,7 @@ class Ledger(Book):
         self._assert_newest()
         if there is not None:
             return there
-        marker = Success(attempt=self.number, id=self.id, time=now(), outputs=dict(outputs))
+        marker = Success(attempt=self.number, id=self.id, time=utc_now(), outputs=dict(outputs))
         key = self.success_key(self.since)
         data = self.pack(marker, key)
         if len(data) > records.LARGE:

@@ -1,6 +1,6 @@
 """A store that is a directory: files that appear whole, by rename, and are made by one caller only, by hard link.
 
-Others may write to it too. Below its top no link is followed, to read, to write or to remove (`files.Shared`).
+Others may write to it too. Below its top no link is followed, to read, to write or to remove (`files.SharedFolder`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import re
 import stat
 
 from gpuflow.runtime.base import files
-from gpuflow.runtime.base.files import NotAFolder, Shared
+from gpuflow.runtime.base.files import NotAFolder, SharedFolder
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.records import LARGE, Corrupt
-from gpuflow.runtime.stores.storage_timeout import watched, written_to_disk
+from gpuflow.runtime.stores.storage_timeout import with_disk_timeout, with_timeout
 from gpuflow.runtime.stores.store import CHUNK, StorageError, Store, in_parallel, is_no_manifest
 
 TYPE_CHECKING = False
@@ -40,10 +40,10 @@ class Folder(Store):
 
     def __init__(self, root: str, *, inside: str = "", lasting: bool = True) -> None:
         """`inside`: a folder of ours in that one, which others may have replaced as well."""
-        self._shared, self.lasting = Shared(os.path.abspath(root), inside), lasting
+        self._shared, self.lasting = SharedFolder(os.path.abspath(root), inside), lasting
         self.root = self._shared.root
 
-    @watched
+    @with_timeout
     def read(self, key: str) -> bytes:
         with self._read_errors(key):
             try:
@@ -54,13 +54,13 @@ class Folder(Store):
                     raise StorageError(f"{self.url(key)} is a folder, where a file should be; remove it") from None
                 raise Corrupt(f"{key}: {refusal.strerror}") from None
 
-    @watched
+    @with_timeout
     def write(self, key: str, data: bytes) -> None:
         self._put(key, [data])
 
-    @watched
+    @with_timeout
     def create(self, key: str, data: bytes) -> bool:
-        with _told(), self._shared.above(key, make=True) as (folder, name):
+        with _storage_errors(), self._shared.open_parent(key, make=True) as (folder, name):
             part = self._part(folder, [data])
             try:
                 os.link(part, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -75,12 +75,12 @@ class Folder(Store):
             self._sync(folder)
             return True
 
-    @written_to_disk
+    @with_disk_timeout
     def put(self, key: str, chunks: Iterable[bytes], size: int) -> None:
         self._put(key, chunks)
 
     def _put(self, key: str, chunks: Iterable[bytes]) -> None:
-        with _told(), self._shared.above(key, make=True) as (folder, name):
+        with _storage_errors(), self._shared.open_parent(key, make=True) as (folder, name):
             _replace(folder, self._part(folder, chunks), name)
             self._sync(folder)
 
@@ -98,22 +98,22 @@ class Folder(Store):
             self._shared.unlink(key)
             self._rmdir(key.rpartition("/")[0])
 
-    @written_to_disk
+    @with_disk_timeout
     def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
         """One flush at the end instead of one for each file."""
         written: list[str] = []
 
         def put(item: tuple[str, Iterable[bytes], int]) -> None:
-            with _told(), self._shared.above(item[0], make=True) as (folder, name):
+            with _storage_errors(), self._shared.open_parent(item[0], make=True) as (folder, name):
                 _replace(folder, self._part(folder, item[1], lasting=False), name)
             written.append(item[0])
 
         in_parallel(put, items, self.streams)
         if self.lasting and written:
-            with _told():
+            with _storage_errors():
                 self._flush(written)
 
-    @written_to_disk
+    @with_disk_timeout
     def clear_uploads(self, prefix: str) -> None:
         for key, _ in self._walk(prefix):
             if _IS_PART.fullmatch(key.rpartition("/")[2]):
@@ -151,7 +151,7 @@ class Folder(Store):
         except OSError:
             return False
 
-    @watched
+    @with_timeout
     def size(self, key: str) -> int:
         with self._read_errors(key):
             status = self._shared.status(key)
@@ -159,7 +159,7 @@ class Folder(Store):
             raise FileNotFoundError(key)
         return status.st_size
 
-    @written_to_disk
+    @with_disk_timeout
     def names(self, prefix: str) -> list[tuple[str, int]]:
         found = ((key, status.st_size) for key, status in self._walk(prefix))
         return sorted(entry for entry in found if not _IS_PART.fullmatch(entry[0].rpartition("/")[2]))
@@ -172,17 +172,17 @@ class Folder(Store):
                     yield f"{prefix}/{relative}" if prefix else relative, status
         except NotAFolder as refusal:
             if refusal.is_link:
-                raise _planted(refusal) from None
+                raise _planted_link(refusal) from None
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as refusal:
             raise StorageError(f"the listing failed: {refusal}") from refusal
 
-    @written_to_disk
+    @with_disk_timeout
     def delete(self, keys: Iterable[str]) -> None:
         folders = set()
         for key in sorted(keys, key=is_no_manifest):
-            with _told(), contextlib.suppress(FileNotFoundError):
+            with _storage_errors(), contextlib.suppress(FileNotFoundError):
                 self._shared.unlink(key)
             folders.add(key.rpartition("/")[0])
         for folder in sorted(folders, key=len, reverse=True):
@@ -190,12 +190,12 @@ class Folder(Store):
 
     @contextlib.contextmanager
     def _read_errors(self, key: str) -> Iterator[None]:
-        """What a key that leads nowhere is called, and what a disk that fails."""
+        """Translate errors of a read: FileNotFoundError for a missing key, StorageError for a failing disk."""
         try:
             yield
         except NotAFolder as refusal:
             if refusal.is_link:
-                raise _planted(refusal) from None
+                raise _planted_link(refusal) from None
             raise FileNotFoundError(key) from None
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(key) from None
@@ -210,7 +210,7 @@ class Folder(Store):
             try:
                 for data in chunks:
                     files.write_sparse(handle, data)
-                files.end_here(handle)
+                files.truncate_here(handle)
                 if self.lasting and lasting:
                     os.fsync(handle)
             finally:
@@ -257,7 +257,7 @@ class Folder(Store):
                 _sync_directory(handle)
 
     def _rmdir(self, folder: str) -> None:
-        with self._shared.above(folder) as (above, name):
+        with self._shared.open_parent(folder) as (above, name):
             os.rmdir(name, dir_fd=above)
 
     def _drop_empty(self, folder: str) -> None:
@@ -270,17 +270,17 @@ class Folder(Store):
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _storage_errors() -> Iterator[None]:
     """What it is called that something cannot be written or removed. Another try does not help against a link."""
     try:
         yield
     except NotAFolder as refusal:
-        raise _planted(refusal) from None
+        raise _planted_link(refusal) from None
     except OSError as refusal:
         raise StorageError(str(refusal)) from refusal
 
 
-def _planted(refusal: NotAFolder) -> BadOption:
+def _planted_link(refusal: NotAFolder) -> BadOption:
     what = "a link" if refusal.is_link else "no folder"
     return BadOption(
         f"{refusal.filename} is {what}, and gpuflow-run did not make it: nothing is read, written or removed there. "

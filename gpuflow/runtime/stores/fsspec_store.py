@@ -9,17 +9,17 @@ import time
 
 from gpuflow.runtime.base.records import LARGE
 from gpuflow.runtime.stores import storage_timeout, transfer_pool
-from gpuflow.runtime.stores.s3_client import LATE, NotDone, learn_direct
-from gpuflow.runtime.stores.storage_timeout import Late, watched, watched_stream
+from gpuflow.runtime.stores.s3_client import LATE_ERRORS, NotDone, learn_direct
+from gpuflow.runtime.stores.storage_timeout import ConnectionLate, stream_with_timeout, with_timeout
 from gpuflow.runtime.stores.store import (
     CHUNK,
     BadName,
     Refusal,
     StorageError,
     Store,
-    ahead,
     in_parallel,
     is_no_manifest,
+    run_ahead,
 )
 from gpuflow.runtime.stores.transfer_pool import Order, Workers
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from gpuflow.runtime.stores.s3_client import Direct
+    from gpuflow.runtime.stores.s3_client import DirectClient
 
 DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 _BLOCK = 8 << 20
@@ -74,21 +74,21 @@ class Remote(Store):
         self.scheme = scheme
         self.root = url.partition("://")[2].rstrip("/")
         self.fs = filesystem or _filesystem(scheme)
-        self._room = Room(_MEMORY)
+        self._room = MemoryBudget(_MEMORY)
         self._lock = threading.Lock()
-        self._way: Direct | None = None
+        self._way: DirectClient | None = None
         self._asked = False
 
     @property
     def streams(self) -> int:  # type: ignore[override]  # found out when it is needed
         """How many transfers at once are worth it."""
-        return _STREAMS if self._learned() is None else _DIRECT_STREAMS
+        return _STREAMS if self._learn_direct() is None else _DIRECT_STREAMS
 
-    @watched
-    def _learned(self) -> Direct | None:
+    @with_timeout
+    def _learn_direct(self) -> DirectClient | None:
         return self._direct()
 
-    def _direct(self) -> Direct | None:
+    def _direct(self) -> DirectClient | None:
         """The way around the driver, where there is one."""
         with self._lock:
             if not self._asked:
@@ -97,7 +97,7 @@ class Remote(Store):
                     _give_memory_back()
         return self._way
 
-    @watched
+    @with_timeout
     def workers(self, files: int, top: int | None = None) -> Workers | None:
         processes = transfer_pool.count() if files >= transfer_pool.MANY else 0
         direct = self._direct() if processes else None
@@ -106,7 +106,7 @@ class Remote(Store):
         below = self.root.partition("/")[2]
         return Workers(direct, f"{below}/" if below else "", processes, top)
 
-    @watched
+    @with_timeout
     def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
         rest = iter(items)
         first = list(itertools.islice(rest, transfer_pool.MANY))
@@ -117,7 +117,7 @@ class Remote(Store):
         with contextlib.closing(workers.move(_order(item) for item in itertools.chain(first, rest))) as left:
             in_parallel(lambda item: self.put(*item), left, self.streams)
 
-    @watched
+    @with_timeout
     def read(self, key: str) -> bytes:
         try:
             return bytes(self._call_driver(lambda: self.fs.cat_file(self._path(key), start=0, end=LARGE + 1)))
@@ -127,16 +127,16 @@ class Remote(Store):
                 return b""
             raise
 
-    @watched
+    @with_timeout
     def write(self, key: str, data: bytes) -> None:
-        with self._writing(key):
+        with self._write_errors(key):
             self._call_driver(lambda: self.fs.pipe_file(self._path(key), data))
 
-    @watched
+    @with_timeout
     def create(self, key: str, data: bytes) -> bool:
         """Conditional where driver and server can. Where they cannot this is a plain write, which a probe finds out."""
         try:
-            with self._writing(key):
+            with self._write_errors(key):
                 self._call_driver(lambda: self.fs.pipe_file(self._path(key), data, mode="create"))
             return True
         except FileExistsError:
@@ -145,11 +145,11 @@ class Remote(Store):
             self.write(key, data)
             return True
 
-    @watched
+    @with_timeout
     def put(self, key: str, chunks: Iterable[bytes], size: int) -> None:
         # Parts must be large enough that the store's limit of 10,000 is not met; some stores want them even.
         even = -(-size // _PARTS >> 20) << 20
-        with self._writing(key):
+        with self._write_errors(key):
             if not self._speaks_s3:
                 block = max(_BLOCK, even)
                 with self._room.take(2 * min(block, max(size, 1))):
@@ -167,7 +167,7 @@ class Remote(Store):
                 self._call_driver(lambda data=data: file.write(data))
         except BaseException:
             # Closing would complete the object with what there is of it.
-            self._quietly(file.discard)
+            self._suppress_errors(file.discard)
             file.closed = True
             raise
         self._call_driver(file.close)
@@ -178,7 +178,7 @@ class Remote(Store):
         second = next(blocks, None)
         bucket, _, name = self._path(key).partition("/")
         if second is not None:
-            self._put_parts({"Bucket": bucket, "Key": name}, _chained([first, second], blocks), width)
+            self._put_parts({"Bucket": bucket, "Key": name}, _chain_blocks([first, second], blocks), width)
             return
         # Who reads a file for its hash need not have it hashed again.
         sha256 = getattr(chunks, "sha256", None) or None
@@ -196,25 +196,25 @@ class Remote(Store):
                 answer = self._call_driver(lambda: self.fs.call_s3("upload_part", **named))
                 return {"PartNumber": number, **{name: answer[name] for name in _TAGS if answer.get(name)}}
 
-            def sent() -> dict[str, Any]:
+            def send_part() -> dict[str, Any]:
                 part: dict[str, Any] = self._directly(
                     lambda direct: direct.part(place["Key"], upload, number, block), by_driver
                 )
                 return part
 
-            return sent
+            return send_part
 
         try:
             actions = (send(number, block) for number, block in enumerate(blocks, 1))
             # One block is read while the others are sent, where there is memory for more than one.
-            parts = list(ahead(actions, width)) if width else [action() for action in actions]
+            parts = list(run_ahead(actions, width)) if width else [action() for action in actions]
             whole = {"MultipartUpload": {"Parts": parts}, "UploadId": upload}
             self._call_driver(lambda: self.fs.call_s3("complete_multipart_upload", **place, **whole))
         except BaseException:
-            self._quietly(lambda: self.fs.call_s3("abort_multipart_upload", UploadId=upload, **place))
+            self._suppress_errors(lambda: self.fs.call_s3("abort_multipart_upload", UploadId=upload, **place))
             raise
 
-    def _directly(self, action: Callable[[Direct], Any], by_driver: Callable[[], Any]) -> Any:
+    def _directly(self, action: Callable[[DirectClient], Any], by_driver: Callable[[], Any]) -> Any:
         """Around the driver, and by it where that is not done. What did not answer us is not asked by it again."""
         turn, direct = storage_timeout.current(), self._direct()
         if turn is not None:
@@ -228,10 +228,10 @@ class Remote(Store):
             except NotDone as refusal:
                 if refusal.silent:
                     where = (turn.where if turn is not None else "") or self.url("")
-                    raise Late(f"{where}: {refusal}") from refusal
+                    raise ConnectionLate(f"{where}: {refusal}") from refusal
         return by_driver()
 
-    @watched_stream
+    @stream_with_timeout
     def chunks(self, key: str) -> Iterator[bytes]:
         direct, count = self._direct(), 0
         tags: list[str | None] = []
@@ -243,8 +243,8 @@ class Remote(Store):
                 return
             except (NotDone, OSError) as refusal:
                 # Else the driver goes on from there, or says why not.
-                if getattr(refusal, "silent", isinstance(refusal, LATE)):
-                    raise Late(f"{self.url(key)}: no answer in time") from refusal
+                if getattr(refusal, "silent", isinstance(refusal, LATE_ERRORS)):
+                    raise ConnectionLate(f"{self.url(key)}: no answer in time") from refusal
         yield from self._driver_chunks(key, count, tags)
 
     def _driver_chunks(self, key: str, begin: int, tags: list[str | None]) -> Iterator[bytes]:
@@ -260,9 +260,9 @@ class Remote(Store):
                     return
                 yield data
         finally:
-            self._quietly(file.close)
+            self._suppress_errors(file.close)
 
-    @watched
+    @with_timeout
     def size(self, key: str) -> int:
         try:
             info = self._call_driver(lambda: self.fs.info(self._path(key)))
@@ -276,7 +276,7 @@ class Remote(Store):
             raise FileNotFoundError(key)
         return int(info.get("size") or 0)
 
-    def _fetch_blocks(self, direct: Direct, name: str, tags: list[str | None]) -> Iterator[bytes]:
+    def _fetch_blocks(self, direct: DirectClient, name: str, tags: list[str | None]) -> Iterator[bytes]:
         """The first block tells how long it is; of a long one several blocks come at once, where there is room.
 
         `tags` hears which object it is, as the server marks it.
@@ -293,11 +293,11 @@ class Remote(Store):
 
         with self._room.take_if_free((1 + _AHEAD) * _BLOCK) as free:
             if free:
-                yield from ahead((fetch(begin) for begin in range(_WHOLE, size, _BLOCK)), _AHEAD)
+                yield from run_ahead((fetch(begin) for begin in range(_WHOLE, size, _BLOCK)), _AHEAD)
                 return
         yield from direct.get(name, _WHOLE, size, tag)[0].pieces()
 
-    @watched
+    @with_timeout
     def names(self, prefix: str) -> list[tuple[str, int]]:
         def find() -> dict[str, dict[str, Any]]:
             self.fs.invalidate_cache()
@@ -320,12 +320,12 @@ class Remote(Store):
         sizes = {name[cut:]: int(info.get("size") or 0) for name, info in found.items() if info.get("type") == "file"}
         return sorted((key, size) for key, size in sizes.items() if key.startswith(below) and not key.endswith("/"))
 
-    def _list_directly(self, direct: Direct, prefix: str) -> list[tuple[str, int]]:
+    def _list_directly(self, direct: DirectClient, prefix: str) -> list[tuple[str, int]]:
         bucket, _, below = f"{self._path(prefix)}/".partition("/")
         cut = len(self.root) - len(bucket)
         return sorted((key[cut:], size) for key, size in direct.names(below) if not key.endswith("/"))
 
-    @watched
+    @with_timeout
     def delete(self, keys: Iterable[str]) -> None:
         """Many in one request where the driver can; all manifests before anything else."""
         paths = [self._path(key) for key in sorted(keys, key=is_no_manifest)]
@@ -358,7 +358,7 @@ class Remote(Store):
         with contextlib.suppress(FileNotFoundError):
             self._call_driver(lambda: self.fs.rm_file(path))
 
-    @watched
+    @with_timeout
     def clear_uploads(self, prefix: str) -> None:
         """Abort multipart uploads below a prefix: they cost money and are not listed. Only S3 has them to abort."""
         if not self._speaks_s3:
@@ -391,16 +391,16 @@ class Remote(Store):
             )
 
     @contextlib.contextmanager
-    def _writing(self, key: str) -> Iterator[None]:
-        """What is refused for good is refused with its name."""
+    def _write_errors(self, key: str) -> Iterator[None]:
+        """Add the URL to errors of a write."""
         self.see_name(key)
         where = self.url(key) if key.isprintable() else repr(self.url(key))
         try:
             yield
         except BadName as refusal:
             raise BadName(f"{where}: {refusal}") from refusal
-        except Late as refusal:
-            raise Late(f"{where}: {refusal}") from refusal
+        except ConnectionLate as refusal:
+            raise ConnectionLate(f"{where}: {refusal}") from refusal
         except FileNotFoundError as refusal:
             raise StorageError(f"{where} cannot be written: {refusal}") from refusal
 
@@ -446,16 +446,16 @@ class Remote(Store):
             raise BadName(f"the store says that this name is too long: {refusal}") from refusal
         if any(word in text for word in ("PreconditionFailed", "ConditionNotMet", "BlobAlreadyExists", "(412)")):
             raise FileExistsError(str(refusal)) from refusal
-        kind = Late if "Timeout" in type(refusal).__name__ else StorageError
-        raise kind(f"{type(refusal).__name__}: {refusal}{self._way_out(refusal)}") from refusal
+        kind = ConnectionLate if "Timeout" in type(refusal).__name__ else StorageError
+        raise kind(f"{type(refusal).__name__}: {refusal}{self._hint(refusal)}") from refusal
 
-    def _way_out(self, refusal: Exception) -> str:
+    def _hint(self, refusal: Exception) -> str:
         if self._speaks_s3 and "CERTIFICATE_VERIFY_FAILED" in str(refusal):
             return "; if the server's certificate is from an authority of your own, name its file in AWS_CA_BUNDLE"
         return ""
 
-    def _quietly(self, action: Any) -> None:
-        """The error that led here is the one to tell."""
+    def _suppress_errors(self, action: Any) -> None:
+        """Run a cleanup and ignore its errors; the original error is reported."""
         with contextlib.suppress(Exception):
             action()
 
@@ -463,14 +463,14 @@ class Remote(Store):
 def _order(item: tuple[str, Any, int]) -> Order:
     """An upload for a process of its own, where the file is one that it can read by itself."""
     key, reader, size = item
-    if not hasattr(reader, "took"):
+    if not hasattr(reader, "accept_result"):
         return Order(item, None, lambda _: False)
-    words = transfer_pool.to_put(key, reader.path, reader.seen, size, is_limited=reader.is_limited)
-    return Order(item, words, lambda answer: bool(reader.took(*answer)), moves=reader.report_moved)
+    words = transfer_pool.put_order(key, reader.path, reader.seen, size, is_limited=reader.is_limited)
+    return Order(item, words, lambda answer: bool(reader.accept_result(*answer)), moves=reader.report_moved)
 
 
-class Room:
-    """So much memory for all who upload at once. One that needs more than there is goes alone."""
+class MemoryBudget:
+    """A memory budget for concurrent uploads. One that needs more than the budget runs alone."""
 
     def __init__(self, size: int) -> None:
         self.size, self.taken = size, 0
@@ -528,7 +528,7 @@ def _blocks(chunks: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
         yield block
 
 
-def _chained(first: list[list[bytes]], rest: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+def _chain_blocks(first: list[list[bytes]], rest: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
     while first:
         yield first.pop(0)
     yield from rest
@@ -559,7 +559,7 @@ def _filesystem(scheme: str) -> Any:
     settings: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
     if driver == "s3fs":
         # A silent connection is left for a new one while storage may still fail; requests are repeated by us.
-        most = max(1.0, storage_timeout.EXPECTED.seconds / 2)
+        most = max(1.0, storage_timeout.CALL_DEFAULTS.seconds / 2)
         times = {"connect_timeout": min(_CONNECT, most), "read_timeout": min(_READ, most)}
         settings["config_kwargs"] = {**times, "retries": {"max_attempts": 1, "mode": "standard"}}
         settings["default_fill_cache"] = False

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _HEAD_MOST = 64 << 10
 _RECEIVE = 256 << 10
-_TOGETHER = 64 << 10
+_SMALL_BODY = 64 << 10
 """A body up to this size is sent with its head."""
-_KEPT = 64
+_MOST_IDLE = 64
 _HINTS = 16
 """Most answers that only announce the one that counts."""
 _DIGITS = 18
 """Most digits of a number of bytes."""
-_BROKEN = (ConnectionError, ssl.SSLError)
+_BROKEN_ERRORS = (ConnectionError, ssl.SSLError)
 """What a connection that the other side has closed raises; an encrypted one has words of its own for it."""
 
 
@@ -36,11 +36,11 @@ class BadAnswer(OSError):
     """What came is no HTTP answer that is understood here, or it broke off."""
 
 
-class Closed(BadAnswer):
+class StaleConnection(BadAnswer):
     """A connection that had been left open was closed by the server before it answered."""
 
 
-class FromFile:
+class FileBody:
     """A body that is read from an open file while it is sent, so that none of it is held.
 
     It is read twice: for its sums, and to be sent. What is sent is never complete unless it is the same.
@@ -85,7 +85,7 @@ class Connections:
         self._free: list[Connection] = []
         self._lock = threading.Lock()
 
-    def ask(self, head: bytes, body: Sequence[bytes] | FromFile = ()) -> Answer:
+    def ask(self, head: bytes, body: Sequence[bytes] | FileBody = ()) -> Answer:
         """Send a request and read the head of the answer. A connection that went stale is replaced, once."""
         while True:
             with self._lock:
@@ -94,7 +94,7 @@ class Connections:
             connection = connection or self._connect()
             try:
                 return connection.ask(head, body)
-            except Closed:
+            except StaleConnection:
                 connection.close()
                 if fresh:
                     raise
@@ -121,7 +121,7 @@ class Connections:
 
     def give_back(self, connection: Connection) -> None:
         with self._lock:
-            if len(self._free) < _KEPT:
+            if len(self._free) < _MOST_IDLE:
                 self._free.append(connection)
                 return
         connection.close()
@@ -138,16 +138,16 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, head: bytes, body: Sequence[bytes] | FromFile) -> Answer:
+    def ask(self, head: bytes, body: Sequence[bytes] | FileBody) -> Answer:
         early: OSError | None = None
         try:
-            if not isinstance(body, FromFile) and sum(map(len, body)) <= _TOGETHER:
+            if not isinstance(body, FileBody) and sum(map(len, body)) <= _SMALL_BODY:
                 self._socket.sendall(b"".join([head, *body]))
             else:
                 self._socket.sendall(head)
                 for piece in body:
                     self._socket.sendall(piece)
-        except _BROKEN as refusal:
+        except _BROKEN_ERRORS as refusal:
             # The server may have said why before it closed.
             early = refusal
         answer = self._head()
@@ -170,10 +170,10 @@ class Connection:
                 raise BadAnswer("the head of an answer is too long")
             try:
                 more = self._socket.recv(_RECEIVE)
-            except _BROKEN as refusal:
-                raise BadAnswer(str(refusal)) if data else Closed(str(refusal)) from None
+            except _BROKEN_ERRORS as refusal:
+                raise BadAnswer(str(refusal)) if data else StaleConnection(str(refusal)) from None
             if not more:
-                raise Closed("the connection was closed") if not data else BadAnswer("an answer broke off")
+                raise StaleConnection("the connection was closed") if not data else BadAnswer("an answer broke off")
             data += more
         self._rest = data[end + 4 :]
         return Answer(self, data[:end])
@@ -259,9 +259,9 @@ class Answer:
         """The body; BadAnswer when it breaks off."""
         with self._body() as connection:
             if self.length is not None:
-                yield from _exactly(connection, self.length)
+                yield from _read_exactly(connection, self.length)
             elif "transfer-encoding" in self.headers:
-                yield from _chunked(connection)
+                yield from _read_chunked(connection)
             else:
                 while True:
                     data = connection.receive(_RECEIVE)
@@ -275,7 +275,7 @@ class Answer:
             yield from self.pieces()
             return
         with self._body() as connection:
-            yield from _into(connection, self.length, buffer)
+            yield from _read_into(connection, self.length, buffer)
 
     @contextlib.contextmanager
     def _body(self) -> Iterator[Connection]:
@@ -308,7 +308,7 @@ class Answer:
             self._connection = None
 
 
-def _exactly(connection: Connection, count: int) -> Iterator[bytes]:
+def _read_exactly(connection: Connection, count: int) -> Iterator[bytes]:
     while count:
         data = connection.receive(count)
         if not data:
@@ -317,7 +317,7 @@ def _exactly(connection: Connection, count: int) -> Iterator[bytes]:
         yield data
 
 
-def _into(connection: Connection, count: int, buffer: memoryview) -> Iterator[memoryview]:
+def _read_into(connection: Connection, count: int, buffer: memoryview) -> Iterator[memoryview]:
     while count:
         came = connection.receive_into(buffer[: min(count, len(buffer))])
         if not came:
@@ -326,7 +326,7 @@ def _into(connection: Connection, count: int, buffer: memoryview) -> Iterator[me
         yield buffer[:came]
 
 
-def _chunked(connection: Connection) -> Iterator[bytes]:
+def _read_chunked(connection: Connection) -> Iterator[bytes]:
     while True:
         words = connection.line().split(b";")[0].strip()
         if not words or len(words) > _DIGITS or words.strip(b"0123456789abcdefABCDEF"):
@@ -335,7 +335,7 @@ def _chunked(connection: Connection) -> Iterator[bytes]:
         if not count:
             _trailer(connection)
             return
-        yield from _exactly(connection, count)
+        yield from _read_exactly(connection, count)
         if connection.line():
             raise BadAnswer("a chunk is longer than was said")
 

@@ -19,12 +19,12 @@ import stat
 import threading
 
 from gpuflow.runtime.base import record_fields
-from gpuflow.runtime.base.files import Shared, end_here, write_sparse
+from gpuflow.runtime.base.files import SharedFolder, truncate_here, write_sparse
 from gpuflow.runtime.base.record_fields import leads_out
 from gpuflow.runtime.base.records import Corrupt
 from gpuflow.runtime.base.signing import why_secret
 from gpuflow.runtime.stores.store import CHUNK, in_parallel
-from gpuflow.runtime.stores.transfer_pool import Order, to_get
+from gpuflow.runtime.stores.transfer_pool import Order, get_order
 
 TYPE_CHECKING = False
 
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
         def clone(self, key: str, handle: int) -> bool: ...
 
 
-class Vanished(Exception):
+class CheckpointVanished(Exception):
     """The program removed the checkpoint while it was read. Nothing is wrong; there will be another."""
 
 
-class Changed(Vanished):
+class CheckpointChanged(CheckpointVanished):
     """The program writes to what it called finished."""
 
 
-class Refused(Exception):
+class CheckpointRefused(Exception):
     """What is in the checkpoint cannot be kept, and another try would not change that."""
 
 
@@ -79,7 +79,7 @@ def file_facts(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def take_snapshot(
-    source: str, shared: Shared, into: str, still: Callable[[], bool], follow: Sequence[str] = ()
+    source: str, shared: SharedFolder, into: str, still: Callable[[], bool], follow: Sequence[str] = ()
 ) -> list[Item]:
     """The items of a checkpoint, each file linked below `into` where that can be done, else to be read in place.
 
@@ -97,13 +97,13 @@ def take_snapshot(
                 item.path = _link_file(item.path, shared, target)
         after = {item.relative: item.facts for item in list_items(source, follow)}
     except (FileNotFoundError, NotADirectoryError):
-        raise Vanished(source) from None
+        raise CheckpointVanished(source) from None
     if not still():
-        raise Vanished(source)
+        raise CheckpointVanished(source)
     if before != after:
-        raise Changed(source)
+        raise CheckpointChanged(source)
     if not items:
-        raise Vanished(source)  # all but removed
+        raise CheckpointVanished(source)  # all but removed
     return items
 
 
@@ -113,9 +113,9 @@ def snapshot_lasts(source: str, items: list[Item], follow: Sequence[str] = ()) -
         return True
     try:
         return {item.relative for item in items} <= {item.relative for item in list_items(source, follow)}
-    except (OSError, Vanished):
+    except (OSError, CheckpointVanished):
         return False
-    except Refused:
+    except CheckpointRefused:
         return True
 
 
@@ -133,18 +133,18 @@ def list_items(source: str, follow: Sequence[str] = ()) -> list[Item]:
         try:
             f"{os.path.basename(source)}/{relative}".encode()
         except UnicodeEncodeError:
-            raise Refused(f"the name {os.fsencode(path)!r} is not UTF-8") from None
+            raise CheckpointRefused(f"the name {os.fsencode(path)!r} is not UTF-8") from None
         if not record_fields.is_path(relative):
-            raise Refused(f"the path {path} is too long to be restored everywhere")
+            raise CheckpointRefused(f"the path {path} is too long to be restored everywhere")
         item = Item(relative, path, status, link)
         if link is not None and leads_out(relative, link):
             item = _follow_link(top, item, link, follow)
         elif not (item.is_file or item.is_directory or link is not None):
-            raise Refused(f"{path} is neither a file nor a directory nor a link")
+            raise CheckpointRefused(f"{path} is neither a file nor a directory nor a link")
         if item.is_file:
             why = why_secret(item.path if link is not None else os.path.join(real, relative), item.status)
             if why is not None:
-                raise Refused(f"{path} must not be kept: {why}" + ("" if link is None else f" ({item.path})"))
+                raise CheckpointRefused(f"{path} must not be kept: {why}" + ("" if link is None else f" ({item.path})"))
         items.append(item)
     return items
 
@@ -156,15 +156,15 @@ def _follow_link(top: str, item: Item, link: str, follow: Sequence[str]) -> Item
         if not real.startswith(f"{place.rstrip('/')}/"):
             continue
         try:
-            status = Shared(os.path.dirname(place)).status(real)
+            status = SharedFolder(os.path.dirname(place)).status(real)
         except OSError:
             break
         if not stat.S_ISREG(status.st_mode):
-            raise Refused(f"{path} is a link out of the checkpoint to {real}, which is no file")
+            raise CheckpointRefused(f"{path} is a link out of the checkpoint to {real}, which is no file")
         return Item(item.relative, real, status, None)
     if not os.path.lexists(real):
-        raise Refused(f"{path} is a link to {link}, which is not there")
-    raise Refused(
+        raise CheckpointRefused(f"{path} is a link to {link}, which is not there")
+    raise CheckpointRefused(
         f"{path} is a link out of the checkpoint directory to {real}, and is not followed; put the file itself there, "
         "or name the folder that it lies in with --follow"
     )
@@ -180,7 +180,7 @@ def _blobs(top: str) -> Iterator[str]:
 def walk_items(source: str) -> Iterator[tuple[str, str, os.stat_result, str | None]]:
     """A file as ("", path, status, None); a directory's contents, parents first, sorted, with where links lead to."""
     above, name = os.path.split(source)
-    shared = Shared(above or ".")
+    shared = SharedFolder(above or ".")
     status = shared.status(name)
     if not stat.S_ISDIR(status.st_mode):
         yield "", source, status, shared.readlink(name) if stat.S_ISLNK(status.st_mode) else None
@@ -191,8 +191,8 @@ def walk_items(source: str) -> Iterator[tuple[str, str, os.stat_result, str | No
         yield relative, os.path.join(source, relative), status, link
 
 
-def _link_file(path: str, shared: Shared, target: str) -> str:
-    with shared.above(target, make=True) as (folder, name):
+def _link_file(path: str, shared: SharedFolder, target: str) -> str:
+    with shared.open_parent(target, make=True) as (folder, name):
         try:
             try:
                 os.link(path, name, dst_dir_fd=folder, follow_symlinks=False)
@@ -222,7 +222,7 @@ def bring_files(
     store: Store,
     prefix: str,
     files: Sequence[File],
-    shared: Shared,
+    shared: SharedFolder,
     into: str,
     key: Callable[[File], str],
     passed: Callable[[int], None],
@@ -236,7 +236,7 @@ def bring_files(
     is not known (it is empty) has it afterwards.
     """
     missing = [file for file in files if file.sha256 is not None and file.path not in arrived]
-    with shared.above(into, make=True) as (outer, name), contextlib.ExitStack() as rest:
+    with shared.open_parent(into, make=True) as (outer, name), contextlib.ExitStack() as rest:
         _see_that_it_fits(outer, os.path.dirname(shared.path(into)), missing)
         top = outer if single else rest.enter_context(_open_below(outer, [name], into))
         folders = rest.enter_context(Folders(top))
@@ -261,18 +261,18 @@ def bring_files(
                 moved += count
                 passed(count)
 
-            def done(answer: list[Any]) -> bool:
+            def finish_file(answer: list[Any]) -> bool:
                 file.sha256 = str(answer[1])
                 arrived.add(file.path)
                 passed(max(0, (file.size or 0) - moved))
                 return True
 
-            def lost() -> None:
+            def remove_part() -> None:
                 folder, last = place(file)
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(last, dir_fd=folder)
 
-            return Order(file, to_get(object_of(file), file, mode_of(file)), done, lost, moves)
+            return Order(file, get_order(object_of(file), file, mode_of(file)), finish_file, remove_part, moves)
 
         for file in files:
             if file.directory:
@@ -350,7 +350,7 @@ def _write_pieces(pieces: Iterable[bytes | memoryview], handle: int) -> Iterator
     for data in pieces:
         yield data
         write_sparse(handle, data)
-    end_here(handle)
+    truncate_here(handle)
 
 
 def _see_that_it_fits(handle: int, folder: str, files: Iterable[File]) -> None:

@@ -5,7 +5,7 @@ prepares one request of each kind, which is caught before it is sent. The signat
 Version 4, standard library only) must equal the driver's, else nothing is sent around the driver.
 
 Only answers that say "done" are taken; for anything else the caller asks the driver, which tries again, follows
-redirects and words errors. All that `Direct` knows can be told to another process, which then makes the same requests.
+redirects and words errors. `DirectClient` can be handed to another process, which then makes the same requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import threading
 import time
 import zlib
 
-from gpuflow.runtime.stores.http_connections import Answer, BadAnswer, Connections, FromFile, is_number
+from gpuflow.runtime.stores.http_connections import Answer, BadAnswer, Connections, FileBody, is_number
 
 TYPE_CHECKING = False
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-UNSIGNED = "UNSIGNED-PAYLOAD"
-EMPTY = hashlib.sha256(b"").hexdigest()
+UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 
 
 class Signer:
@@ -80,12 +80,12 @@ _IN_VAIN = 10
 """So many requests in a row that did not do it: the driver takes over, for a while."""
 _PAUSE = 60.0
 """Seconds of that while. Then one request is tried, and if it is in vain too there is another pause."""
-_REFUSED = (400, 401, 403)
+_REFUSAL_CODES = (400, 401, 403)
 """What servers say to credentials that have ended: S3 says 400."""
 _NOT_SIGNED = frozenset({"user-agent", "accept-encoding", "accept"})
-LATE = (socket.timeout, TimeoutError, BlockingIOError)
+LATE_ERRORS = (socket.timeout, TimeoutError, BlockingIOError)
 """What a connection raises on which nothing came in time; the last is the system's word for it."""
-_LISTED = 16 << 20
+_MOST_LISTING = 16 << 20
 """Most bytes of one page of a listing."""
 
 
@@ -109,7 +109,7 @@ class Kind:
 
 
 class Credentials:
-    """Who signs. These stay as they are told."""
+    """Fixed credentials for signing."""
 
     def __init__(self, signer: Signer) -> None:
         self.signer = signer
@@ -118,7 +118,7 @@ class Credentials:
         return self.signer
 
     def were_refused(self) -> None:
-        """The server did not like them: they may have ended."""
+        """The server refused the credentials; they may have expired."""
 
 
 class Server:
@@ -140,7 +140,7 @@ class Server:
         return Connections(host, port, context, connect, read)
 
 
-class Direct:
+class DirectClient:
     """One bucket. `put`, `part`, `get` and `page` raise NotDone where a driver must take over."""
 
     def __init__(self, kinds: Mapping[str, Kind], server: Server, credentials: Credentials) -> None:
@@ -161,7 +161,7 @@ class Direct:
         return {"kinds": {name: kind.plain() for name, kind in kinds.items()}, "server": self._server.plain}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any], credentials: Credentials) -> Direct:
+    def from_plain(cls, plain: Mapping[str, Any], credentials: Credentials) -> DirectClient:
         """As another process described it."""
         kinds = {
             name: Kind(method, before, netloc, headers, checked=checked)
@@ -169,13 +169,13 @@ class Direct:
         }
         return cls(kinds, Server(*plain["server"]), credentials)
 
-    def put(self, key: str, body: Sequence[bytes] | FromFile, sha256: str | None) -> None:
+    def put(self, key: str, body: Sequence[bytes] | FileBody, sha256: str | None) -> None:
         """Write an object of a few pieces, or of a file. `sha256` is of all of them, where it is known."""
         self._upload(self._put, self._path(self._put, key), "", body, sha256).close()
 
     def part(self, key: str, upload: str, number: int, body: Sequence[bytes]) -> dict[str, Any]:
         """Send one part of a large object; what the request that completes it says of the part."""
-        query = f"partNumber={number}&uploadId={_quoted(upload, '')}"
+        query = f"partNumber={number}&uploadId={_quote(upload, '')}"
         answer = self._upload(self._part, self._path(self._part, key), query, body, None)
         answer.close()
         tag = answer.headers.get("etag")
@@ -193,7 +193,7 @@ class Direct:
         more = {"range": f"bytes={begin}-{end - 1}"}
         if tag:
             more["if-match"] = tag
-        answer = self._ask(self._get, self._path(self._get, key), "", more, (), EMPTY, (200, 206))
+        answer = self._ask(self._get, self._path(self._get, key), "", more, (), EMPTY_SHA256, (200, 206))
         if answer.status == 200 and begin == 0 and answer.length is not None:
             return answer, answer.length, answer.headers.get("etag")
         words = answer.headers.get("content-range", "")
@@ -213,10 +213,10 @@ class Direct:
             fields = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": "1000"}
             if token:
                 fields["continuation-token"] = token
-            query = "&".join(f"{name}={_quoted(value, '')}" for name, value in sorted(fields.items()))
-            answer = self._ask(self._list, self._list.before, query, {}, (), EMPTY, (200,))
+            query = "&".join(f"{name}={_quote(value, '')}" for name, value in sorted(fields.items()))
+            answer = self._ask(self._list, self._list.before, query, {}, (), EMPTY_SHA256, (200,))
             try:
-                found, following = _page(answer.read(_LISTED), prefix)
+                found, following = _page(answer.read(_MOST_LISTING), prefix)
             except OSError as refusal:
                 raise _not_done(refusal) from refusal
             yield from found
@@ -227,17 +227,19 @@ class Direct:
             token = following
 
     def _path(self, kind: Kind, key: str) -> str:
-        return f"{kind.before}{_quoted(key, '/')}"
+        return f"{kind.before}{_quote(key, '/')}"
 
     def _upload(
-        self, kind: Kind, path: str, query: str, body: Sequence[bytes] | FromFile, sha256: str | None
+        self, kind: Kind, path: str, query: str, body: Sequence[bytes] | FileBody, sha256: str | None
     ) -> Answer:
-        more = {"content-length": str(body.size if isinstance(body, FromFile) else sum(map(len, body)))}
+        more = {"content-length": str(body.size if isinstance(body, FileBody) else sum(map(len, body)))}
         if kind.checked:
-            check = body.crc32 if isinstance(body, FromFile) else _crc32(body)
+            check = body.crc32 if isinstance(body, FileBody) else _crc32(body)
             more["x-amz-checksum-crc32"] = base64.b64encode(check.to_bytes(4, "big")).decode()
         if self.secure and kind.checked:
-            sha256 = UNSIGNED  # as drivers do: what is encrypted on the way and has a checksum need not be hashed
+            sha256 = (
+                UNSIGNED_PAYLOAD  # as drivers do: what is encrypted on the way and has a checksum need not be hashed
+            )
         elif sha256 is None:
             hashed = hashlib.sha256()
             for piece in body:
@@ -257,7 +259,7 @@ class Direct:
         path: str,
         query: str,
         more: Mapping[str, str],
-        body: Sequence[bytes] | FromFile,
+        body: Sequence[bytes] | FileBody,
         payload: str,
         done: tuple[int, ...],
     ) -> Answer:
@@ -267,7 +269,7 @@ class Direct:
         try:
             answer = self._connections.ask(head, body)
         except OSError as refusal:
-            self._was_in_vain()
+            self._note_failure()
             raise _not_done(refusal) from refusal
         if answer.status in done:
             self._in_vain = 0
@@ -276,13 +278,13 @@ class Direct:
         # Its connection may be used again when the server has no more to say.
         with contextlib.suppress(OSError):
             answer.read(64 << 10)
-        if status in _REFUSED:
+        if status in _REFUSAL_CODES:
             self._credentials.were_refused()
         if status not in (404, 412, 416):
-            self._was_in_vain()
+            self._note_failure()
         raise NotDone(f"HTTP status {status}")
 
-    def _was_in_vain(self) -> None:
+    def _note_failure(self) -> None:
         self._in_vain, self._paused = self._in_vain + 1, time.monotonic()
 
     def _head(self, kind: Kind, path: str, query: str, more: Mapping[str, str], payload: str) -> bytes:
@@ -299,7 +301,7 @@ class Direct:
 
 
 def _not_done(refusal: OSError) -> NotDone:
-    late = isinstance(refusal, LATE)
+    late = isinstance(refusal, LATE_ERRORS)
     found = NotDone("no answer in time" if late else f"{type(refusal).__name__}: {refusal}")
     found.silent = late
     return found
@@ -345,7 +347,7 @@ def _crc32(pieces: Sequence[bytes]) -> int:
     return check
 
 
-def _quoted(text: str, safe: str) -> str:
+def _quote(text: str, safe: str) -> str:
     from urllib.parse import quote
 
     return quote(text, safe=safe + "~")
@@ -374,7 +376,7 @@ class _NotSent(Exception):
         self.request = request
 
 
-class Caught(Kind):
+class CaughtRequest(Kind):
     """A request of one kind as the driver would have sent it."""
 
     def __init__(self, request: Any, marker: str, query: Sequence[str]) -> None:
@@ -423,7 +425,7 @@ class Catcher:
     def __init__(self, driver: Any, client: Any, marker: str) -> None:
         self._driver, self._client, self._marker = driver, client, marker
 
-    def kind(self, method: str, operation: str, query: Sequence[str], **named: Any) -> Caught:
+    def kind(self, method: str, operation: str, query: Sequence[str], **named: Any) -> CaughtRequest:
         """One kind of request, which has these fields in its query."""
 
         def catch(request: Any, **_: Any) -> None:
@@ -438,13 +440,13 @@ class Catcher:
             request = _catch(caught)
             if request is None:
                 raise
-            return Caught(request, self._marker, query)
+            return CaughtRequest(request, self._marker, query)
         finally:
             events.unregister(event, catch)
         raise NotDone("a request was not caught")
 
 
-class Renewed(Credentials):
+class DriverCredentials(Credentials):
     """The driver's, asked for again from time to time."""
 
     def __init__(self, driver: Any, credentials: Any, region: str) -> None:
@@ -475,7 +477,7 @@ class Renewed(Credentials):
         return Signer(found.access_key, found.secret_key, found.token, self._region)
 
 
-def learn_direct(driver: Any, bucket: str) -> Direct | None:
+def learn_direct(driver: Any, bucket: str) -> DirectClient | None:
     """A way around the driver to a bucket, or None where it is not known how."""
     if not hasattr(driver, "call_s3") or not hasattr(driver, "set_session"):
         return None
@@ -485,7 +487,7 @@ def learn_direct(driver: Any, bucket: str) -> Direct | None:
     return None
 
 
-def _learn_direct(driver: Any, bucket: str) -> Direct:
+def _learn_direct(driver: Any, bucket: str) -> DirectClient:
     marker = f"gpuflow-{os.urandom(8).hex()}"
     _wait(driver, driver.set_session)
     client = _wait(driver, driver.get_s3, bucket)
@@ -499,12 +501,12 @@ def _learn_direct(driver: Any, bucket: str) -> Direct:
         "get": caught.kind("get_object", "GetObject", [], **common),
         "list": caught.kind("list_objects_v2", "ListObjectsV2", listed, Bucket=bucket, Prefix=marker),
     }
-    credentials = Renewed(driver, client._request_signer._credentials, kinds["put"].region())
+    credentials = DriverCredentials(driver, client._request_signer._credentials, kinds["put"].region())
     if not all(kind.signed_alike(credentials.signer) for kind in kinds.values()):
         raise NotDone("the driver signs in another way")
     if len({(kind.scheme, kind.host, kind.port) for kind in kinds.values()}) != 1:
         raise NotDone("not one server for all")
-    return Direct(kinds, _server(client, kinds["put"]), credentials)
+    return DirectClient(kinds, _server(client, kinds["put"]), credentials)
 
 
 def _wait(driver: Any, action: Any, *words: Any) -> Any:
@@ -521,7 +523,7 @@ def _catch(error: BaseException | None) -> Any:
     return None
 
 
-def _server(client: Any, kind: Caught) -> Server:
+def _server(client: Any, kind: CaughtRequest) -> Server:
     """As the driver connects: its certificates and times; not where it goes through a proxy or shows a certificate."""
     session = client._endpoint.http_session
     address = f"{kind.scheme}://{kind.netloc}/"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-_GLANCE = 0.2
+_POLL = 0.2
 """How often a wait looks whether it is still wanted."""
 _SHORT = 0.4
 """Seconds after which it is looked what travels; most calls have answered by then."""
@@ -52,16 +52,16 @@ _COUNTS_AT = 120
 """Where `struct tcp_info` (linux/tcp.h) has the bytes that the other side took, and those that came."""
 
 
-class Silent(StorageError):
+class StorageSilent(StorageError):
     """Nothing moved for as long as storage may fail."""
 
 
-class Late(StorageError):
+class ConnectionLate(StorageError):
     """A connection was given up on which nothing came. A new one may do better."""
 
 
-class Expected:
-    """What holds for calls that nobody waits for in another way."""
+class CallDefaults:
+    """The defaults for calls outside a `WatchedCall`."""
 
     def __init__(self) -> None:
         self.seconds = 60.0
@@ -70,26 +70,26 @@ class Expected:
         """Ports of connections that are not to storage."""
 
 
-EXPECTED = Expected()
+CALL_DEFAULTS = CallDefaults()
 """The supervisor sets it from its options."""
 
 
-class Lines:
+class LogThrottle:
     """One line in ten seconds of trouble."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._said = say, time.monotonic()
 
-    def now_and_then(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
         if time.monotonic() - self._said >= _SAID_EVERY:
             self._said = time.monotonic()
             self._say(sentence)
 
 
-class Turn:
-    """One piece of work that somebody waits for, with all threads that it starts."""
+class WatchedCall:
+    """One call with a timeout, including all threads that it starts."""
 
-    def __init__(self, around: Turn | None) -> None:
+    def __init__(self, around: WatchedCall | None) -> None:
         self._around = around
         self.where = ""
         """What was asked for last."""
@@ -124,7 +124,7 @@ class Turn:
         return self._found
 
     def give_up(self) -> None:
-        """It begins no other call."""
+        """Give up: no further storage call is started."""
         self._over = True
         if self.thread is not None:
             _GIVEN_UP.append(self.thread)
@@ -132,7 +132,7 @@ class Turn:
             end()
 
     def check(self) -> None:
-        """StorageError when nobody waits for it any more."""
+        """StorageError when the caller has given up."""
         if self._over:
             raise StorageError("it was given up")
         if self._around is not None:
@@ -140,7 +140,7 @@ class Turn:
 
     @contextlib.contextmanager
     def on_disk(self) -> Iterator[None]:
-        """While a call is at a disk, of which nobody can see how far it is."""
+        """Mark a call as disk access, whose progress cannot be seen."""
         around = self._around.on_disk() if self._around is not None else contextlib.nullcontext()
         with around:
             with self._lock:
@@ -155,11 +155,11 @@ class Turn:
     def is_on_disk(self) -> bool:
         return self._on_disk > 0
 
-    def asks(self, where: str, place: str) -> None:
+    def note_request(self, where: str, place: str) -> None:
         self.check()
         self.where, self.place = where, place
         if self._around is not None:
-            self._around.asks(where, place)
+            self._around.note_request(where, place)
 
     def note_answer(self) -> None:
         """Storage did what it was asked."""
@@ -169,17 +169,17 @@ class Turn:
             self._around.note_answer()
 
 
-_CURRENT: contextvars.ContextVar[Turn | None] = contextvars.ContextVar("storage", default=None)
+_CURRENT: contextvars.ContextVar[WatchedCall | None] = contextvars.ContextVar("storage", default=None)
 _GIVEN_UP: list[threading.Thread] = []
 _SILENT: set[str] = set()
 """Places that were silent for as long as they may be."""
 
 
-def current() -> Turn | None:
+def current() -> WatchedCall | None:
     return _CURRENT.get()
 
 
-def moves(count: int) -> None:
+def report_moved(count: int) -> None:
     """So many bytes were read or written here; none: we wait of our own will, and that is no standstill."""
     turn = current()
     if turn is not None and count:
@@ -193,14 +193,14 @@ def attend(
     seconds: float,
     since: float,
     give_up: Callable[[], bool],
-    lines: Lines,
+    lines: LogThrottle,
     limit: Limit | None = None,
 ) -> Any:
     """What the action comes to. Silent after so many seconds without progress, StorageError when it must be given up.
 
     `since` is when something moved last, or this began; `limit` hears of bytes that moved in another way.
     """
-    turn = Turn(current())
+    turn = WatchedCall(current())
     context, began = contextvars.copy_context(), time.monotonic()
     thread = threading.Thread(target=context.run, args=(turn.run, action), name="storage", daemon=True)
     turn.thread, pace = thread, _Pace(since, turn, limit)
@@ -208,7 +208,7 @@ def attend(
         thread.start()
     except RuntimeError:
         return action()  # no thread can be had: then nobody can wait for it either
-    while not turn.wait(_GLANCE):
+    while not turn.wait(_POLL):
         if give_up():
             turn.give_up()
             raise StorageError(f"{turn.where or 'storage'}: given up before it answered")
@@ -220,11 +220,11 @@ def attend(
         if quiet >= most and now - began >= min(1.0, seconds) and not turn.is_on_disk:
             turn.give_up()
             _SILENT.add(turn.place)
-            raise Silent(f"{turn.where or 'storage'}: nothing moved for {quiet:.0f} s, and it was given up")
+            raise StorageSilent(f"{turn.where or 'storage'}: nothing moved for {quiet:.0f} s, and it was given up")
         if quiet >= _SAID_EVERY / 2:
             then = "" if turn.is_on_disk else f"; it is given up after {most:.0f} s"
             where = turn.where or "its driver is loaded"
-            lines.now_and_then(f"storage does not answer: {where}: nothing has moved for {quiet:.0f} s{then}")
+            lines.say(f"storage does not answer: {where}: nothing has moved for {quiet:.0f} s{then}")
     if limit is not None:
         limit.ended_in_silence = pace.quiet(time.monotonic()) >= seconds / 4
     return turn.result()
@@ -233,7 +233,7 @@ def attend(
 class _Pace:
     """Since when less than 1 KiB a second moves."""
 
-    def __init__(self, since: float, turn: Turn, limit: Limit | None) -> None:
+    def __init__(self, since: float, turn: WatchedCall, limit: Limit | None) -> None:
         self._turn, self._limit = turn, limit
         self._renew(since)
 
@@ -251,8 +251,8 @@ class _Pace:
             return max(0.0, now - self._since)
         # Whoever computes does not wait: what is loaded and hashed here may take long on a busy machine.
         if self._worked is None:
-            self._worked = _worked()
-        elif _worked() - self._worked >= _SHARE * (now - self._since):
+            self._worked = _cpu_seconds()
+        elif _cpu_seconds() - self._worked >= _SHARE * (now - self._since):
             self._renew(now)
             return 0.0
         travelled = _TRAFFIC.count(now)
@@ -266,7 +266,7 @@ class _Pace:
         return now - self._since
 
 
-def _worked() -> float:
+def _cpu_seconds() -> float:
     """Seconds that the threads of this process, but for the one that asks, have computed or waited for a processor."""
     own, total = str(threading.get_native_id()), 0
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -290,14 +290,14 @@ class _Traffic:
     def count(self, now: float) -> int:
         with self._lock:
             if now >= self._next:
-                self._next = now + _GLANCE
+                self._next = now + _POLL
                 there = dict(_connections())
                 self._total += sum(max(0, count - self._seen.get(node, 0)) for node, count in there.items())
                 self._seen = there
             return self._total
 
     def add(self, count: int) -> None:
-        """Another process has moved so much for this one."""
+        """Add `count` bytes that another process moved for this one."""
         with self._lock:
             self._total += count
 
@@ -323,16 +323,16 @@ def _connections() -> Iterator[tuple[int, int]]:
                 if own.family not in (socket.AF_INET, socket.AF_INET6) or own.type != socket.SOCK_STREAM:
                     continue
                 ports = {own.getsockname()[1], own.getpeername()[1]}
-                if not ports & EXPECTED.other_ports:
+                if not ports & CALL_DEFAULTS.other_ports:
                     told = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
                     taken, came = _COUNTS.unpack_from(told, _COUNTS_AT)
                     yield os.fstat(own.fileno()).st_ino, came + max(0, taken - _ASKING)
 
 
-def watched(method: Any) -> Any:
+def with_timeout(method: Any) -> Any:
     """A method of a store, `(self, key, …)`, that is waited for: by those around it, else by itself."""
 
-    def ask(turn: Turn, work: Callable[[], Any]) -> Any:
+    def ask(turn: WatchedCall, work: Callable[[], Any]) -> Any:
         try:
             found = work()
         except (FileNotFoundError, FileExistsError):
@@ -341,36 +341,36 @@ def watched(method: Any) -> Any:
         turn.note_answer()
         return found
 
-    return _waited_for(method, ask)
+    return _bounded_call(method, ask)
 
 
-def _waited_for(method: Any, ask: Callable[[Turn, Callable[[], Any]], Any]) -> Any:
+def _bounded_call(method: Any, ask: Callable[[WatchedCall, Callable[[], Any]], Any]) -> Any:
     @functools.wraps(method)
     def call(store: Any, *given: Any, **named: Any) -> Any:
         def work() -> Any:
             turn = current()
             if turn is None:
                 return method(store, *given, **named)
-            turn.asks(str(store.url(given[0] if given and isinstance(given[0], str) else "")), store.url(""))
+            turn.note_request(str(store.url(given[0] if given and isinstance(given[0], str) else "")), store.url(""))
             return ask(turn, lambda: method(store, *given, **named))
 
-        return work() if current() is not None else _alone(work)
+        return work() if current() is not None else _attend_alone(work)
 
     return call
 
 
-def watched_stream(method: Any) -> Any:
+def stream_with_timeout(method: Any) -> Any:
     """The same for a method that yields pieces."""
 
     @functools.wraps(method)
     def call(store: Any, key: str) -> Iterator[Any]:
         turn, pieces = current(), method(store, key)
         if turn is not None:
-            turn.asks(store.url(key), store.url(""))
+            turn.note_request(store.url(key), store.url(""))
             yield from pieces
             return
         while True:
-            piece = _alone(lambda: next(pieces, None))
+            piece = _attend_alone(lambda: next(pieces, None))
             if piece is None:
                 return
             yield piece
@@ -378,21 +378,21 @@ def watched_stream(method: Any) -> Any:
     return call
 
 
-def _alone(action: Callable[[], Any]) -> Any:
-    return attend(action, EXPECTED.seconds, time.monotonic(), lambda: False, Lines(EXPECTED.say))
+def _attend_alone(action: Callable[[], Any]) -> Any:
+    return attend(action, CALL_DEFAULTS.seconds, time.monotonic(), lambda: False, LogThrottle(CALL_DEFAULTS.say))
 
 
-def written_to_disk(method: Any) -> Any:
+def with_disk_timeout(method: Any) -> Any:
     """The same for a folder, where it may take long without a sign: nobody sees how far a disk, or a mount, has come.
 
     That is said, and a notice is heard, but it is not given up.
     """
 
-    def ask(turn: Turn, work: Callable[[], Any]) -> Any:
+    def ask(turn: WatchedCall, work: Callable[[], Any]) -> Any:
         with turn.on_disk():
             return work()
 
-    return _waited_for(method, ask)
+    return _bounded_call(method, ask)
 
 
 def leave(code: int) -> int:
@@ -479,7 +479,7 @@ def persist(
     `settled` says how much of it is done for good, in any unit; `say` hears now and then what is wrong. One that does
     not answer is given up at the same moment, one that is refused for good at once.
     """
-    wait, began, lines = first_wait, time.monotonic(), Lines(say or EXPECTED.say)
+    wait, began, lines = first_wait, time.monotonic(), LogThrottle(say or CALL_DEFAULTS.say)
     limit = until if isinstance(until, Limit) else None
     seconds = until.seconds if isinstance(until, Limit) else max(0.0, until - began)
     if limit is not None:
@@ -496,16 +496,16 @@ def persist(
             return done
         except StorageError as refusal:
             if limit is not None:
-                limit.ended_in_silence = limit.ended_in_silence or isinstance(refusal, Late)
+                limit.ended_in_silence = limit.ended_in_silence or isinstance(refusal, ConnectionLate)
                 wait = first_wait if limit.has_gained(settled()) else wait
             over = limit.is_over(wait) if limit is not None else time.monotonic() + wait >= began + seconds
-            if give_up() or over or isinstance(refusal, (Silent, Refusal)):
+            if give_up() or over or isinstance(refusal, (StorageSilent, Refusal)):
                 raise
-            lines.now_and_then(f"storage fails, and is tried again: {refusal}")
+            lines.say(f"storage fails, and is tried again: {refusal}")
             left = wait
             while left > 0:
-                time.sleep(min(_GLANCE, left))
-                left -= _GLANCE
+                time.sleep(min(_POLL, left))
+                left -= _POLL
                 if give_up():
                     raise
         wait = min(2 * wait, longest_wait)

@@ -4,8 +4,8 @@ Both make the same promises, and the rest of the runtime relies on nothing else:
 at all, `create` succeeds for one caller only (where the store can say so: it is probed), and `names` lists all there
 is, sorted here, or fails. docs/reference/store.md says what each kind of store must be able to do.
 
-`in_parallel` and `ahead` run several transfers at a time. `Progress` writes to the log how far a long one is: how much
-of how much, how fast, and how long it still takes.
+`in_parallel` and `run_ahead` run several transfers at a time. `Progress` writes to the log how far a long one is: how
+much of how much, how fast, and how long it still takes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def in_parallel(action: Callable[[Any], None], items: Iterable[Any], streams: in
 
 
 class _Result:
-    """What an action of another thread came to, once it is there."""
+    """The result of an action in another thread."""
 
     def __init__(self, action: Callable[[], Any]) -> None:
         self._action, self._there = action, threading.Event()
@@ -96,7 +96,7 @@ class _Result:
         return self._value
 
 
-def ahead(actions: Iterable[Callable[[], Any]], width: int) -> Iterator[Any]:
+def run_ahead(actions: Iterable[Callable[[], Any]], width: int) -> Iterator[Any]:
     """What the actions come to, in their order, while up to `width` of them run. None still runs when this ends."""
     rest = iter(actions)
     running: list[_Result] = []
@@ -143,16 +143,16 @@ class Progress:
         self.say(self.line(now))
 
     def line(self, now: float) -> str:
-        """What is said on the way."""
+        """The progress line."""
         rate = self.done / max(now - self.began, 0.001)
         left = max(0, self.total - self.done)
-        rest = f", about {units.spoken(left / rate)} left" if rate > 0 and self.total else ""
+        rest = f", about {units.format_seconds(left / rate)} left" if rate > 0 and self.total else ""
         return f"{self.what}: {amount(self.done)} of {amount(self.total)}, {amount(rate)}/s{rest}"
 
     def summary(self) -> str:
-        """What is said at the end: nothing for what took no time worth a word."""
+        """The final line."""
         took = time.monotonic() - self.began
-        return f"{self.what}: {amount(self.total)} in {_file_count(self.files)}, in {units.spoken(took)}" + (
+        return f"{self.what}: {amount(self.total)} in {_file_count(self.files)}, in {units.format_seconds(took)}" + (
             f" ({amount(self.total / took)}/s)" if took > 1 else ""
         )
 
@@ -177,7 +177,7 @@ class StorageError(Exception):
 
 
 class Refusal(StorageError):
-    """Storage will never do it as it was asked: another try is in vain."""
+    """A permanent storage error: a retry cannot help."""
 
 
 class BadName(Refusal):
@@ -263,7 +263,7 @@ class Store:
 
 
 class Memory(Store):
-    """What ends with this process: the book of an attempt that nothing follows."""
+    """A store in memory, for the records of an attempt that is not followed by another."""
 
     conditional = True
 

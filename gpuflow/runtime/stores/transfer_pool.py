@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuflow.runtime.base.records import File
-    from gpuflow.runtime.stores.s3_client import Direct, Signer
+    from gpuflow.runtime.stores.s3_client import DirectClient, Signer
 
 VARIABLE = "GPUFLOW_TRANSFER_PROCESSES"
 MANY = 200
@@ -49,7 +49,7 @@ def count() -> int:
 class Workers:
     """Processes for the files of one transfer. `top` is the open folder that they may write below."""
 
-    def __init__(self, direct: Direct, below: str, processes: int, top: int | None = None) -> None:
+    def __init__(self, direct: DirectClient, below: str, processes: int, top: int | None = None) -> None:
         """Keys are `below` this name in the bucket."""
         self._direct, self._below, self._processes, self._top = direct, below, processes, top
 
@@ -68,8 +68,8 @@ class Workers:
             try:
                 lane.run(take, left.put)
             except BaseException as error:
-                left.put(_Failed(error))
-            left.put(_ENDED)
+                left.put(_TransferFailed(error))
+            left.put(_END_OF_ORDERS)
 
         running = [threading.Thread(target=work, args=(lane,), name="transfer", daemon=True) for lane in lanes]
         turn = storage_timeout.current()
@@ -81,9 +81,9 @@ class Workers:
             ended = 0
             while ended < len(running):
                 item = left.get()
-                if item is _ENDED:
+                if item is _END_OF_ORDERS:
                     ended += 1
-                elif isinstance(item, _Failed):
+                elif isinstance(item, _TransferFailed):
                     raise item.error
                 else:
                     yield item
@@ -97,10 +97,10 @@ class Workers:
                     thread.join()
 
 
-_ENDED = object()
+_END_OF_ORDERS = object()
 
 
-class _Failed:
+class _TransferFailed:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
@@ -123,7 +123,7 @@ class Order:
         """Hears how many bytes of it have moved meanwhile."""
 
 
-def to_put(key: str, path: str, seen: Sequence[int], size: int, *, is_limited: bool) -> list[Any] | None:
+def put_order(key: str, path: str, seen: Sequence[int], size: int, *, is_limited: bool) -> list[Any] | None:
     """The words of an order to send a file, the one that was seen; None when several connections had better send it.
 
     A worker sends as fast as it can: where that `is_limited`, it is given no more than a moment's work.
@@ -131,20 +131,20 @@ def to_put(key: str, path: str, seen: Sequence[int], size: int, *, is_limited: b
     return ["put", key, path, list(seen[:2])] if size <= (_MOMENT if is_limited else LONG) else None
 
 
-def to_get(key: str, file: File, mode: int) -> list[Any] | None:
+def get_order(key: str, file: File, mode: int) -> list[Any] | None:
     """The words of an order to fetch a file; None when more than one connection had better fetch it."""
     size = file.size or 0
     return ["get", key, file.path, size, file.sha256, mode] if size <= LONG else None
 
 
-class _Lost(Exception):
-    """The worker is gone, or says what makes no sense."""
+class _WorkerLost(Exception):
+    """The worker has ended, or sent an invalid answer."""
 
 
 class _Lane:
-    """One worker and what it has in hand."""
+    """One worker and its current orders."""
 
-    def __init__(self, direct: Direct, below: str, top: int | None, threads: int) -> None:
+    def __init__(self, direct: DirectClient, below: str, top: int | None, threads: int) -> None:
         self._direct, self._below, self._top, self._threads = direct, below, top, threads
         self._signer: Signer | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -177,14 +177,14 @@ class _Lane:
                         storage_timeout.moved_elsewhere(int(answer[1]))
                         continue
                     if which not in held:
-                        raise _Lost
+                        raise _WorkerLost
                     if answer[:1] == ["moved"]:
                         held[which].moves(int(answer[1]))
                         continue
                     order = held.pop(which)
                     if not answer or not order.done(answer):
                         leave(order.item)
-        except _Lost:
+        except _WorkerLost:
             pass  # what it had in hand is done by others
         finally:
             self.end()
@@ -197,7 +197,7 @@ class _Lane:
 
         with self._lock:
             if self._over:
-                raise _Lost
+                raise _WorkerLost
             try:
                 self._process = process = subprocess.Popen(
                     _command(),
@@ -207,7 +207,7 @@ class _Lane:
                     pass_fds=() if self._top is None else (self._top,),
                 )
             except OSError:
-                raise _Lost from None
+                raise _WorkerLost from None
         self._signer = signer = self._direct.signer()
         about = {"threads": self._threads, "top": self._top, "most": LONG}
         _say(process, {"direct": self._direct.plain(), "signer": signer.plain(), **about})
@@ -237,7 +237,7 @@ def _say(process: subprocess.Popen[bytes], what: Any) -> None:
         while data:
             data = data[os.write(pipe.fileno(), data) :]
     except (OSError, ValueError):
-        raise _Lost from None
+        raise _WorkerLost from None
 
 
 def _answer(process: subprocess.Popen[bytes]) -> list[Any]:
@@ -246,9 +246,9 @@ def _answer(process: subprocess.Popen[bytes]) -> list[Any]:
     try:
         found = json.loads(pipe.readline())
     except (OSError, ValueError):
-        raise _Lost from None
+        raise _WorkerLost from None
     if not isinstance(found, list) or not found:
-        raise _Lost
+        raise _WorkerLost
     return found
 
 

@@ -28,9 +28,9 @@ import time
 from gpuflow.runtime.base.files import open_same
 from gpuflow.runtime.base.records import File
 from gpuflow.runtime.stores import local_files, storage_timeout
-from gpuflow.runtime.stores.http_connections import FromFile
+from gpuflow.runtime.stores.http_connections import FileBody
 from gpuflow.runtime.stores.local_files import file_facts
-from gpuflow.runtime.stores.s3_client import Credentials, Direct, Signer
+from gpuflow.runtime.stores.s3_client import Credentials, DirectClient, Signer
 from gpuflow.runtime.stores.store import CHUNK
 
 TYPE_CHECKING = False
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _WHOLE = 16 << 20
 """What is asked for at first: most objects are not longer."""
-_HELD = 1 << 20
+_MOST_HELD = 1 << 20
 """A file up to this size is held whole while it is sent."""
 _BUFFER = 512 << 10
 _TOLD_EVERY, _TOLD_AFTER = 2 << 20, 1.0
@@ -52,7 +52,7 @@ def main() -> int:
     source = open(0, "rb", closefd=False)  # noqa: SIM115  # it stays open as long as this process
     told = json.loads(source.readline())
     credentials = Credentials(Signer(*told["signer"]))
-    worker = _Worker(Direct.from_plain(told["direct"], credentials), told["top"], told["most"])
+    worker = _Worker(DirectClient.from_plain(told["direct"], credentials), told["top"], told["most"])
     for _ in range(told["threads"]):
         threading.Thread(target=worker.work, daemon=True).start()
     threading.Thread(target=worker.tell_traffic, daemon=True).start()
@@ -69,10 +69,10 @@ def main() -> int:
 class _Worker:
     """Threads that take orders."""
 
-    def __init__(self, direct: Direct, top: int | None, most: int) -> None:
+    def __init__(self, direct: DirectClient, top: int | None, most: int) -> None:
         self.orders: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
         self._buffers = _Buffers()
-        self._direct, self._straight = direct, _Straight(direct, self._buffers)
+        self._direct, self._straight = direct, _DirectSource(direct, self._buffers)
         self._most = most
         self._folders = None if top is None else local_files.Folders(top)
         self._lock = threading.Lock()
@@ -80,7 +80,7 @@ class _Worker:
     def work(self) -> None:
         while True:
             what, number, *words = self.orders.get()
-            moved = _Moved(self._say, number)
+            moved = _ProgressReport(self._say, number)
             try:
                 answer = self._send(moved.add, *words) if what == "put" else self._fetch(moved.add, *words)
             except Exception:
@@ -108,10 +108,10 @@ class _Worker:
             before = os.fstat(handle)
             if before.st_size > self._most:
                 return []
-            if before.st_size > _HELD:
-                sha256 = self._sent_while_read(key, handle, before.st_size, passed)
+            if before.st_size > _MOST_HELD:
+                sha256 = self._send_streamed(key, handle, before.st_size, passed)
             else:
-                sha256 = self._sent_whole(key, handle, before)
+                sha256 = self._send_whole(key, handle, before)
             # Some file systems say that a file has fewer bytes than can be read.
             if file_facts(os.fstat(handle)) != file_facts(before) or os.pread(handle, 1, before.st_size):
                 return []
@@ -119,7 +119,7 @@ class _Worker:
             os.close(handle)
         return [before.st_size, sha256, before.st_mode, file_facts(before)]
 
-    def _sent_whole(self, key: str, handle: int, before: os.stat_result) -> str:
+    def _send_whole(self, key: str, handle: int, before: os.stat_result) -> str:
         pieces, size, hashed = [], 0, hashlib.sha256()
         while size < before.st_size:
             data = os.read(handle, min(CHUNK, before.st_size - size))
@@ -133,9 +133,9 @@ class _Worker:
         self._direct.put(key, pieces, hashed.hexdigest())
         return hashed.hexdigest()
 
-    def _sent_while_read(self, key: str, handle: int, size: int, passed: Callable[[int], None]) -> str:
+    def _send_streamed(self, key: str, handle: int, size: int, passed: Callable[[int], None]) -> str:
         """Read twice, for its hash and to be sent, and never held."""
-        body = FromFile(handle, size, self._buffers.own(), passed)
+        body = FileBody(handle, size, self._buffers.own(), passed)
         self._direct.put(key, body, body.sha256)
         return body.sha256
 
@@ -151,8 +151,8 @@ class _Worker:
         return [size, file.sha256]
 
 
-class _Moved:
-    """Tells of what is under way, but not of every piece: else a slow link would look like one that stands still."""
+class _ProgressReport:
+    """Reports progress in steps, so that a slow link is not taken for a stalled one."""
 
     def __init__(self, say: Callable[..., None], number: int) -> None:
         self._say, self._number, self._untold = say, number, 0
@@ -175,10 +175,10 @@ class _Buffers(threading.local):
         return self._own
 
 
-class _Straight:
+class _DirectSource:
     """Objects without a driver behind: what is not plainly had is not had."""
 
-    def __init__(self, direct: Direct, buffers: _Buffers) -> None:
+    def __init__(self, direct: DirectClient, buffers: _Buffers) -> None:
         self._direct, self._buffers = direct, buffers
 
     def chunks(self, key: str) -> Iterator[bytes | memoryview]:

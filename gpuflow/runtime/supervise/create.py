@@ -23,13 +23,13 @@ from gpuflow.runtime.base import signals, units
 from gpuflow.runtime.supervise import kube_client, object_state
 from gpuflow.runtime.supervise.kube_client import (
     POLL,
+    ApiRefusal,
     ApiServer,
+    ApiUnreachable,
     Misuse,
     NoAccount,
     PodLogs,
-    Refused,
-    Stopped,
-    Unreachable,
+    StopRequested,
     say,
 )
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 EXIT_STOPPED, EXIT_RUNTIME = 75, 78
-RESERVED = (EXIT_STOPPED, EXIT_RUNTIME, 79)
+RESERVED_EXIT_CODES = (EXIT_STOPPED, EXIT_RUNTIME, 79)
 RUN = "gpuflow.dev/run"
 """The annotation by which a later attempt knows its own object."""
 MANY = ("set", "success", "failure", "output")
@@ -144,11 +144,11 @@ class Creation:
         self.path = f"{self.folder}/{name}" if self.run else None
         for _ in range(60):
             try:
-                made: dict[str, Any] = self.api.patiently(lambda: self.api.create(self.folder, self.body))
+                made: dict[str, Any] = self.api.retry_while_unreachable(lambda: self.api.create(self.folder, self.body))
                 self.path = f"{self.folder}/{made['metadata']['name']}"
                 say(f"{self.kind} {made['metadata']['name']}: created in {self.namespace}")
                 return made
-            except Refused as refusal:
+            except ApiRefusal as refusal:
                 if refusal.status != 409:
                     raise
             there = self.api.get_if_present(f"{self.folder}/{name}")
@@ -163,7 +163,7 @@ class Creation:
                 say(f"{self.kind} {name}: created by an earlier attempt of this run; waiting for it")
                 return there
             say(f"{self.kind} {name}: failed in an earlier attempt ({object_state.words_of(there)}); created anew")
-            self.api.patiently(lambda: self.api.delete(f"{self.folder}/{name}"))
+            self.api.retry_while_unreachable(lambda: self.api.delete(f"{self.folder}/{name}"))
         raise Misuse(f"{self.kind} {name} does not go away")
 
     def wait(self) -> int:
@@ -190,7 +190,7 @@ class Creation:
                     logs.finish(5.0)
                 return self._write_outputs(now) if good else self._exit_code(name)
             if self.timeout is not None and time.monotonic() - began > self.timeout:
-                say(f"{self.kind} {name}: not done after {units.spoken(self.timeout)}")
+                say(f"{self.kind} {name}: not done after {units.format_seconds(self.timeout)}")
                 self.remove()
                 return 124
             time.sleep(POLL)
@@ -201,18 +201,18 @@ class Creation:
             try:
                 self.api.delete(self.path)
                 say(f"{self.kind} {self.path.rsplit('/', 1)[1]}: deleted")
-            except (Refused, Unreachable) as failure:
+            except (ApiRefusal, ApiUnreachable) as failure:
                 say(f"{self.kind} {self.path.rsplit('/', 1)[1]}: NOT deleted: {failure}")
 
     def _write_outputs(self, now: dict[str, Any]) -> int:
         folder = self.environ.get("GPUFLOW_OUTPUTS", "")
         for name, place in self.outputs:
-            value = object_state.found(now, place)
+            value = object_state.value_at(now, place)
             if value is None:
                 say(f"output {name}: there is nothing at {place}")
                 return 1
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                file.write(object_state.said(value))
+                file.write(object_state.format_value(value))
         return 0
 
     def _exit_code(self, name: str) -> int:
@@ -222,7 +222,7 @@ class Creation:
         try:
             query = {"labelSelector": f"{self.pods_label}={name}"}
             listed = self.api.get(f"/api/v1/namespaces/{self.namespace}/pods", **query).get("items", [])
-        except (Refused, Unreachable):
+        except (ApiRefusal, ApiUnreachable):
             return 1
         ended = [
             (state.get("finishedAt") or "", int(state.get("exitCode", 1)))
@@ -232,7 +232,7 @@ class Creation:
             if state.get("exitCode")
         ]
         code = max(ended)[1] if ended else 1
-        return 1 if code in RESERVED else code
+        return 1 if code in RESERVED_EXIT_CODES else code
 
 
 def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -242,7 +242,7 @@ def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
             print(USAGE)
             return 0 if words else 2
         return _run(Creation(Request(words), ApiServer(environ), environ))
-    except (Misuse, NoAccount, Refused) as refusal:
+    except (Misuse, NoAccount, ApiRefusal) as refusal:
         print(f"gpuflow-run: {refusal}", file=sys.stderr)
         return EXIT_RUNTIME
     finally:
@@ -253,6 +253,6 @@ def _run(creation: Creation) -> int:
     try:
         kube_client.stop_on_signal()
         return creation.wait()
-    except Stopped:
+    except StopRequested:
         creation.remove()
         return EXIT_STOPPED

@@ -29,8 +29,8 @@ import re
 
 from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, NEVER_STARTED, OUT_OF_MEMORY, RETRYABLE, SUCCEEDED, Ending
 from gpuflow.runtime.base.records import Claim, Corrupt, End, Judgment, UnknownFormat, Usage
-from gpuflow.runtime.state import attempts as histories
-from gpuflow.runtime.state.attempts import Book
+from gpuflow.runtime.state import attempts
+from gpuflow.runtime.state.attempts import RunRecords
 from gpuflow.runtime.supervise.evidence import Evidence, Verdict, from_argo, judge
 
 TYPE_CHECKING = False
@@ -68,7 +68,7 @@ def diagnose(
     final_exit_codes: Iterable[int] = (),
     retryable_exit_codes: Iterable[int] | None = None,
 ) -> Verdict:
-    """What became of a command that ended with a code other than 0 and was not told to stop."""
+    """The verdict on a command that failed without a stop request."""
     verdict = judge(
         Evidence(exit_code=_own_code(code), container_reason="OOMKilled" if oom_kills and code == 137 else None),
         final_exit_codes=final_exit_codes,
@@ -95,7 +95,7 @@ def diagnose(
     return verdict
 
 
-_PASSING = frozenset(
+_TEMPORARY_ERRORS = frozenset(
     {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE, errno.ETXTBSY, errno.ETIMEDOUT}
 )
 """Why a command cannot be started just now: the machine is short of something, or its disk does not answer."""
@@ -109,7 +109,7 @@ def cannot_start(command: str, refusal: OSError) -> Ending:
     why = refusal.strerror or str(refusal)
     if missing and shutil.which(command) is not None:
         why += "; the file is there, so its interpreter (the first line of a script) or its loader is what is missing"
-    outcome = RETRYABLE if refusal.errno in _PASSING else FINAL
+    outcome = RETRYABLE if refusal.errno in _TEMPORARY_ERRORS else FINAL
     return Ending(outcome, f"the command cannot be started: {command}: {why}", 127 if missing else 126)
 
 
@@ -118,16 +118,16 @@ def _own_code(code: int) -> int:
     return 1 if code in (75, 78, 79) else code
 
 
-SUSPECTED = "suspected"
+SUSPECTED_CAUSE = "suspected"
 """The cause of a judgment that no engine stands behind."""
-SUSPICIOUS = 0.95
+SUSPICIOUS_SHARE = 0.95
 """The share of the memory limit from which a lost attempt is suspected."""
 UNKNOWN = "it was lost, and nobody says why"
 _LONGEST = 2000
 _MOST_CONDITIONS = 20
 
 
-class Last:
+class LastAttempt:
     """What the engine says of one attempt."""
 
     def __init__(self, attempt: int | None, by: str, evidence: Evidence) -> None:
@@ -141,7 +141,7 @@ class Last:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items() if value}
 
 
-def read_last(text: str | None, say: Callable[[str], None]) -> Last | None:
+def read_last(text: str | None, say: Callable[[str], None]) -> LastAttempt | None:
     """`--last`; None when there is nothing in it, which is said unless it was empty."""
     if text is None or not text.strip():
         return None
@@ -169,25 +169,25 @@ def read_last(text: str | None, say: Callable[[str], None]) -> Last | None:
         deleted=value.get("deleted") in (True, "true", "True"),
         said=None,
     )
-    return Last(number, _text(value.get("by")) or "the engine", seen)
+    return LastAttempt(number, _text(value.get("by")) or "the engine", seen)
 
 
-def settle_last(book: Book, history: History, last: Last | None) -> bool:
+def settle_last(book: RunRecords, history: History, last: LastAttempt | None) -> bool:
     """Write down what is known of the attempts before. Whether the book must be read again."""
     newest = history.previous
     if newest is None:
         return False
     wrote = False
     if last is not None:
-        found = _spoken_of(book, newest.attempt, newest.id, last)
+        found = _attempt_meant(book, newest.attempt, newest.id, last)
         if found is None:
             book.say_once(f"{last.by} tells of its attempt {last.attempt}, which took no number here: it costs nothing")
         else:
-            wrote = _believe(book, *found, last)
-    return (_suspect(book, newest.attempt, newest.id) if newest.assumed and not wrote else False) or wrote
+            wrote = _record_engine_word(book, *found, last)
+    return (_record_suspicion(book, newest.attempt, newest.id) if newest.assumed and not wrote else False) or wrote
 
 
-def _spoken_of(book: Book, number: int, owner: str, last: Last) -> tuple[int, str] | None:
+def _attempt_meant(book: RunRecords, number: int, owner: str, last: LastAttempt) -> tuple[int, str] | None:
     """Which attempt the engine speaks of: the newest, or the one before it as long as that is only assumed."""
     claim = _read_claim(book, number)
     if claim is None or None in (claim.engine_attempt, last.attempt) or claim.engine_attempt == last.attempt:
@@ -200,7 +200,7 @@ def _spoken_of(book: Book, number: int, owner: str, last: Last) -> tuple[int, st
     return None
 
 
-def _believe(book: Book, number: int, owner: str, last: Last) -> bool:
+def _record_engine_word(book: RunRecords, number: int, owner: str, last: LastAttempt) -> bool:
     """The engine's word on an attempt, where that attempt has none, or not all. Whether it was written."""
     verdict = judge(last.evidence)
     if verdict is None or verdict.outcome in (SUCCEEDED, NEVER_STARTED):
@@ -208,7 +208,7 @@ def _believe(book: Book, number: int, owner: str, last: Last) -> bool:
     outcome, because = verdict
     if outcome == RETRYABLE and last.evidence.exit_code in (None, 137):
         # That it failed, or was killed, is no cause. It was not the command alone: the supervisor would have told.
-        if _suspect(book, number, owner):
+        if _record_suspicion(book, number, owner):
             return True
         outcome, because = INTERRUPTED, UNKNOWN
     try:
@@ -217,12 +217,12 @@ def _believe(book: Book, number: int, owner: str, last: Last) -> bool:
         if book.keys is None:
             return False  # counted as a failure
         end = None
-    if end is not None and not (histories.was_told(end) and outcome in histories.WHY_TOLD):
+    if end is not None and not (attempts.was_told_to_stop(end) and outcome in attempts.WHY_TOLD):
         return False
     key = book.judged_key(number, owner)
     there = _judgment(book, key)
     judged = Judgment(outcome=outcome, cause=because, evidence=last.plain(), by=last.by)
-    if there is not None and there.cause != SUSPECTED:
+    if there is not None and there.cause != SUSPECTED_CAUSE:
         return there == judged  # written by us, and only the answer was lost
     book.store.write(key, book.pack(judged, key))
     how = "was told to stop" if end is not None else "left no end"
@@ -230,17 +230,17 @@ def _believe(book: Book, number: int, owner: str, last: Last) -> bool:
     return True
 
 
-def _suspect(book: Book, number: int, owner: str) -> bool:
-    """Whether a lost attempt is suspected. Written only where nobody has said anything."""
+def _record_suspicion(book: RunRecords, number: int, owner: str) -> bool:
+    """Judge a lost attempt as out of memory when its last usage suggests it; whether that judgment stands."""
     try:
         seen = book.read(Usage, book.memory_key(number, owner))
     except (Corrupt, UnknownFormat):
         return False
-    if seen is None or seen.share < SUSPICIOUS:
+    if seen is None or seen.share < SUSPICIOUS_SHARE:
         return False
     there = _judgment(book, book.judged_key(number, owner))
     if there is not None:
-        return bool(there.cause == SUSPECTED)
+        return bool(there.cause == SUSPECTED_CAUSE)
     try:
         if book.read(End, book.end_key(number, owner)) is not None:
             return False
@@ -248,7 +248,7 @@ def _suspect(book: Book, number: int, owner: str) -> bool:
         if book.keys is None:
             return False
     evidence = {"used": seen.used, "limit": seen.limit, "time": seen.time[:64]}
-    judged = Judgment(outcome=OUT_OF_MEMORY, cause=SUSPECTED, evidence=evidence, by="gpuflow-run")
+    judged = Judgment(outcome=OUT_OF_MEMORY, cause=SUSPECTED_CAUSE, evidence=evidence, by="gpuflow-run")
     key = book.judged_key(number, owner)
     # Created, not written: the word of an engine that comes at the same time stays.
     if not book.create(key, book.pack(judged, key)):
@@ -260,14 +260,14 @@ def _suspect(book: Book, number: int, owner: str) -> bool:
     return True
 
 
-def _read_claim(book: Book, number: int) -> Claim | None:
+def _read_claim(book: RunRecords, number: int) -> Claim | None:
     try:
         return book.read_claim(number)
     except Corrupt:
         return None
 
 
-def _judgment(book: Book, key: str) -> Judgment | None:
+def _judgment(book: RunRecords, key: str) -> Judgment | None:
     try:
         found = book.read(Judgment, key)
     except Corrupt:

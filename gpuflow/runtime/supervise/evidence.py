@@ -71,12 +71,12 @@ class Row(NamedTuple):
     def matches(self, seen: Evidence) -> bool:
         """Whether everything this row asks for is there."""
         return (
-            _found(self.phase, [seen.phase])
-            and _found(self.reason, [seen.reason])
-            and _found(self.message, seen.messages)
-            and _found(self.said, [seen.said])
-            and _found(self.condition, seen.conditions)
-            and _found(self.container, [seen.container_reason])
+            _matches_any(self.phase, [seen.phase])
+            and _matches_any(self.reason, [seen.reason])
+            and _matches_any(self.message, seen.messages)
+            and _matches_any(self.said, [seen.said])
+            and _matches_any(self.condition, seen.conditions)
+            and _matches_any(self.container, [seen.container_reason])
             and (self.exit_codes is None or seen.exit_code in self.exit_codes)
             and (self.deleted is None or self.deleted == seen.deleted)
             and (self.supervised is None or self.supervised == seen.supervised)
@@ -90,7 +90,7 @@ class Verdict(NamedTuple):
     because: str
 
 
-def _found(pattern: str | None, texts: Iterable[str | None]) -> bool:
+def _matches_any(pattern: str | None, texts: Iterable[str | None]) -> bool:
     return pattern is None or any(text and re.search(pattern, text) for text in texts)
 
 

@@ -2,7 +2,7 @@
 
 Standard library only. A manifest comes from a file or an argument and is changed by `--set`. Logs of an object's pods
 are repeated on standard output while they are written. `stop_on_signal` is for the commands that create an object and
-wait for it: a stop signal then raises `Stopped`.
+wait for it: a stop signal then raises `StopRequested`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ACCOUNT_VARIABLE = "GPUFLOW_SERVICE_ACCOUNT"
 TIMEOUT = 30.0
 POLL = 3.0
 """Seconds between two looks at the same thing."""
-DOUBTED = 120.0
+DOUBT_SECONDS = 120.0
 """Seconds for which it is not believed that a right which was there is gone: an API server that starts refuses
 everybody until it has read its roles."""
 
@@ -52,7 +52,7 @@ class NoAccount(Exception):
     """The pod has no token, or is in no cluster."""
 
 
-class Refused(Exception):
+class ApiRefusal(Exception):
     """An answer of the API server that is no success, with its own words."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -60,8 +60,8 @@ class Refused(Exception):
         self.status = status
 
 
-class Unreachable(Exception):
-    """No answer, or one that asks to come back later."""
+class ApiUnreachable(Exception):
+    """No answer, or one that asks for a retry."""
 
 
 class ApiServer:
@@ -89,19 +89,19 @@ class ApiServer:
     def get_if_present(self, path: str) -> dict[str, Any] | None:
         """An object, or None when there is none; an API server that is away is waited for."""
         try:
-            return self.patiently(lambda: self.get(path))
-        except Refused as refusal:
+            return self.retry_while_unreachable(lambda: self.get(path))
+        except ApiRefusal as refusal:
             if refusal.status == 404:
                 return None
             raise
 
-    def patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """An API server that restarts does not end the step: ask again."""
+    def retry_while_unreachable(self, ask: Callable[[], Answer]) -> Answer:
+        """Retry while the API server is unreachable, such as during a restart."""
         said = False
         while True:
             try:
                 return ask()
-            except Unreachable as failure:
+            except ApiUnreachable as failure:
                 if not said:
                     say(f"{failure}; asking again")
                     said = True
@@ -115,7 +115,7 @@ class ApiServer:
         """Delete an object and what it owns; one that is gone is fine. `Foreground`: what it owns goes first."""
         try:
             self._request("DELETE", path, {"propagationPolicy": propagation}, {})
-        except Refused as refusal:
+        except ApiRefusal as refusal:
             if refusal.status != 404:
                 raise
 
@@ -133,7 +133,7 @@ class ApiServer:
             try:
                 found: dict[str, Any] = json.load(answer)
             except (OSError, ValueError, http.client.HTTPException) as failure:
-                raise Unreachable(str(failure)) from None
+                raise ApiUnreachable(str(failure)) from None
         return found
 
     def _open(
@@ -150,10 +150,10 @@ class ApiServer:
             words = _message(refusal)
             later = refusal.code == 429 or refusal.code >= 500
             if later or self._is_doubted(_right(method, path), refusal.code, words):
-                raise Unreachable(f"the API server answers {refusal.code}: {words}") from None
-            raise Refused(refusal.code, words) from None
+                raise ApiUnreachable(f"the API server answers {refusal.code}: {words}") from None
+            raise ApiRefusal(refusal.code, words) from None
         except (OSError, http.client.HTTPException) as failure:
-            raise Unreachable(str(failure)) from None
+            raise ApiUnreachable(str(failure)) from None
         self._granted.add(_right(method, path))
         self._refused_since.pop(_right(method, path), None)
         return answer
@@ -163,7 +163,7 @@ class ApiServer:
         if right not in self._granted or not (status == 401 or (status == 403 and 'User "' in words)):
             return False
         now = time.monotonic()
-        return now - self._refused_since.setdefault(right, now) < DOUBTED
+        return now - self._refused_since.setdefault(right, now) < DOUBT_SECONDS
 
 
 def _right(method: str, path: str) -> tuple[str, ...]:
@@ -229,8 +229,8 @@ def collection_path(api: ApiServer, body: dict[str, Any]) -> str:
     version, kind = str(body["apiVersion"]), str(body["kind"])
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     try:
-        listed = api.patiently(lambda: api.get(root)).get("resources", [])
-    except Refused as refusal:
+        listed = api.retry_while_unreachable(lambda: api.get(root)).get("resources", [])
+    except ApiRefusal as refusal:
         if refusal.status == 404:
             raise Misuse(f"the cluster has no {version}: {kind} is not installed") from None
         raise
@@ -242,7 +242,7 @@ def collection_path(api: ApiServer, body: dict[str, Any]) -> str:
 
 MOST_PODS = 8
 """How many pods are followed at once: a gang of hundreds writes the same lines hundreds of times."""
-_STARTED = ("Running", "Succeeded", "Failed")
+_STARTED_PHASES = ("Running", "Succeeded", "Failed")
 
 
 class PodLogs:
@@ -257,20 +257,20 @@ class PodLogs:
         self._print = threading.Lock()
 
     def look(self) -> None:
-        """Start to follow what has come since; what may not be read is said once."""
+        """Follow the logs of new pods; a missing permission is logged once."""
         if self._silent is not None:
             return
         try:
             listed = self._api.get(self._pods, labelSelector=self._selector).get("items", [])
-        except Unreachable:
+        except ApiUnreachable:
             return
-        except Refused as refusal:
+        except ApiRefusal as refusal:
             self._silent = f"{refusal}; logs are not repeated here"
             self._say("gpuflow-run", self._silent)
             return
         for pod in listed:
             name = pod["metadata"]["name"]
-            if name in self._followed or pod.get("status", {}).get("phase") not in _STARTED:
+            if name in self._followed or pod.get("status", {}).get("phase") not in _STARTED_PHASES:
                 continue
             if len(self._followed) == MOST_PODS:
                 self._silent = f"more than {MOST_PODS} pods: the logs of the others are not repeated here"
@@ -303,10 +303,10 @@ class PodLogs:
                             last = moment
                             self._say(pod if self._named else "", text)
                 return
-            except Refused as refusal:
+            except ApiRefusal as refusal:
                 self._say("gpuflow-run", f"log of {pod}: {refusal}")
                 return
-            except (Unreachable, OSError, http.client.HTTPException):
+            except (ApiUnreachable, OSError, http.client.HTTPException):
                 threading.Event().wait(2.0)
 
     def _say(self, who: str, text: str) -> None:
@@ -320,12 +320,12 @@ def _moment(stamp: str) -> tuple[str, str]:
     return whole, part.ljust(9, "0")
 
 
-class Stopped(BaseException):
+class StopRequested(BaseException):
     """We were told to stop. Raised wherever the main thread stands, so that nothing is waited for."""
 
 
 def stop_on_signal() -> None:
-    """From now on a stop signal raises `Stopped`, once; also one that came while we were loading."""
+    """From now on a stop signal raises `StopRequested`, once; also one that came while we were loading."""
     for number in signals.STOPS:
         signal.signal(number, _raise_stopped)
     signals.release()
@@ -334,4 +334,4 @@ def stop_on_signal() -> None:
 def _raise_stopped(*_: object) -> None:
     for number in signals.STOPS:
         signal.signal(number, signal.SIG_IGN)
-    raise Stopped
+    raise StopRequested

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-_EXPANDED = re.compile(
+_EXPANDED_FIELDS = re.compile(
     r"(^|/)(?<!/lifecycle/postStart/exec/)(?<!/lifecycle/preStop/exec/)(command|args)/\*$|/env/\*/value$"
     r"|/volumeMounts/\*/subPathExpr$"
 )
@@ -24,23 +24,23 @@ _VARIABLE = re.compile(r"\$+(?=\()|\${2,}")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\['([^']+)'\]|\[([^=\]]+)=([^\]]*)\]")
 
 
-def _true(kind: str) -> str:
+def _condition_is_true(kind: str) -> str:
     return f"status.conditions[type={kind}].status=True"
 
 
 GOOD: dict[str, tuple[str, ...]] = {
-    "Job": (_true("Complete"),),
-    "JobSet": ("status.terminalState=Completed", _true("Completed")),
-    "TrainJob": (_true("Complete"),),
-    "Experiment": (_true("Succeeded"),),
-    "PyTorchJob": (_true("Succeeded"),),
-    "MPIJob": (_true("Succeeded"),),
+    "Job": (_condition_is_true("Complete"),),
+    "JobSet": ("status.terminalState=Completed", _condition_is_true("Completed")),
+    "TrainJob": (_condition_is_true("Complete"),),
+    "Experiment": (_condition_is_true("Succeeded"),),
+    "PyTorchJob": (_condition_is_true("Succeeded"),),
+    "MPIJob": (_condition_is_true("Succeeded"),),
     "Volcano Job": ("status.state.phase=Completed",),
 }
 """When an object has done its work, by what `name_of` calls it."""
-BAD: dict[str, tuple[str, ...]] = {kind: (_true("Failed"),) for kind in GOOD}
+BAD: dict[str, tuple[str, ...]] = {kind: (_condition_is_true("Failed"),) for kind in GOOD}
 """When it has failed for good. Retries of its own do not show there."""
-BAD["JobSet"] = ("status.terminalState=Failed", _true("Failed"))
+BAD["JobSet"] = ("status.terminalState=Failed", _condition_is_true("Failed"))
 BAD["Volcano Job"] = tuple(f"status.state.phase={phase}" for phase in ("Failed", "Terminated", "Aborted"))
 PODS = {
     "Job": "batch.kubernetes.io/job-name",
@@ -60,12 +60,12 @@ def name_of(manifest: Mapping[str, Any]) -> str:
     return f"Volcano {kind}" if str(manifest.get("apiVersion")).startswith("batch.volcano.sh/") else kind
 
 
-def found(document: Any, place: str) -> Any:
+def value_at(document: Any, place: str) -> Any:
     """The value at a place; None where there is none."""
-    return _reached(document, _steps(place))
+    return _walk(document, _steps(place))
 
 
-def _reached(document: Any, steps: Iterable[tuple[str, str, str, str]]) -> Any:
+def _walk(document: Any, steps: Iterable[tuple[str, str, str, str]]) -> Any:
     for name, index, key, value in steps:
         if name:
             document = document.get(name) if isinstance(document, dict) else None
@@ -105,12 +105,12 @@ def holds(document: Any, conditions: Sequence[str]) -> bool:
     """Whether one of the conditions holds."""
     for condition in conditions:
         place, value = split(condition)
-        if said(found(document, place)) == value:
+        if format_value(value_at(document, place)) == value:
             return True
     return False
 
 
-def said(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as conditions and outputs write it."""
     if value is None or isinstance(value, bool):
         return {None: "", True: "true", False: "false"}[value]
@@ -127,10 +127,10 @@ def put(document: dict[str, Any], place: str, value: str) -> None:
     A program gets it as it is: where the kubelet would replace `$(NAME)`, be it by a Secret, the `$` are doubled.
     """
     steps = list(_steps(place))
-    if _EXPANDED.search("/".join(name or "*" for name, *_ in steps)):
+    if _EXPANDED_FIELDS.search("/".join(name or "*" for name, *_ in steps)):
         value = _VARIABLE.sub(lambda match: 2 * match[0], value)
     name, index, _, _ = steps[-1]
-    around = _reached(document, steps[:-1])
+    around = _walk(document, steps[:-1])
     if name and isinstance(around, dict):
         around[name] = value
     elif index and isinstance(around, list) and int(index) < len(around):
@@ -141,12 +141,12 @@ def put(document: dict[str, Any], place: str, value: str) -> None:
 
 def words_of(document: dict[str, Any]) -> str:
     """What the object says of itself: its conditions that hold, with reason and message."""
-    listed = found(document, "status.conditions") or []
+    listed = value_at(document, "status.conditions") or []
     lines = []
     for entry in listed:
         if entry.get("status") == "True":
             why = ": ".join(text for text in (entry.get("reason"), entry.get("message")) if text)
             lines.append(f"{entry.get('type')}" + (f" ({why})" if why else ""))
     places = ("status.terminalState", "status.state.phase", "status.phase")
-    phase = next(filter(None, (found(document, place) for place in places)), None)
+    phase = next(filter(None, (value_at(document, place) for place in places)), None)
     return ", ".join(lines) or str(phase or "no condition yet")

@@ -13,8 +13,8 @@ import time
 from gpuflow.runtime.base import attempt_folder, units
 from gpuflow.runtime.base import options as table
 from gpuflow.runtime.base.attempt_folder import AttemptFolder, identity_of
-from gpuflow.runtime.base.files import Shared
-from gpuflow.runtime.state.checkpoint_dir import HIDDEN, load
+from gpuflow.runtime.base.files import SharedFolder
+from gpuflow.runtime.state.checkpoint_dir import HIDDEN_FOLDER, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,18 +55,18 @@ def judge(directory: str, max_age: float | None, *, ready: bool, now: float, mom
     Signs of life carry their moment on the clock that nobody sets; the times of files are compared with `now`.
     """
     directory = os.path.abspath(directory)
-    hidden = os.path.join(directory, HIDDEN)
+    hidden = os.path.join(directory, HIDDEN_FOLDER)
     if not os.path.exists(os.path.join(hidden, "owner.json")):
         return False, f"nothing was started in {directory} yet"
     if ready:
         return True, "started"
-    shared = Shared(directory)
-    owner = load(shared, os.path.join(HIDDEN, "owner.json")) or {}
+    shared = SharedFolder(directory)
+    owner = load(shared, os.path.join(HIDDEN_FOLDER, "owner.json")) or {}
     own = os.path.join(hidden, os.path.basename(str(owner.get("identity"))))
     folder = AttemptFolder(os.path.join(own, os.path.basename(str(owner.get("id")))), shared)
     ages = [
-        (now - _changed(os.path.join(hidden, "owner.json")), "start"),
-        (now - _changed(os.path.join(own, "finished")), "checkpoint"),
+        (now - _modified_at(os.path.join(hidden, "owner.json")), "start"),
+        (now - _modified_at(os.path.join(own, "finished")), "checkpoint"),
     ]
     beat = folder.last_beat()
     # A moment that is still to come is of another boot.
@@ -75,10 +75,13 @@ def judge(directory: str, max_age: float | None, *, ready: bool, now: float, mom
     newest, what = min(ages)
     limit = max_age if max_age is not None else max(_LEAST, 3 * (folder.read_interval() or 0.0))
     age = max(0.0, newest)
-    return age <= limit, f"the last {what} is {units.spoken(age)} old; {units.spoken(limit)} are allowed"
+    return (
+        age <= limit,
+        f"the last {what} is {units.format_seconds(age)} old; {units.format_seconds(limit)} are allowed",
+    )
 
 
-def _changed(path: str) -> float:
+def _modified_at(path: str) -> float:
     try:
         return os.stat(path).st_mtime
     except OSError:

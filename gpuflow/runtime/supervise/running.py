@@ -22,7 +22,7 @@ from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, RETRYABLE, SUCCEED
 from gpuflow.runtime.base.records import Usage
 from gpuflow.runtime.checkpoints import interval
 from gpuflow.runtime.state import attempts
-from gpuflow.runtime.state.attempts import now
+from gpuflow.runtime.state.attempts import utc_now
 from gpuflow.runtime.stores.store import Memory, StorageError
 
 TYPE_CHECKING = False
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuflow.runtime.artifacts.outputs import Output
     from gpuflow.runtime.base.options import Options
     from gpuflow.runtime.checkpoints.keeper import Keeper
-    from gpuflow.runtime.checkpoints.restore import Restored
+    from gpuflow.runtime.checkpoints.restore import RestoreResult
     from gpuflow.runtime.state.checkpoint_dir import Directory
     from gpuflow.runtime.state.ledger import History, Ledger
     from gpuflow.runtime.stores.store import Store
@@ -98,13 +98,13 @@ class MemoryWatch:
         ledger = self._ledger
         key = ledger.memory_key(ledger.number, ledger.id)
         try:
-            ledger.store.write(key, ledger.pack(Usage(used=used, limit=limit, time=now()), key))
+            ledger.store.write(key, ledger.pack(Usage(used=used, limit=limit, time=utc_now()), key))
         except (StorageError, OSError):
             return False
         return True
 
 
-_LEFTOVERS = 1.0
+_LEFTOVER_SECONDS = 1.0
 """What a command leaves behind when it ends may take this long to end by itself, such as a `tee` that still writes."""
 TOLD, LATE = "told to stop", "ran too long"
 """Why the command is told to stop, where it is no sentence."""
@@ -115,11 +115,11 @@ _OWN = (
 """Variables of another supervisor, or of an image, that this command must not take for its own."""
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """Told to stop before the command ran."""
 
 
-class Running:
+class CommandRun:
     """One run of the command. `keeper` is there once checkpoints are watched for."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Running:
         store: Store | None,
         ledger: Ledger,
         history: History,
-        restored: Restored | None,
+        restored: RestoreResult | None,
     ) -> None:
         self.options, self.environ, self.outputs_dir = options, environ, outputs_dir
         self.directory, self.store = directory, store
@@ -154,7 +154,7 @@ class Running:
     def run(self) -> Ending:
         """Start it, keep its checkpoints, and say how it ended."""
         if children.stop_is_pending():
-            raise Stopped()
+            raise StopRequested()
         self.folder = self._make_folder()
         try:
             return self._run()
@@ -220,21 +220,21 @@ class Running:
         witness = None
         if self.deadline is None:
             if self.outputs and child.code == 0:
-                from gpuflow.runtime.artifacts.outputs import Witness
+                from gpuflow.runtime.artifacts.outputs import OutputWatch
 
-                witness = Witness(self.outputs, self.outputs_dir)
-            ended, left = child.end(_LEFTOVERS, witness=witness)
+                witness = OutputWatch(self.outputs, self.outputs_dir)
+            ended, left = child.end(_LEFTOVER_SECONDS, witness=witness)
         else:
             now = time.monotonic()
-            ended, left = child.end(min(_LEFTOVERS, self._program_deadline - now), max(0.2, self.deadline - now))
+            ended, left = child.end(min(_LEFTOVER_SECONDS, self._program_deadline - now), max(0.2, self.deadline - now))
         if left:
-            say(f"these cannot be ended, not even by SIGKILL: {container.spoken_processes(left)}")
+            say(f"these cannot be ended, not even by SIGKILL: {container.format_processes(left)}")
         elif ended and not told:
-            say(f"ended what the command left behind: {container.spoken_processes(ended)}")
+            say(f"ended what the command left behind: {container.format_processes(ended)}")
         child.drain()
         ending = self._judge(child, kills, told=told)
         if ended and witness is not None and ending.outcome == SUCCEEDED:
-            torn = witness.testimony()
+            torn = witness.damage()
             ending = ending if torn is None else Ending(RETRYABLE, torn, child.code)
         self._report_end(ending)
         self._finish_keeper()
@@ -249,11 +249,11 @@ class Running:
             how = f"ended with {child.code}" if child.code is not None else "did not end in time, not even by SIGKILL"
             if self._timed_out:
                 # Whatever the command makes of its notice. Nobody else ends us: there is time to write it down.
-                why = f"it ran longer than {units.spoken(options.timeout)}; told to stop, the command {how}"
+                why = f"it ran longer than {units.format_seconds(options.timeout)}; told to stop, the command {how}"
                 return Ending(TIMED_OUT, why, child.code)
             return Ending(INTERRUPTED, f"told to stop; the command {how}", child.code, until=self.deadline, told=True)
         assert child.code is not None
-        if self.folder is not None and self.folder.said_stopped():
+        if self.folder is not None and self.folder.has_stopped():
             why = f"the command was told to stop, but not by its supervisor; it left early with {child.code}"
             return Ending(INTERRUPTED, why, child.code)
         if child.code == 0:
@@ -268,10 +268,10 @@ class Running:
         return Ending(outcome, f"exit code {child.code}: {verdict.because}", child.code, by_itself=True)
 
     def _report_end(self, ending: Ending) -> None:
-        """The command has ended so. A gang tells its other ranks."""
+        """Hook: the command has ended. A gang reports it to the other ranks."""
 
     def _stop_order(self) -> str | None:
-        """Why the command must stop though nobody told this supervisor: its gang may say so."""
+        """Why the command must stop without a signal to this supervisor: a message of its gang."""
         return None
 
     def _supervise(self, child: children.Child) -> None:
@@ -306,15 +306,15 @@ class Running:
                 child.reap()
             if heard is not None and self.deadline is None:
                 self._tell_to_stop(child, TOLD)
-            elif self._is_late(child):
+            elif self._is_timed_out(child):
                 self._timed_out = True
-                say(f"the command has run for its {units.spoken(self.options.timeout)}; it is told to stop")
+                say(f"the command has run for its {units.format_seconds(self.options.timeout)}; it is told to stop")
                 self._tell_to_stop(child, LATE)
             elif heard == signal.SIGINT and killed is None:
                 child.send(signal.SIGKILL)
                 killed = time.monotonic()
 
-    def _is_late(self, child: children.Child) -> bool:
+    def _is_timed_out(self, child: children.Child) -> bool:
         """Whether the time is over for a command that runs, and nobody else was first to tell it to stop."""
         if self._ends_at is None or self.deadline is not None or time.monotonic() < self._ends_at:
             return False

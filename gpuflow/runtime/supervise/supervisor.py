@@ -12,8 +12,7 @@ import os
 import time
 
 from gpuflow.runtime.artifacts import input_options
-from gpuflow.runtime.base import attempt_folder, units
-from gpuflow.runtime.base import child as children
+from gpuflow.runtime.base import attempt_folder, child, units
 from gpuflow.runtime.base.attempt_folder import identity_of
 from gpuflow.runtime.base.child import say, stop_is_pending
 from gpuflow.runtime.base.options import BadOption, Options
@@ -32,16 +31,16 @@ from gpuflow.runtime.base.outcomes import (
 from gpuflow.runtime.base.records import Success, UnknownFormat
 from gpuflow.runtime.base.signing import read_keys
 from gpuflow.runtime.state import attempts, directory_owner
-from gpuflow.runtime.state.attempts import COSTS, TOLD
+from gpuflow.runtime.state.attempts import COSTS, TOLD_TO_STOP
 from gpuflow.runtime.state.checkpoint_dir import Directory
-from gpuflow.runtime.state.directory_owner import Occupancy, book_in
-from gpuflow.runtime.state.ledger import Counts, History, Ledger, Lost, TooLarge
+from gpuflow.runtime.state.directory_owner import Occupancy, records_path
+from gpuflow.runtime.state.ledger import Counts, History, Ledger, OwnershipLost, TooLarge
 from gpuflow.runtime.stores import storage_timeout
 from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.open import open_store
 from gpuflow.runtime.stores.storage_timeout import Limit, persist
 from gpuflow.runtime.stores.store import Memory, StorageError, Store
-from gpuflow.runtime.supervise.running import Running, Stopped
+from gpuflow.runtime.supervise.running import CommandRun, StopRequested
 
 TYPE_CHECKING = False
 
@@ -51,12 +50,12 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.artifacts.delivery import Delivery
     from gpuflow.runtime.artifacts.input_options import Input
-    from gpuflow.runtime.base.records import Kept
+    from gpuflow.runtime.base.records import KeptOutput
     from gpuflow.runtime.checkpoints.keeper import Keeper
-    from gpuflow.runtime.checkpoints.restore import Restored
-    from gpuflow.runtime.supervise.diagnosis import Last
+    from gpuflow.runtime.checkpoints.restore import RestoreResult
+    from gpuflow.runtime.supervise.diagnosis import LastAttempt
 
-_GLANCE = 0.2
+_POLL = 0.2
 """How often a wait looks whether it is still wanted."""
 _LONGEST = float(2**31)
 
@@ -82,7 +81,7 @@ class Repeats:
         self.done += 1
         # What the engine told was about the attempt before this process.
         self.options = Options({**self.options.__dict__, "last": None}, self.options.command)
-        when = f"in {units.spoken(self._wait)}" if self._wait else "now"
+        when = f"in {units.format_seconds(self._wait)}" if self._wait else "now"
         say(f"the command is started again {when}, in this container ({self.done} of at most {self._most} times)")
         until = time.monotonic() + self._wait
         self._wait = min(self._longest, self._wait * self.options.backoff_factor)
@@ -90,7 +89,7 @@ class Repeats:
             left = until - time.monotonic()
             if left <= 0:
                 return True
-            time.sleep(min(_GLANCE, left))
+            time.sleep(min(_POLL, left))
         return False
 
 
@@ -98,11 +97,11 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
     """One attempt, and with `--repeat` those that follow its failures here; the exit code of the last."""
     prepare(options)
     if not options.repeat:
-        return one(Attempt(options, environ))
+        return run_attempt(Attempt(options, environ))
     repeats = Repeats(options)
     while True:
         attempt = Attempt(repeats.options, environ, repeats.book)
-        code = one(attempt)
+        code = run_attempt(attempt)
         attempt.leave()
         if not (attempt.failed and repeats.are_left()):
             return code
@@ -112,15 +111,15 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
 
 def prepare(options: Options) -> None:
     """What this process does once, before its first attempt."""
-    children.block_signals()
-    storage_timeout.EXPECTED.seconds, storage_timeout.EXPECTED.say = options.storage_timeout, say
+    child.block_signals()
+    storage_timeout.CALL_DEFAULTS.seconds, storage_timeout.CALL_DEFAULTS.say = options.storage_timeout, say
 
 
-def one(attempt: Attempt) -> int:
+def run_attempt(attempt: Attempt) -> int:
     """One attempt from its beginning to its end, whatever happens: its exit code."""
     try:
         return attempt.run()
-    except Stopped:
+    except StopRequested:
         return attempt.close(attempt.stop_ending())
     except (BadOption, UnknownFormat) as refusal:
         return attempt.refuse(str(refusal))
@@ -151,9 +150,9 @@ class Attempt:
         self._lasting = True
         self._own_code: int | None = None
         self._told_at: float | None = None
-        self._outputs: Mapping[str, Kept] = {}
+        self._outputs: Mapping[str, KeptOutput] = {}
         """What was delivered."""
-        self._last: tuple[Last | None, ...] = ()
+        self._last: tuple[LastAttempt | None, ...] = ()
         """What the engine said, once it was read."""
 
     def run(self) -> int:
@@ -170,13 +169,13 @@ class Attempt:
         # Without a book nobody knows which of the others there are dead: nothing of theirs is touched.
         root = delivery.root()
         ledger.artifacts = root if self._lasting else None
-        self._meet()
+        self._gather()
         begun = self._begin(ledger)
         if isinstance(begun, Success):
-            return self._give_again(delivery, begun, ledger, store)
+            return self._deliver_again(delivery, begun, ledger, store)
         history = begun
         if history.final is not None and options.after_final == "stop":
-            return self._still_final(ledger, history)
+            return self._refuse_final(ledger, history)
         self._best_effort(ledger.tidy)
         # Attempts that left no word are found out only now.
         spent = attempts.spent_budget(options, ledger.counts)
@@ -187,14 +186,14 @@ class Attempt:
         if inputs:
             self._bring(inputs, ledger)
         delivery.look()
-        running = self._run_of(delivery.folder, ledger, history, restored)
+        running = self._make_run(delivery.folder, ledger, history, restored)
         running.outputs = delivery.declared
         try:
-            ending = self._agreed(running, running.run())
+            ending = self._gang_ending(running, running.run())
         finally:
             self.keeper = running.keeper
         if ending.outcome != SUCCEEDED:
-            return self.close(self._unless_lost(ledger, ending))
+            return self.close(self._ending_unless_lost(ledger, ending))
         self._own_code = ending.own_code
         if running.deadline is not None:
             # The notice came during the last upload: the grace has begun, and does not begin again.
@@ -208,45 +207,45 @@ class Attempt:
             if marker.id == ledger.id and delivery.kept_in:
                 self._best_effort(lambda: delivery.remove_earlier(ledger))
         except (BadOutput, TooLarge) as refusal:
-            return self.close(self._unless_lost(ledger, Ending(RETRYABLE, str(refusal), 0)))
-        except Lost as loss:
+            return self.close(self._ending_unless_lost(ledger, Ending(RETRYABLE, str(refusal), 0)))
+        except OwnershipLost as loss:
             return self.close(Ending(INTERRUPTED, str(loss), 0))
         return self.close(ending)
 
     # -- where a gang does more
 
-    def _meet(self) -> None:
+    def _gather(self) -> None:
         """Before anything is counted."""
 
     def _for_all(self, ledger: Ledger) -> bool:
         """Whether others must be able to get the checkpoint that is restored, too."""
         return False
 
-    def _run_of(self, folder: str, ledger: Ledger, history: History, restored: Restored | None) -> Running:
-        return Running(self.options, self.environ, folder, self.directory, self.store, ledger, history, restored)
+    def _make_run(self, folder: str, ledger: Ledger, history: History, restored: RestoreResult | None) -> CommandRun:
+        return CommandRun(self.options, self.environ, folder, self.directory, self.store, ledger, history, restored)
 
-    def _agreed(self, running: Running, ending: Ending) -> Ending:
+    def _gang_ending(self, running: CommandRun, ending: Ending) -> Ending:
         """How the attempt ended, now that its command has."""
         return ending
 
-    def _fit(self, kept: Mapping[str, Kept]) -> None:
+    def _fit(self, kept: Mapping[str, KeptOutput]) -> None:
         """BadOutput for outputs that cannot be handed on."""
 
     def _more_facts(self) -> dict[str, Any]:
-        """Further facts for the last words."""
+        """Further facts for the termination message."""
         return {}
 
-    def _give_again(self, delivery: Delivery, done: Success, ledger: Ledger, store: Store) -> int:
-        return delivery.give_again(done, ledger, store)
+    def _deliver_again(self, delivery: Delivery, done: Success, ledger: Ledger, store: Store) -> int:
+        return delivery.deliver_again(done, ledger, store)
 
     # -- the rest
 
-    def _unless_lost(self, ledger: Ledger, ending: Ending) -> Ending:
-        """What a program does after another attempt took over, be it to fail, is no failure of the run's."""
+    def _ending_unless_lost(self, ledger: Ledger, ending: Ending) -> Ending:
+        """The ending; an interruption when another attempt has taken over, so that it does not count as a failure."""
         if self._lasting and (ending.by_itself or ending.outcome != INTERRUPTED):
             try:
                 self._best_effort(ledger.assert_owner)
-            except Lost as loss:
+            except OwnershipLost as loss:
                 return Ending(INTERRUPTED, f"{loss}; the command had ended with {ending.own_code}", ending.own_code)
         return ending
 
@@ -314,7 +313,7 @@ class Attempt:
         return Ending(INTERRUPTED, because, self._own_code, until=self._deadline(), told=True)
 
     def refuse(self, sentence: str) -> int:
-        """The runtime could not work: 78. What the book says about the attempt stays open: it was no one's failure."""
+        """Exit with 78. The records leave the attempt's outcome open, since it is not the command's failure."""
         say(sentence)
         return self._last_words(sentence, RETRYABLE, EXIT_RUNTIME, because=sentence)
 
@@ -334,14 +333,14 @@ class Attempt:
         because = ending.because
         if ledger and counts is not None and not final and ending.outcome != SUCCEEDED:
             spent = attempts.spent_budget(options, counts, ledger.counts)
-            if spent is not None and not (ending.told and attempts.could_be_a_failure(options, ledger.counts)):
+            if spent is not None and not (ending.told and attempts.may_be_failure(options, ledger.counts)):
                 final = True
                 because += f"; {spent}"
         code = exit_code(ending, final)
         self.failed = not final and COSTS.get(ending.outcome) == "failures"
         if ledger is not None and ledger.number and ending.outcome != SUCCEEDED:
             kept = self.keeper.kept if self.keeper is not None else None
-            cause = TOLD if ending.told else None
+            cause = TOLD_TO_STOP if ending.told else None
             self._best_effort(
                 lambda: ledger.end(
                     ending.outcome, final=final, exit_code=code, because=because, checkpoint=kept, cause=cause
@@ -366,7 +365,7 @@ class Attempt:
         return self._last_words(sentence, outcome, code, **facts)
 
     def _open_ledger(self) -> Ledger:
-        """The book: in the state, the store, or hidden in the checkpoint directory; else for this attempt only."""
+        """Open the records: in --state, the store, the checkpoint directory, or only in memory."""
         options = self.options
         keys = read_keys(options.key_file, say)
         base = attempt_folder.identity_of_options(options)
@@ -383,7 +382,7 @@ class Attempt:
         elif self.store is not None:
             book = self.store
         elif self.directory is not None and options.run_id:
-            book = Folder(options.checkpoint_dir, inside=os.path.join(own, book_in(self.directory.shared, base)))
+            book = Folder(options.checkpoint_dir, inside=os.path.join(own, records_path(self.directory.shared, base)))
         else:
             book, self._lasting = self._memory if self._memory is not None else Memory(), False
         if keys is not None and self.directory is not None and self.store is None:
@@ -392,12 +391,12 @@ class Attempt:
         self.ledger.engine_attempt = attempt_folder.engine_attempt(options.engine_attempt, say)
         return self.ledger
 
-    def _restore(self, ledger: Ledger, history: History) -> Restored | None:
+    def _restore(self, ledger: Ledger, history: History) -> RestoreResult | None:
         if self.directory is not None:
             try:
                 Occupancy(self.directory, ledger, say, arbitrated=bool(self.options.run_id)).enter()
             except BadOption as refusal:
-                self._costs_nothing(ledger, str(refusal))
+                self._record_never_started(ledger, str(refusal))
                 raise
         directory_owner.end_orphans(self.options, self.directory, ledger, history)
         if self.directory is None:
@@ -412,22 +411,22 @@ class Attempt:
                 history,
                 self.store,
                 Limit(self.options.storage_timeout),
-                lambda: not children.stop_is_pending(),
+                lambda: not child.stop_is_pending(),
                 say,
                 for_all=for_all,
                 parts=for_all and self.options.sharded,
             )
-        except (transfer.Abandoned, StorageError):
-            if children.stop_is_pending():
-                raise Stopped() from None
+        except (transfer.TransferAbandoned, StorageError):
+            if child.stop_is_pending():
+                raise StopRequested() from None
             raise
         if restored.path is not None:
-            took = f" in {units.spoken(restored.seconds)}" if restored.seconds > 0.05 else ""
+            took = f" in {units.format_seconds(restored.seconds)}" if restored.seconds > 0.05 else ""
             say(f"attempt {ledger.number} resumes from {restored.name} ({restored.how}){took}")
         return restored
 
     def _bring(self, inputs: list[Input], ledger: Ledger) -> None:
-        """What the command reads, to its place. That it cannot be had is nobody's failure, and costs nothing."""
+        """Place the inputs. A failure here is not the command's, and uses no retry budget."""
         from gpuflow.runtime.artifacts.inputs import Inputs
 
         options = self.options
@@ -438,7 +437,7 @@ class Attempt:
             options.storage_timeout,
             open_place,
             say,
-            lambda: not children.stop_is_pending(),
+            lambda: not child.stop_is_pending(),
             beat,
         )
         bringing.later = ledger.number > 1
@@ -450,17 +449,17 @@ class Attempt:
 
         try:
             action()
-        except (transfer.Abandoned, StorageError, BadOption) as refusal:
-            if children.stop_is_pending():
-                raise Stopped() from None
-            self._costs_nothing(ledger, str(refusal))
+        except (transfer.TransferAbandoned, StorageError, BadOption) as refusal:
+            if child.stop_is_pending():
+                raise StopRequested() from None
+            self._record_never_started(ledger, str(refusal))
             raise
 
-    def _costs_nothing(self, ledger: Ledger, because: str) -> None:
+    def _record_never_started(self, ledger: Ledger, because: str) -> None:
         """The command did not run."""
         self._best_effort(lambda: ledger.end(NEVER_STARTED, final=False, exit_code=EXIT_RUNTIME, because=because))
 
-    def _still_final(self, ledger: Ledger, history: History) -> int:
+    def _refuse_final(self, ledger: Ledger, history: History) -> int:
         assert history.final is not None
         sentence = (
             f"attempt {history.last} was final: {history.final.because}; start a new run, or forget this one "
@@ -480,24 +479,24 @@ class Attempt:
             return persist(action, limit, self._must_stop, settled=settled, say=say)
         except StorageError:
             if self._must_stop():
-                raise Stopped() from None
+                raise StopRequested() from None
             raise
 
     def _add_progress(self, limit: Limit, count: int) -> None:
         """So many bytes have passed."""
         limit.progress(count)
         if self._must_stop():
-            raise Stopped()
+            raise StopRequested()
 
     def _must_stop(self) -> bool:
-        if self._told_at is None and children.stop_is_pending():
+        if self._told_at is None and child.stop_is_pending():
             self._told_at = time.monotonic()
         if self._told_at is None:
             return False
         return self._own_code is None or time.monotonic() >= self._deadline()
 
     def _is_too_late(self) -> bool:
-        """Whether the last words must be left unsaid: some of what the grace keeps for them is over too."""
+        """Whether too little of the grace period is left to write the termination message."""
         return self._must_stop() and time.monotonic() >= self._deadline() + min(0.5, self.options.grace / 20)
 
     def _deadline(self) -> float:

@@ -14,22 +14,22 @@ from urllib.parse import urlsplit
 from pydantic import PlainValidator, WithJsonSchema, model_validator
 
 from gpuflow.spec.engine_options.base import EngineOptions, Imported, Imports, Json
-from gpuflow.spec.model import Bool, Count, Int32, Model, Natural, OneOrMore, Str, problem, receivable
+from gpuflow.spec.model import Bool, Count, Int32, Model, Natural, OneOrMore, Str, check_receivable, problem
 from gpuflow.spec.names import StepName
 from gpuflow.spec.time_zones import YEARS
 
 
-def _all(names: Iterable[str], way_out: str) -> dict[str, str]:
+def _same_hint(names: Iterable[str], way_out: str) -> dict[str, str]:
     return dict.fromkeys(names, way_out)
 
 
 _NO_TEMPLATES = "leave it out: nothing in a compiled DAG is a template; write {param: …}, {output: …} or {run: …}"
 _POD = "say it in the step; what has no field of its own goes under kubernetes:"
 
-TASK_OURS = {
+TASK_FIELD_HINTS = {
     "task_id": "the step's name is the task's id",
     "doc": "write description: … in the step",
-    **_all(("doc_json", "doc_yaml", "doc_rst"), "write description: … in the step, or doc_md: … here"),
+    **_same_hint(("doc_json", "doc_yaml", "doc_rst"), "write description: … in the step, or doc_md: … here"),
     "retries": "write retry: N in the step or in defaults",
     "retry_delay": "write retry: {any: N, backoff: 5m} in the step or in defaults",
     "retry_exponential_backoff": "write retry: {any: N, backoff: {start: 1m, factor: 2}} in the step or in defaults",
@@ -77,16 +77,18 @@ TASK_OURS = {
     "hostnetwork": "write kubernetes: {host_network: true} in the step",
     "security_context": "write security: {user: …, group: …} in the step or in defaults",
     "container_security_context": "write security: {…} in the step or in defaults",
-    **_all(
+    **_same_hint(
         ("pod_template_file", "pod_template_dict", "full_pod_spec", "host_aliases", "dnspolicy", "dns_config",
          "hostname", "subdomain", "ports", "automount_service_account_token", "pod_runtime_info_envs"), _POD
     ),
 }  # fmt: skip
 """What a task takes in Airflow and a step says itself."""
 
-TASK_ELSEWHERE = {
-    **_all(("name", "random_name_suffix"), "leave it out: pods are named so that a lost worker's pod is found again"),
-    **_all(("reattach_on_restart", "durable"), "leave it out: the operator always finds its pod again"),
+TASK_OTHER_HINTS = {
+    **_same_hint(
+        ("name", "random_name_suffix"), "leave it out: pods are named so that a lost worker's pod is found again"
+    ),
+    **_same_hint(("reattach_on_restart", "durable"), "leave it out: the operator always finds its pod again"),
     "base_container_name": "leave it out: the step's container is called main",
     "is_delete_operator_pod": "write on_finish_action: delete_pod or keep_pod",
     "get_logs": "leave it out: the log of main is always copied; container_logs adds others",
@@ -96,7 +98,7 @@ TASK_ELSEWHERE = {
     "pod",
     "run_as_user": "leave it out: the step runs in its own pod; security: {user: …} is the program's user",
     "sla": "write timeout: 2h in the step, or deadline: 8h in the pipeline; Airflow 3 has no SLAs",
-    **_all(("pre_execute", "post_execute"), "write on_execute_callback or on_success_callback"),
+    **_same_hint(("pre_execute", "post_execute"), "write on_execute_callback or on_success_callback"),
     "dag": "leave it out: the pipeline is the DAG",
     "end_date": "write it beside default_args, for the whole DAG",
     "ignore_first_depends_on_past": "leave it out: Airflow's default is true",
@@ -104,7 +106,7 @@ TASK_ELSEWHERE = {
 }
 """Other real words of Airflow's task that are not taken."""
 
-DAG_OURS = {
+DAG_FIELD_HINTS = {
     "dag_id": "the pipeline's name is the DAG's id",
     "description": "write description: … in the pipeline",
     "schedule": 'write schedule: "0 3 * * *" in the pipeline, or on_data: […]; timetable: … here for one of your own',
@@ -120,8 +122,8 @@ DAG_OURS = {
 }
 """What a DAG takes in Airflow and a pipeline says itself."""
 
-DAG_ELSEWHERE = {
-    **_all(
+DAG_OTHER_HINTS = {
+    **_same_hint(
         ("template_searchpath", "template_undefined", "user_defined_macros", "user_defined_filters",
          "jinja_environment_kwargs", "render_template_as_native_obj"), _NO_TEMPLATES
     ),
@@ -165,7 +167,7 @@ def _logs(value: Any) -> bool | tuple[str, ...]:
     if value is True:
         return True
     if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
-        return tuple(receivable(name) for name in names)
+        return tuple(check_receivable(name) for name in names)
     raise problem("GF355", f"{value!r} names no containers", "write true for all of them, or [main, proxy]")
 
 
@@ -176,7 +178,7 @@ def _tag(value: Any) -> str:
         raise problem(
             "GF355", f'the tag "{value[:20]}…" has {len(value)} characters', f"Airflow takes at most {TAG_LENGTH}"
         )
-    return receivable(value)
+    return check_receivable(value)
 
 
 def _asset(value: Any) -> str:
@@ -186,14 +188,14 @@ def _asset(value: Any) -> str:
         raise problem("GF355", f"{value!r:.60} is not the URI or the name of an asset", hint)
     if value in ("self", "context") or value.lower().startswith("airflow:"):
         raise problem("GF355", f'Airflow keeps "{value[:60]}" for itself', hint)
-    return receivable(value)
+    return check_receivable(value)
 
 
-def _said(value: Any) -> str:
+def _check_name(value: Any) -> str:
     """A name that Airflow looks up: it has no rule for an empty one, and finds nothing by it."""
     if not isinstance(value, str) or not value.strip():
         raise problem("GF355", f"{value!r:.60} names nothing", "leave it out, or give it a value")
-    return receivable(value)
+    return check_receivable(value)
 
 
 Date = Annotated[str, PlainValidator(_date), WithJsonSchema({"type": "string", "examples": ["2027-01-31"]})]
@@ -205,7 +207,7 @@ Logs = Annotated[
     ),
 ]
 Tag = Annotated[str, PlainValidator(_tag), WithJsonSchema({"type": "string", "maxLength": TAG_LENGTH})]
-Said = Annotated[str, PlainValidator(_said), WithJsonSchema({"type": "string", "minLength": 1})]
+NonEmptyName = Annotated[str, PlainValidator(_check_name), WithJsonSchema({"type": "string", "minLength": 1})]
 Asset = Annotated[
     str, PlainValidator(_asset), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": ASSET_LENGTH})
 ]
@@ -240,8 +242,8 @@ class AirflowTask(EngineOptions):
     """What Airflow takes for a task: of a step, or in `default_args` for all of them."""
 
     TITLE: ClassVar[str] = "Airflow"
-    OURS = TASK_OURS
-    ELSEWHERE = TASK_ELSEWHERE
+    OURS = TASK_FIELD_HINTS
+    ELSEWHERE = TASK_OTHER_HINTS
     OF_PODS: ClassVar[tuple[str, ...]] = (
         "kubernetes_conn_id", "in_cluster", "cluster_context", "config_file", "startup_timeout_seconds", "deferrable",
         "poll_interval", "logging_interval", "on_finish_action", "on_kill_action", "container_logs",
@@ -249,13 +251,13 @@ class AirflowTask(EngineOptions):
     )  # fmt: skip
     """Words that only a task with a pod takes."""
 
-    owner: Said | None = None
+    owner: NonEmptyName | None = None
     """Whose task it is."""
     doc_md: Str | None = None
     """What the task's page shows, as Markdown; default: the step's description."""
-    task_display_name: Said | None = None
+    task_display_name: NonEmptyName | None = None
     """The task's name in the user interface."""
-    pool: Said | None = None
+    pool: NonEmptyName | None = None
     """The pool that the task takes slots of."""
     pool_slots: Count | None = None
     """How many slots it takes."""
@@ -269,9 +271,9 @@ class AirflowTask(EngineOptions):
     """Also wait for the tasks right after it in the previous run."""
     max_active_tis_per_dag: Count | None = None
     """How many copies of the task may run at once, over all runs."""
-    queue: Said | None = None
+    queue: NonEmptyName | None = None
     """The queue of Airflow's workers (Celery). The step's own `queue` is another thing: the pod's queue in Kueue."""
-    executor: Said | None = None
+    executor: NonEmptyName | None = None
     """Which of Airflow's executors runs the task's own code; the step's program runs in its pod."""
     inlets: Assets = ()
     """Assets that the task reads, by URI or name."""
@@ -293,13 +295,13 @@ class AirflowTask(EngineOptions):
     """Whether a failure sends one; Airflow's default: yes."""
     email_on_retry: Bool | None = None
     """Whether a retry sends one; Airflow's default: yes."""
-    kubernetes_conn_id: Said | None = None
+    kubernetes_conn_id: NonEmptyName | None = None
     """The connection that names the cluster; default: kubernetes_default."""
     in_cluster: Bool | None = None
     """Use the service account of Airflow's own pod."""
-    cluster_context: Said | None = None
+    cluster_context: NonEmptyName | None = None
     """A context of the kubeconfig."""
-    config_file: Said | None = None
+    config_file: NonEmptyName | None = None
     """A kubeconfig on the workers."""
     startup_timeout_seconds: Count | None = None
     """How long a pod on its node may fail to start, for example because of its image; default: 600. How long it may
@@ -332,10 +334,10 @@ class AirflowDag(EngineOptions):
     """What Airflow takes for the DAG."""
 
     TITLE: ClassVar[str] = "Airflow"
-    OURS = DAG_OURS
-    OURS_INSIDE = TASK_OURS
+    OURS = DAG_FIELD_HINTS
+    OURS_INSIDE = TASK_FIELD_HINTS
     ELSEWHERE = (
-        DAG_ELSEWHERE
+        DAG_OTHER_HINTS
         | {
             name: f"write default_args: {{{name}: …}} for all tasks, or {name} in a step's engines.airflow"
             for name in AirflowTask.model_fields
@@ -343,7 +345,7 @@ class AirflowDag(EngineOptions):
         | {name: f"write {name} in engines.airflow of a step" for name in ROLES}
     )
 
-    owner: Said | None = None
+    owner: NonEmptyName | None = None
     """Whose DAG it is, in the list of DAGs; default: the label `owner` or `team`."""
     owner_links: dict[Str, Str] = {}
     """What the name of an owner links to: an address, or mailto:…"""
@@ -351,7 +353,7 @@ class AirflowDag(EngineOptions):
     """More tags in the list of DAGs, beside those that come from labels."""
     doc_md: Str | None = None
     """What the DAG's page shows, as Markdown. Text that ends in .md is the name of a file on the DAG processor."""
-    dag_display_name: Said | None = None
+    dag_display_name: NonEmptyName | None = None
     """The DAG's name in the user interface."""
     default_args: AirflowTask | None = None
     """Settings for every task that does not set them itself."""

@@ -183,7 +183,7 @@ _RETRY, _DEADLINE = "write retry: … in the step or in defaults", "write deadli
 _POD = "write kubernetes: {…} in the step or in defaults"
 
 
-_ELSEWHERE = {
+_FIELD_HINTS = {
     "executor": "the site says it: engines.argo.executor",
     "starting_deadline": "the site says it: engines.argo.starting_deadline",
     "startingDeadlineSeconds": "the site says it: engines.argo.starting_deadline",
@@ -194,7 +194,7 @@ _ELSEWHERE = {
 
 
 _OF_THE_WORKFLOW = {
-    **_ELSEWHERE,
+    **_FIELD_HINTS,
     **{
         word: f"it is about the whole run: write engines: {{argo: {{{word}: …}}}} in the pipeline"
         for word in ("pod_gc", "ttl", "priority", "instance_id", "title", "pod_metadata", "hooks", "history")
@@ -290,7 +290,7 @@ class ArgoWorkflow(EngineOptions):
         "pod_priority_class_name": "write priority: … in the step or in defaults",
         "podPriorityClassName": "write priority: … in the step or in defaults",
     }
-    ELSEWHERE: ClassVar[Mapping[str, str]] = _ELSEWHERE
+    ELSEWHERE: ClassVar[Mapping[str, str]] = _FIELD_HINTS
     OURS_INSIDE: ClassVar[Mapping[str, str]] = ArgoTemplate.OURS
     SPELLED: ClassVar[Mapping[str, str]] = {
         "podGC": "pod_gc",

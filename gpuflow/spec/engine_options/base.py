@@ -53,8 +53,8 @@ class EngineOptions(Model):
         return False
 
 
-def misplaced(key: str, engines: type[Model]) -> str | None:
-    """The way out for a key beside `engines` that belongs into it; None for any other key."""
+def misplaced_hint(key: str, engines: type[Model]) -> str | None:
+    """The hint for a key next to `engines` that belongs inside it; None for any other key."""
     for engine, field in engines.model_fields.items():
         words = next(each for each in _models(field.annotation) if issubclass(each, EngineOptions))
         if key == engine:

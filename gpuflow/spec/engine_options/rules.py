@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 def teardowns(pipeline: Pipeline) -> dict[str, Teardown]:
     """The steps that clean up, and what for."""
-    words = {name: _words(step) for name, step in pipeline.steps.items()}
+    words = {name: _airflow_options(step) for name, step in pipeline.steps.items()}
     return {name: each.teardown for name, each in words.items() if each is not None and each.teardown is not None}
 
 
 def setups(pipeline: Pipeline) -> list[str]:
     """The steps that make what others clean up, by their own word or by a teardown's."""
-    words = {name: _words(step) for name, step in pipeline.steps.items()}
+    words = {name: _airflow_options(step) for name, step in pipeline.steps.items()}
     named = {name for each in teardowns(pipeline).values() for name in each.setups}
     return [name for name, each in words.items() if name in named or (each is not None and each.setup)]
 
@@ -33,7 +33,7 @@ def setups(pipeline: Pipeline) -> list[str]:
 def role_faults(pipeline: Pipeline) -> Iterator[Finding]:
     """Where the pipeline contradicts what its steps are said to be."""
     for name, step in pipeline.exit.items():
-        words = _words(step)
+        words = _airflow_options(step)
         for word in ROLES if words is not None else ():
             if getattr(words, word) is not None:
                 hint = f"remove {word}: exit steps run at the end of every run, on every engine"
@@ -74,7 +74,7 @@ def _teardown(
         elif setup not in before:
             text = f'teardown "{name}" does not come after its setup "{setup}"'
             yield Finding("GF365", text, where, f'let "{name}" need the steps that use what "{setup}" makes')
-    own = _words(step)
+    own = _airflow_options(step)
     if (own is not None and own.setup) or any(name in each.setups for each in teardowns(pipeline).values()):
         yield Finding("GF365", f'step "{name}" is a setup and a teardown', where, "keep one of them")
     for field in ("for_each", "if_skipped"):
@@ -84,7 +84,7 @@ def _teardown(
             yield Finding("GF365", text, pipeline.where_step(name, field), hint)
 
 
-def _words(step: Step) -> AirflowTask | None:
+def _airflow_options(step: Step) -> AirflowTask | None:
     return step.engines.airflow if step.engines is not None else None
 
 

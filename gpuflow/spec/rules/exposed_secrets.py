@@ -14,10 +14,10 @@ from gpuflow.spec.step import Pipeline, Step
 from gpuflow.spec.text import ParamRef, parts_of
 
 Path = tuple[str | int, ...]
-WAY_OUT = "write {name}: {{secret: SECRET, key: KEY}}, and keep the value in that Secret of the namespace"
-PASSED = "pass it with env: {NAME: {secret: SECRET, key: KEY}}, and change what was shown"
+SECRET_HINT = "write {name}: {{secret: SECRET, key: KEY}}, and keep the value in that Secret of the namespace"
+ENV_HINT = "pass it with env: {NAME: {secret: SECRET, key: KEY}}, and change what was shown"
 ADDRESS = "an address with a password"
-WITHOUT = "take user and password out of it; pass them with env: {NAME: {secret: SECRET, key: KEY}}"
+ADDRESS_HINT = "take user and password out of it; pass them with env: {NAME: {secret: SECRET, key: KEY}}"
 
 
 def exposed_secrets(pipeline: Pipeline) -> list[Finding]:
@@ -30,10 +30,10 @@ def secrets_in_text(place: str, text: Any, where: Any) -> Iterator[Finding]:
     kinds = set(_secrets_in(text))
     if ADDRESS in kinds:
         message = f"{place} holds an address with a password, which everybody sees who may see the run"
-        yield Finding("GF602", message, where, WITHOUT, "warning")
+        yield Finding("GF602", message, where, ADDRESS_HINT, "warning")
     for kind in sorted(kinds - {ADDRESS}):
         message = f"{place} holds {kind} in plain text, for everybody who may see the file or the run"
-        yield Finding("GF601", message, where, PASSED, "warning")
+        yield Finding("GF601", message, where, ENV_HINT, "warning")
 
 
 def _secrets_in(value: Any) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _environment(pipeline: Pipeline, who: str, env: dict[str, Any], path: Path) 
             continue
         yield from (each for each in by_form if each.code == "GF602")
         parts = parts_of(value)
-        hint = WAY_OUT.format(name=name)
+        hint = SECRET_HINT.format(name=name)
         if any(isinstance(part, ParamRef) for part in parts):
             message = f"{who}: {name} comes from a parameter, which every engine shows in plain text"
             yield Finding("GF601", message, where, hint, "warning")

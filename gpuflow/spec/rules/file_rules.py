@@ -15,11 +15,19 @@ from gpuflow.spec.params import a
 from gpuflow.spec.references import writer_of
 from gpuflow.spec.rules.step_rules import finding_at
 from gpuflow.spec.step import Pipeline, Step
-from gpuflow.spec.storage_paths import below, lost_with_pod, overlap, place_fault, plain, volume_above, written
+from gpuflow.spec.storage_paths import (
+    is_below,
+    lost_with_pod,
+    normalize_path,
+    overlap,
+    place_fault,
+    possible_texts,
+    volume_above,
+)
 from gpuflow.spec.text import OutputRef
 from gpuflow.spec.volumes import Input
 
-WHOLE = "return_value"
+XCOM_RETURN_KEY = "return_value"
 """The output that is the whole file, not an entry of the map in it: what Airflow calls the value of a task."""
 Fault = tuple[str, tuple[str, ...], str]
 """Message, place in the step, way out."""
@@ -36,9 +44,9 @@ def xcom_faults(step: Step) -> Iterator[Fault]:
         elif output.path is not None:
             text = f'the output "{name}" has a path, and nobody reads it: the program writes return.json itself'
             yield text, ("outputs", name, "path"), "remove path, or outputs_from"
-    if WHOLE in step.outputs and len(step.outputs) > 1:
-        text = f'"{WHOLE}" is the whole of return.json, and the step has other outputs beside it'
-        yield text, ("outputs", WHOLE), f"keep {WHOLE} alone, or name the entries of the map"
+    if XCOM_RETURN_KEY in step.outputs and len(step.outputs) > 1:
+        text = f'"{XCOM_RETURN_KEY}" is the whole of return.json, and the step has other outputs beside it'
+        yield text, ("outputs", XCOM_RETURN_KEY), f"keep {XCOM_RETURN_KEY} alone, or name the entries of the map"
     if any(given.is_fetched for given in step.inputs.values()):
         text = "inputs need gpuflow-run, which hands over the outputs too"
         hint = "write each output to $GPUFLOW_OUTPUTS/<name>, and remove outputs_from (null, where defaults have it)"
@@ -50,7 +58,7 @@ def xcom_faults(step: Step) -> Iterator[Fault]:
         yield text, ("outputs_from",), hint
 
 
-TO_LAST = "keep it in s3://…, gs://…, az://…, or below a volume of the step that lasts, such as a claim"
+STORE_HINT = "keep it in s3://…, gs://…, az://…, or below a volume of the step that lasts, such as a claim"
 
 
 def output_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
@@ -63,7 +71,7 @@ def output_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
         if wrong is not None:
             yield at("GF350", f"{who} {wrong[0]}", where, hint=wrong[1])
         elif (lost := lost_with_pod(pipeline, step, output.uri)) is not None:
-            yield at("GF350", f"{who} would be kept at {lost} and be lost with the pod", where, hint=TO_LAST)
+            yield at("GF350", f"{who} would be kept at {lost} and be lost with the pod", where, hint=STORE_HINT)
         if isinstance(output.uri, str) and (other := kept.setdefault(output.uri.rstrip("/"), name)) != name:
             message = f'step "{path[1]}": the outputs {other} and {name} are kept at the same uri'
             yield at("GF147", message, where, hint="give each a place of its own")
@@ -79,26 +87,26 @@ def _paths(step: Step) -> Iterator[tuple[str, str, str]]:
     for name, output in step.outputs.items():
         if output.path is None:
             continue
-        if plain(output.path) == "/":
+        if normalize_path(output.path) == "/":
             yield name, "is at /, which is all of the container", "write it to a folder of its own, like /out/model"
             continue
         for other, its in written.items():
-            outer = output if below(its, output.path) else step.outputs[other]
-            nested = plain(output.path) != plain(its) and outer.type == "directory"
+            outer = output if is_below(its, output.path) else step.outputs[other]
+            nested = normalize_path(output.path) != normalize_path(its) and outer.type == "directory"
             # A report inside of the directory that is kept as a whole is kept twice, and both are what was meant.
             if not nested and (how := overlap(output.path, its)):
                 hint = "give each a path of its own, like /out/model and /out/report"
                 yield name, f"at {output.path} {how} the output {other}, {its}", hint
         written[name] = output.path
         # What lies below it is often the last checkpoint itself; the folder as a whole holds files of ours too.
-        if checkpoint is not None and below(checkpoint, output.path) and (how := overlap(output.path, checkpoint)):
+        if checkpoint is not None and is_below(checkpoint, output.path) and (how := overlap(output.path, checkpoint)):
             hint = f"write the output to a folder of its own, or inside, like {posixpath.join(checkpoint, 'final')}"
             yield name, f"at {output.path} {how} the folder of the checkpoints, {checkpoint}", hint
 
 
 _WRITABLE = ("claim", "new_claim", "empty_dir", "memory", "host_path", "nfs", "csi", "ephemeral")
 """Volumes that files can be put into."""
-_OURS = "/gpuflow"
+_OWN_FOLDER = "/gpuflow"
 """Where the supervisor has its own folders."""
 _KERNEL = ("/proc", "/sys", "/dev")
 _TOKENS = ("/var/run/secrets", "/run/secrets")
@@ -118,10 +126,10 @@ def input_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) ->
     for mount, given in step.inputs.items():
         where = (*path, "inputs", mount)
         who = f'step "{path[1]}": the input {mount}'
-        if (path_lost := _unmounted(pipeline, step, given)) is not None:
+        if (path_lost := _unmounted_path(pipeline, step, given)) is not None:
             text = f"{who} is kept at {path_lost}, and the step has no volume there"
             yield at("GF350", text, where, hint=f"mount the volume that {_ref(given)} is written to")
-        for message, hint in (*_kind(pipeline, step, given), *_place(pipeline, step, mount, given)):
+        for message, hint in (*_kind(pipeline, step, given), *_mount_problems(pipeline, step, mount, given)):
             yield at("GF185", f"{who} {message}", where, hint=hint)
 
 
@@ -133,7 +141,7 @@ def is_file(pipeline: Pipeline, given: Input) -> bool:
     return found is not None and found[0].type == "file" and not found[1]
 
 
-def _unmounted(pipeline: Pipeline, step: Step, given: Input) -> str | None:
+def _unmounted_path(pipeline: Pipeline, step: Step, given: Input) -> str | None:
     """The path where another step keeps the input, when no volume of this step holds it."""
     writer = writer_of(pipeline, given.output) if given.output is not None else None
     if writer is None or given.output is None:
@@ -143,7 +151,7 @@ def _unmounted(pipeline: Pipeline, step: Step, given: Input) -> str | None:
     if place_fault(*writer, uri) is not None:
         return None  # it has its own finding
     # The uri is read as its writer means it, the volumes are those of this step.
-    texts = [] if uri is None else written(*writer, uri)
+    texts = [] if uri is None else possible_texts(*writer, uri)
     return next((lost for text in texts if (lost := lost_with_pod(pipeline, step, text, reads=True)) is not None), None)
 
 
@@ -178,7 +186,7 @@ def _kind(pipeline: Pipeline, step: Step, given: Input) -> Iterator[tuple[str, s
         yield f"cannot be {ref}, a list of lists of artifacts", "collect them in a step of the sub-pipeline"
 
 
-def _place(pipeline: Pipeline, step: Step, mount: str, given: Input) -> Iterator[tuple[str, str]]:
+def _mount_problems(pipeline: Pipeline, step: Step, mount: str, given: Input) -> Iterator[tuple[str, str]]:
     if "=" in mount or posixpath.normpath(mount) != mount.rstrip("/") or mount.rstrip("/") == "":
         yield "is not a path for an input", "write an absolute path without =, . and .., like /in/model"
         return
@@ -187,31 +195,33 @@ def _place(pipeline: Pipeline, step: Step, mount: str, given: Input) -> Iterator
     for other in step.inputs:
         if other == mount:
             earlier = False
-        elif plain(other) == plain(mount):
+        elif normalize_path(other) == normalize_path(mount):
             if earlier:
                 yield f"is the same path as the input {other}", "give each input a folder of its own"
-        elif plain(other) != "/" and below(mount, other):
+        elif normalize_path(other) != "/" and is_below(mount, other):
             yield f"lies in the input {other}", "give each input a folder of its own, like /in/data and /in/model"
     for name, output in step.outputs.items():
-        if output.path is not None and plain(output.path) != "/" and (how := overlap(mount, output.path)):
+        if output.path is not None and normalize_path(output.path) != "/" and (how := overlap(mount, output.path)):
             yield f"{how} the output {name}, {output.path}", "give each a folder of its own"
-    if below(mount, _OURS) or (step.checkpoint is not None and overlap(mount, step.checkpoint.path)):
+    if is_below(mount, _OWN_FOLDER) or (step.checkpoint is not None and overlap(mount, step.checkpoint.path)):
         yield "lies where gpuflow-run keeps its own files", own_folder
-    inside = [volume for volume in step.volumes if below(volume, mount) and plain(volume) != plain(mount)]
+    inside = [
+        volume for volume in step.volumes if is_below(volume, mount) and normalize_path(volume) != normalize_path(mount)
+    ]
     if inside and given.is_fetched:
         yield f"has the volume at {inside[0]} in it", "mount the volume outside of the input"
-    kernels = next((folder for folder in _KERNEL if below(mount, folder)), None)
-    if kernels is not None and not plain(mount).startswith("/dev/shm/"):
+    kernels = next((folder for folder in _KERNEL if is_below(mount, folder)), None)
+    if kernels is not None and not normalize_path(mount).startswith("/dev/shm/"):
         yield f"lies in {kernels}, which is the kernel's", own_folder
         return
-    if any(below(mount, folder) for folder in _TOKENS):
+    if any(is_below(mount, folder) for folder in _TOKENS):
         yield "lies where Kubernetes puts the pod's own credentials", own_folder
         return
     above = volume_above(step, mount)
     if given.claim is not None:
-        if any(plain(volume) == plain(mount) for volume in step.volumes):
+        if any(normalize_path(volume) == normalize_path(mount) for volume in step.volumes):
             yield "is a mount of volumes: too", "keep one of the two"
-        elif plain(mount) in _SYSTEM:
+        elif normalize_path(mount) in _SYSTEM:
             yield "would hide what the image has there", own_folder
         return
     if above is not None:
@@ -219,12 +229,12 @@ def _place(pipeline: Pipeline, step: Step, mount: str, given: Input) -> Iterator
         if volume.read_only or not any(getattr(volume, source) is not None for source in _WRITABLE):
             yield f"lies in the volume at {above[0]}, which cannot be written", "choose a path outside of it"
     elif not is_file(pipeline, given):
-        if plain(mount) in _SYSTEM:
+        if normalize_path(mount) in _SYSTEM:
             yield "would hide what the image has there", own_folder
-    elif (folder := posixpath.dirname(plain(mount))) == "/":
+    elif (folder := posixpath.dirname(normalize_path(mount))) == "/":
         yield "is a file in /, and its folder becomes a volume", "put it into a folder, like /in/config.json"
     elif folder in _SYSTEM:
         yield (
             f"is a file in {folder}, and its folder becomes a volume, which would hide what the image has there",
-            f"put it into a folder of its own, like /in/{posixpath.basename(plain(mount))}",
+            f"put it into a folder of its own, like /in/{posixpath.basename(normalize_path(mount))}",
         )

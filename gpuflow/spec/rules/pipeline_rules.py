@@ -16,19 +16,19 @@ from gpuflow.spec.problems import Source
 from gpuflow.spec.references import edges, may_be_skipped, output_types, type_of
 from gpuflow.spec.rules.file_rules import input_faults, output_faults, xcom_faults
 from gpuflow.spec.rules.step_rules import (
+    check_hardware,
     fan_out_faults,
     file_faults,
     finding_at,
-    judge_hardware,
     leader_faults,
     memory_faults,
     null_faults,
 )
 from gpuflow.spec.rules.volume_room import room_faults
 from gpuflow.spec.step import Pipeline, Step
-from gpuflow.spec.storage_paths import handed_over
+from gpuflow.spec.storage_paths import call_arguments
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
-from gpuflow.spec.time_zones import has_rules, no_rules
+from gpuflow.spec.time_zones import has_rules, missing_rules_problem
 
 Report = Callable[..., Finding]
 
@@ -54,7 +54,7 @@ def broken_rules(pipeline: Pipeline) -> Iterator[Finding]:
             hint="remove one of these needs or references",
         )
         return
-    yield from _skips(pipeline)
+    yield from _skipped_outputs(pipeline)
     yield from role_faults(pipeline)
 
 
@@ -65,7 +65,7 @@ def _document(pipeline: Pipeline) -> Iterator[Finding]:
     yield from option_faults(pipeline)
     schedule = pipeline.schedule
     if schedule is not None and schedule.start is not None and not has_rules(schedule.timezone):
-        code, text, hint = no_rules(schedule.timezone, "schedule.start cannot be placed")
+        code, text, hint = missing_rules_problem(schedule.timezone, "schedule.start cannot be placed")
         yield at(code, text, ("schedule", "start"), hint=hint)
     for name in pipeline.exit:
         if name in pipeline.steps:
@@ -114,12 +114,12 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
     yield from memory_faults(pipeline, step, path)
     if step.gang is not None:
         yield from leader_faults(pipeline, step, path)
-    if step.unsaid:
+    if step.nulls:
         yield from null_faults(pipeline, step, path)
     for message, inside, way_out in xcom_faults(step):
         yield at("GF364", f"{who}: {message}", (*path, *inside), hint=way_out)
     yield from _sub_pipeline(pipeline, step, path)
-    for code, message, place, hint in judge_hardware(step):
+    for code, message, place, hint in check_hardware(step):
         yield at(code, f"{who}: {message}", (*path, *place), hint=hint)
 
 
@@ -223,7 +223,9 @@ def _output_exists(pipeline: Pipeline, ref: OutputRef, path: tuple[str | int, ..
 
 
 def _condition(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
-    if step.when is None or not all(_leads(pipeline, step, found.ref) for found in expression.references(step.when)):
+    if step.when is None or not all(
+        _reference_exists(pipeline, step, found.ref) for found in expression.references(step.when)
+    ):
         return  # a name that leads nowhere has its own finding; what type it might have had is no second one
     try:
         kind = expression.infer(step.when, partial(type_of, pipeline, step))
@@ -237,7 +239,7 @@ def _condition(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> I
         yield finding_at(pipeline, refusal.code, f'step "{path[1]}": {refusal.message}', (*path, "when"), hint=hint)
 
 
-def _leads(pipeline: Pipeline, step: Step, ref: Ref) -> bool:
+def _reference_exists(pipeline: Pipeline, step: Step, ref: Ref) -> bool:
     if isinstance(ref, ParamRef):
         return ref.name in pipeline.params
     if isinstance(ref, OutputRef):
@@ -292,14 +294,14 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
         source = Source(pipeline.source.file, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key), True)
         for each in (inner, getattr(pipeline, str(path[0]))[path[1]].pipeline):  # with what it inherits, and as written
             each._source = source
-    for name, values in handed_over(pipeline, step).items():
+    for name, values in call_arguments(pipeline, step).items():
         # Several steps may call it.
-        inner.handed[name] = tuple(dict.fromkeys((*inner.handed.get(name, ()), *values)))
+        inner.param_texts[name] = tuple(dict.fromkeys((*inner.param_texts.get(name, ()), *values)))
     for finding in broken_rules(inner):
         yield replace(finding, message=f'step "{path[1]}": {finding.message}')
 
 
-def _skips(pipeline: Pipeline) -> Iterator[Finding]:
+def _skipped_outputs(pipeline: Pipeline) -> Iterator[Finding]:
     """Outputs that are read although their step may not have run."""
     skippable = may_be_skipped(pipeline)
     for section in ("steps", "exit") if skippable else ("exit",):

@@ -10,7 +10,7 @@ from gpuflow.core.errors import Finding, Where
 from gpuflow.spec.engine_options.rules import ineffective_options
 from gpuflow.spec.policies import Retry
 from gpuflow.spec.rules.exposed_secrets import exposed_secrets
-from gpuflow.spec.rules.template_text import questioned_texts
+from gpuflow.spec.rules.template_text import template_warnings
 from gpuflow.spec.rules.volume_room import tight_claims
 from gpuflow.spec.step import Pipeline
 
@@ -50,7 +50,7 @@ def _number(retry: Retry | None) -> str:
     return ", ".join(f"{name}: {number}" for name, number in given.items() if number)
 
 
-SILENCED = "GF343"
+SILENCED_CODE = "GF343"
 """The code of the line that counts what is silenced."""
 
 
@@ -59,7 +59,7 @@ def remarks_on(pipeline: Pipeline) -> list[Finding]:
     retries without a number, words of an engine without effect, claims smaller than what is put into them."""
     return [
         *exposed_secrets(pipeline),
-        *questioned_texts(pipeline),
+        *template_warnings(pipeline),
         *idle_retries(pipeline),
         *ineffective_options(pipeline),
         *tight_claims(pipeline),
@@ -72,21 +72,21 @@ def log_findings(findings: Iterable[Finding], logger: str) -> None:
         logging.getLogger(logger).warning("%s", finding.render())
 
 
-def heard(pipeline: Pipeline, findings: Iterable[Finding]) -> list[Finding]:
+def without_silenced(pipeline: Pipeline, findings: Iterable[Finding]) -> list[Finding]:
     """The findings without those that the pipeline's file silences, and one line that counts them."""
-    return without(pipeline.silence, findings, pipeline.where("silence"))
+    return without_codes(pipeline.silence, findings, pipeline.where("silence"))
 
 
-def without(codes: Iterable[str], findings: Iterable[Finding], where: Where) -> list[Finding]:
+def without_codes(codes: Iterable[str], findings: Iterable[Finding], where: Where) -> list[Finding]:
     """The same for any codes. Errors are never silenced."""
     everything, quiet = list(findings), frozenset(codes)
     if not quiet:
         return everything
     silenced = Counter(each.code for each in everything if each.severity != "error" and each.code in quiet)
     left = [each for each in everything if each.severity == "error" or each.code not in quiet]
-    if silenced and SILENCED not in quiet:
+    if silenced and SILENCED_CODE not in quiet:
         counts = ", ".join(f"{code} x {count}" if count > 1 else code for code, count in sorted(silenced.items()))
         total = sum(silenced.values())
         text = f"{total} {'finding is' if total == 1 else 'findings are'} silenced here: {counts}"
-        left.append(Finding(SILENCED, text, where, severity="note"))
+        left.append(Finding(SILENCED_CODE, text, where, severity="note"))
     return left

@@ -18,15 +18,15 @@ from gpuflow.spec.fan_out import MOST_COPIES, product_of, written_sizes
 from gpuflow.spec.params import a, text_of
 from gpuflow.spec.references import every_step, output_types
 from gpuflow.spec.resources import Gpu
-from gpuflow.spec.step import Pipeline, Step, leading
-from gpuflow.spec.storage_paths import plain
+from gpuflow.spec.step import Pipeline, Step, leader_step
+from gpuflow.spec.storage_paths import normalize_path
 from gpuflow.spec.text import OutputRef, ParamRef
 
 Place = tuple[str | int, ...]
 Problem = tuple[str, str, Place, str | None]
 
 
-def judge_hardware(step: Step) -> Iterator[Problem]:
+def check_hardware(step: Step) -> Iterator[Problem]:
     """Code, message, place within the step, and way out of each problem."""
     if step.gpu is not None:
         yield from _gpu(step.gpu, ("gpu",))
@@ -165,8 +165,8 @@ def file_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> 
             )
     mounted: dict[str, str] = {}
     for mount in step.volumes:
-        if (other := mounted.setdefault(plain(mount), mount)) != mount:
-            message = f'step "{path[1]}" mounts {plain(mount)} twice: as {other} and as {mount}'
+        if (other := mounted.setdefault(normalize_path(mount), mount)) != mount:
+            message = f'step "{path[1]}" mounts {normalize_path(mount)} twice: as {other} and as {mount}'
             yield at("GF184", message, (*path, "volumes", mount), hint="keep one")
     if step.shm is not None and "/dev/shm" in mounted:
         yield at(
@@ -189,7 +189,7 @@ def file_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> 
 
 def null_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
     """A key that is set to null takes something away."""
-    for field, key in sorted((each[0], each[1]) for each in step.unsaid if len(each) > 1):
+    for field, key in sorted((each[0], each[1]) for each in step.nulls if len(each) > 1):
         known = getattr(pipeline.defaults, field)
         if key not in known:
             yield finding_at(
@@ -214,12 +214,12 @@ def leader_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
     if leader.shm is not None and "/dev/shm" in step.volumes:
         text = f"{who} mounts /dev/shm twice: by its shm, and by the step's volumes"
         yield finding_at(pipeline, "GF184", text, (*place, "shm"), hint="keep one")
-    for key in sorted(each[1] for each in leader.unsaid if len(each) > 1 and each[1] not in step.env):
+    for key in sorted(each[1] for each in leader.nulls if len(each) > 1 and each[1] not in step.env):
         hint = did_you_mean(key, step.env) or "remove the line"
         text = f"{who} sets env {key} to null, and the step has no such variable"
         yield finding_at(pipeline, "GF374", text, (*place, "env", key), hint=hint, key=True)
     if leader.memory is not None:
-        yield from memory_faults(pipeline, leading(step), path, f"{who} of the gang")
+        yield from memory_faults(pipeline, leader_step(step), path, f"{who} of the gang")
 
 
 def memory_faults(

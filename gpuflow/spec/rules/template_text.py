@@ -20,29 +20,31 @@ SILENCE = "or silence: [GF341] in the pipeline, if it is meant as it stands"
 MOST_SHOWN = 120
 
 
-def questioned_texts(pipeline: Pipeline) -> list[Finding]:
+def template_warnings(pipeline: Pipeline) -> list[Finding]:
     """A warning for every text that looks like a template and is not said to be meant literally; one for each place."""
     return list(dict.fromkeys(_of_pipeline(pipeline)))
 
 
-def questioned_step(step: Step, where: Where) -> list[Finding]:
+def step_template_warnings(step: Step, where: Where) -> list[Finding]:
     """The same, of a step that stands alone in hand-written engine code: every reference is an argument of its call."""
     findings = []
     for path, text, kind in _texts(step):
-        tags = _asked(text, kind)
+        tags = _template_tags(text, kind)
         if tags:
-            message = f"{_place(path)}: {_shown(tags)} is plain text to gpuflow and reaches the program as it stands"
+            message = (
+                f"{_place_text(path)}: {_first_tag(tags)} is plain text to gpuflow and reaches the program as it stands"
+            )
             hint = f"write a reference such as {{param: x}}, and pass x= where the step is used; {LITERALLY}"
             findings.append(Finding("GF341", message, where, hint, "warning"))
     return findings
 
 
-def questioned_value(name: str, value: Any, where: Where, instead: str) -> list[Finding]:
+def value_template_warning(name: str, value: Any, where: Where, instead: str) -> list[Finding]:
     """The same, of a value that hand-written engine code passes to a step."""
     tags = _tags(value) if isinstance(value, str) and not isinstance(value, Literally) else []
     if not tags:
         return []
-    message = f"{name}={_shown(tags)} is plain text to gpuflow and reaches the program as it stands"
+    message = f"{name}={_first_tag(tags)} is plain text to gpuflow and reaches the program as it stands"
     return [Finding("GF341", message, where, f'{instead}; pass gpuflow.text("…") if it is meant', "warning")]
 
 
@@ -50,12 +52,14 @@ def _of_pipeline(pipeline: Pipeline) -> Iterator[Finding]:
     for name, param in pipeline.params.items():
         tags = _tags(param.default) if isinstance(param.default, str) else []
         if tags:
-            message = f'parameter "{name}": {_shown(tags)} in the default is plain text to gpuflow: nothing fills it in'
+            message = (
+                f'parameter "{name}": {_first_tag(tags)} in the default is plain text to gpuflow: nothing fills it in'
+            )
             hint = f"use the reference where the parameter is used, or compute it in the program; {SILENCE}"
             yield Finding("GF341", message, pipeline.where("params", name, "default"), hint, "warning")
     for index, uri in enumerate(pipeline.on_data):
         if tags := _tags(uri):
-            message = f"on_data: {_shown(tags)} is plain text to gpuflow: nothing fills it in"
+            message = f"on_data: {_first_tag(tags)} is plain text to gpuflow: nothing fills it in"
             hint = f"name the location up to there; {SILENCE}"
             yield Finding("GF341", message, pipeline.where("on_data", index), hint, "warning")
     for path, text, kind in _of_settings(pipeline.defaults, ()):
@@ -69,14 +73,14 @@ def _of_pipeline(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 def _finding(pipeline: Pipeline, who: str, path: Path, text: Text, kind: str, step: Step | None) -> Iterator[Finding]:
-    tags = _asked(text, kind)
+    tags = _template_tags(text, kind)
     if not tags:
         return
     what = {"script": "the script receives it as it stands", "fixed": "nothing fills it in"}.get(
         kind, "it reaches the program as it stands"
     )
     place = path[1:] if path[0] == "defaults" else path[2:]
-    message = f"{who}: {_shown(tags)} in {_place(place)} is plain text to gpuflow: {what}"
+    message = f"{who}: {_first_tag(tags)} in {_place_text(place)} is plain text to gpuflow: {what}"
     found = [_reference(meaning_of_tag(tag), pipeline, step) for tag in tags]
     known = list(dict.fromkeys(each.text for each in found if each is not None))
     if kind == "fixed":
@@ -99,8 +103,8 @@ def _tags(text: str) -> list[str]:
     return [tag.text for tag in tags_in(text)]
 
 
-def _asked(text: Text, kind: str) -> list[str]:
-    """The tags in a text that are questioned. In a script only those of the engines: all others are its own."""
+def _template_tags(text: Text, kind: str) -> list[str]:
+    """The tags in a text that deserve a warning. In a script only those of the engines: all others are its own."""
     parts = (part for part in parts_of(text) if isinstance(part, str) and not isinstance(part, Literally))
     tags = [tag for part in parts for tag in _tags(part)]
     return [tag for tag in tags if is_engines(tag)] if kind == "script" else tags
@@ -156,9 +160,9 @@ def _rewritten(text: Text, pipeline: Pipeline, step: Step | None) -> str:
         at = 0
         for tag in tags_in(part):
             reference = _reference(meaning_of_tag(tag.text), pipeline, step)
-            parts += [_quoted(part[at : tag.start]), "" if reference is None else reference.text]
+            parts += [_quote(part[at : tag.start]), "" if reference is None else reference.text]
             at = tag.end
-        parts.append(_quoted(part[at:]))
+        parts.append(_quote(part[at:]))
     parts = [part for part in parts if part]
     whole = parts[0] if len(parts) == 1 else f"{{join: [{', '.join(parts)}]}}"
     return (
@@ -168,18 +172,18 @@ def _rewritten(text: Text, pipeline: Pipeline, step: Step | None) -> str:
     )
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text else ""
 
 
-def _shown(tags: list[str]) -> str:
+def _first_tag(tags: list[str]) -> str:
     """The first tag; long ones are cut, since a message is one line."""
     first = " ".join(tags[0].split())
     more = len(dict.fromkeys(tags)) - 1
     return (first if len(first) <= 60 else f"{first[:57]}…") + (f" (and {more} more)" if more else "")
 
 
-def _place(path: Path) -> str:
+def _place_text(path: Path) -> str:
     """`env.DATE`, `args`, `sidecars.command`: where a text stands, without its number in a list."""
     return ".".join(str(part) for part in path if isinstance(part, str)) or "the step"
 

@@ -10,8 +10,8 @@ from gpuflow.core.errors import Finding
 from gpuflow.quantity import Quantity
 from gpuflow.spec.fan_out import written_sizes
 from gpuflow.spec.rules.step_rules import finding_at
-from gpuflow.spec.step import Pipeline, Step, leading
-from gpuflow.spec.storage_paths import below, volume_above
+from gpuflow.spec.step import Pipeline, Step, leader_step
+from gpuflow.spec.storage_paths import is_below, volume_above
 from gpuflow.spec.volumes import VOLUME_SOURCES, Input, Volume
 
 
@@ -71,10 +71,10 @@ def sized_files(pipeline: Pipeline, step: Step) -> Iterator[File]:
     for mount, given in step.inputs.items():
         size = input_size(pipeline, step, given) if given.is_fetched else None
         if size is not None:
-            yield File(f"the input {mount}", size, _above(pipeline, step, mount))
+            yield File(f"the input {mount}", size, _input_volume(pipeline, step, mount))
     for name, output in step.outputs.items():
         if output.size is not None:
-            holder = None if output.path is None else _around(pipeline, step, output.path)
+            holder = None if output.path is None else _output_volume(pipeline, step, output.path)
             yield File(f"the output {name}", output.size, holder)
 
 
@@ -83,8 +83,8 @@ def room_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> 
     if not (step.inputs or step.outputs):
         return
     said = set()
-    for each, who in ((step, f'step "{path[1]}"'), (leading(step), f'step "{path[1]}": the leader')):
-        for code, text, place, hint in _faults(pipeline, each, path):
+    for each, who in ((step, f'step "{path[1]}"'), (leader_step(step), f'step "{path[1]}": the leader')):
+        for code, text, place, hint in _room_problems(pipeline, each, path):
             if (text, place) not in said:
                 said.add((text, place))
                 yield finding_at(pipeline, code, f"{who}: {text}", place, hint=hint)
@@ -104,7 +104,8 @@ def tight_claims(pipeline: Pipeline) -> Iterator[Finding]:
                     what = f'the claim "{holder.claim}"' if holder.claim else f"the claim at {holder.mount}"
                     yield Finding(
                         "GF360",
-                        f'step "{name}": {what} asks for {holder.limit}, and {_named(files)} {_take(files)} {taken}',
+                        f'step "{name}": {what} asks for {holder.limit}, and {_join_files(files)} '
+                        f"{_takes_verb(files)} {taken}",
                         pipeline.where(*_limit(pipeline, (section, name), holder)),
                         f"raise its size to {taken} or more",
                         "warning",
@@ -117,7 +118,7 @@ def put_into_claims(pipeline: Pipeline, step: Step) -> dict[str, Quantity]:
     return {holder.claim: _sum(files) for holder, files in found if holder.kind == "claim" and holder.claim}
 
 
-def _faults(
+def _room_problems(
     pipeline: Pipeline, step: Step, path: tuple[str | int, ...]
 ) -> Iterator[tuple[str, str, tuple[str | int, ...], str]]:
     in_memory: list[File] = []
@@ -128,7 +129,9 @@ def _faults(
             in_memory += files
         if holder.kind in CLAIMS or holder.limit is None or taken <= holder.limit:
             continue
-        text = f"{_named(files)} {_take(files)} {taken}, and the volume at {holder.mount} holds {holder.limit}"
+        text = (
+            f"{_join_files(files)} {_takes_verb(files)} {taken}, and the volume at {holder.mount} holds {holder.limit}"
+        )
         word = {"checkpoint": "checkpoint.scratch", "shm": "shm"}.get(holder.kind, f"{holder.kind} of the volume")
         hint = f"raise {word} to {taken} or more, or put files elsewhere"
         if holder.kind in IN_MEMORY:
@@ -137,7 +140,7 @@ def _faults(
         yield "GF359", text, _limit(pipeline, path, holder), hint
     most = _most_memory(step)
     if in_memory and not is_said and most is not None and (taken := _sum(in_memory)) > most:
-        text = f"{_named(in_memory)} {_take(in_memory)} {taken} of memory, and the limit of memory is {most}"
+        text = f"{_join_files(in_memory)} {_takes_verb(in_memory)} {taken} of memory, and the limit of memory is {most}"
         hint = f"raise memory above {taken}, or put files on disk: empty_dir instead of memory"
         yield "GF359", text, _memory_limit(pipeline, step, path), hint
 
@@ -152,25 +155,25 @@ def _by_volume(pipeline: Pipeline, step: Step) -> dict[Holder, list[File]]:
     return dict(found.values())
 
 
-def _above(pipeline: Pipeline, step: Step, path: str) -> Holder | None:
+def _input_volume(pipeline: Pipeline, step: Step, path: str) -> Holder | None:
     """The volume of the step that an input is put into; without one it gets scratch space that has no limit."""
     above = volume_above(step, path)
-    return None if above is None else _held(pipeline, *above)
+    return None if above is None else _holder_of(pipeline, *above)
 
 
-def _around(pipeline: Pipeline, step: Step, path: str) -> Holder | None:
+def _output_volume(pipeline: Pipeline, step: Step, path: str) -> Holder | None:
     """The volume that an output is written to: also the shared memory, and the scratch space of checkpoints."""
-    found = [_held(pipeline, mount, volume) for mount, volume in step.volumes.items()]
+    found = [_holder_of(pipeline, mount, volume) for mount, volume in step.volumes.items()]
     if step.shm is not None:
         found.append(Holder("shm", SHM, step.shm))
     checkpoint = step.checkpoint
     if checkpoint is not None and volume_above(step, checkpoint.path) is None:
         found.append(Holder("checkpoint", checkpoint.path, checkpoint.scratch))
-    inside = [holder for holder in found if below(path, holder.mount)]
+    inside = [holder for holder in found if is_below(path, holder.mount)]
     return max(inside, key=lambda holder: len(holder.mount), default=None)
 
 
-def _held(pipeline: Pipeline, mount: str, volume: Volume) -> Holder:
+def _holder_of(pipeline: Pipeline, mount: str, volume: Volume) -> Holder:
     kind = next(source for source in VOLUME_SOURCES if getattr(volume, source) is not None)
     if kind == "new_claim":
         claim = pipeline.claims.get(str(volume.new_claim))
@@ -215,10 +218,10 @@ def _sum(files: list[File]) -> Quantity:
     return sum((file.size for file in files[1:]), files[0].size)
 
 
-def _take(files: list[File]) -> str:
+def _takes_verb(files: list[File]) -> str:
     return "takes" if len(files) == 1 else "take"
 
 
-def _named(files: list[File]) -> str:
+def _join_files(files: list[File]) -> str:
     names = [f"{file.what} ({file.size})" if len(files) > 1 else file.what for file in files]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

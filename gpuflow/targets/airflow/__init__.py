@@ -16,7 +16,7 @@ from gpuflow.targets.airflow.dag_file import dag_file
 from gpuflow.targets.airflow.facts import CAPABILITIES, FACTS, AirflowOptions
 from gpuflow.targets.airflow.notes import file_of, notes_of
 from gpuflow.targets.airflow.refusals import partial_losses
-from gpuflow.targets.airflow.standalone import for_version, homes_in, standalone
+from gpuflow.targets.airflow.standalone import for_version, import_homes, standalone
 from gpuflow.targets.capabilities import Loss
 from gpuflow.targets.target import Artifact, Request, Target
 
@@ -53,7 +53,7 @@ class Airflow(Target):
         dag, options = dag_of(request), request.options_as(AirflowOptions)
         if options.standalone:
             dag = for_version(standalone(dag), options.airflow)
-        text = dag_file(dag, request, homes_in(options.airflow))
+        text = dag_file(dag, request, import_homes(options.airflow))
         return (Artifact(file_of(request.pipeline.name), text),)
 
 

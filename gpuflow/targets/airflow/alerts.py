@@ -10,10 +10,10 @@ from gpuflow.site.policy import alerts_of
 from gpuflow.spec.notify import Alert, SecretValue, Webhook
 from gpuflow.targets.airflow.facts import AirflowOptions
 from gpuflow.targets.airflow.python_source import Call
-from gpuflow.targets.alerts import UNSAID, endless_waits, placed_alerts
+from gpuflow.targets.alerts import NO_ALERTS_HINT, alerts_with_places, endless_waits
 from gpuflow.targets.target import Request
 
-STOCK = {
+NOTIFIER_PACKAGES = {
     "slack": "apache-airflow-providers-slack",
     "pagerduty": "apache-airflow-providers-pagerduty",
     "mail": "apache-airflow-providers-smtp",
@@ -32,7 +32,7 @@ def callbacks(request: Request) -> dict[str, list[Call]]:
     stock = request.options_as(AirflowOptions).standalone
     found: dict[str, list[Call]] = {}
     for alert in alerts_of(request.pipeline, request.site):
-        if _lacks(alert) or (stock and alert.channel not in STOCK):
+        if _lacks(alert) or (stock and alert.channel not in NOTIFIER_PACKAGES):
             continue  # left out, and accepted (--allow-lossy)
         for status in dict.fromkeys(alert.on):
             call = _notifier(alert, status) if stock else _call(alert)
@@ -43,13 +43,13 @@ def callbacks(request: Request) -> dict[str, list[Call]]:
 def alert_refusals(request: Request) -> Iterator[Finding]:
     """Alerts that need what Airflow cannot read: Secrets of the cluster."""
     stock = request.options_as(AirflowOptions).standalone
-    for alert, where in placed_alerts(request.pipeline, request.site):
+    for alert, where in alerts_with_places(request.pipeline, request.site):
         if lacking := _lacks(alert):
             text = f"notify.{alert.channel}: Airflow reads no Secrets of the cluster, and {lacking}"
-            yield Finding("GF383", text, where, f"add connection: NAME, an Airflow connection; {UNSAID}")
-        elif stock and alert.channel not in STOCK:
+            yield Finding("GF383", text, where, f"add connection: NAME, an Airflow connection; {NO_ALERTS_HINT}")
+        elif stock and alert.channel not in NOTIFIER_PACKAGES:
             text = f"airflow --standalone does not support notify.{alert.channel}: Airflow has no notifier for it"
-            hint = f"compile without --standalone, so that the DAG imports gpuflow.airflow; {UNSAID}"
+            hint = f"compile without --standalone, so that the DAG imports gpuflow.airflow; {NO_ALERTS_HINT}"
             yield Finding("GF301", text, where, hint)
 
 
@@ -59,11 +59,12 @@ def alert_notes(request: Request) -> Iterator[Finding]:
     if not request.options_as(AirflowOptions).standalone:
         return
     said = set()
-    for alert, where in placed_alerts(request.pipeline, request.site):
-        if alert.channel in STOCK and alert.channel not in said:
+    for alert, where in alerts_with_places(request.pipeline, request.site):
+        if alert.channel in NOTIFIER_PACKAGES and alert.channel not in said:
             said.add(alert.channel)
             text = f"notify.{alert.channel}: Airflow's own notifier names DAG, run and date, but no step and no cause"
-            hint = f"install {STOCK[alert.channel]} in Airflow; without --standalone the alert names steps and causes"
+            hint = f"install {NOTIFIER_PACKAGES[alert.channel]} in Airflow; "
+            hint += "without --standalone the alert names steps and causes"
             yield Finding("GF385", text, where, hint, "note")
 
 

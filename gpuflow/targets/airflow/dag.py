@@ -16,7 +16,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow.alerts import callbacks
 from gpuflow.targets.airflow.engine_options import datetime_call, with_engine_options
 from gpuflow.targets.airflow.facts import AirflowOptions
-from gpuflow.targets.airflow.flow import Task, tasks_of, watched
+from gpuflow.targets.airflow.flow import Task, tasks_of, tasks_to_watch
 from gpuflow.targets.airflow.operators import claim_stem, fixed_items, item_list, operator, span
 from gpuflow.targets.airflow.python_source import HOMES, Call, Method, Name
 from gpuflow.targets.airflow.references import Scope
@@ -29,7 +29,7 @@ _JSON_TYPES = {"string": "string", "int": "integer", "float": "number", "bool": 
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class DagTask:
     """A task: the variable it is kept in, the group it stands in, and the call that makes it."""
 
     variable: str
@@ -42,7 +42,7 @@ class Dag:
     """Everything a DAG file says."""
 
     settings: dict[str, Any]
-    tasks: list[Made] = field(default_factory=list)
+    tasks: list[DagTask] = field(default_factory=list)
     edges: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
     """Variables of the tasks before, variable of the task after."""
     taken: set[str] = field(default_factory=lambda: {"dag"})
@@ -55,7 +55,7 @@ class Dag:
         """Keep a task in a variable of its own; the variable."""
         variable = _variable(".".join((*group, name)), self.taken)
         self.taken.add(variable)
-        self.tasks.append(Made(variable, group, call))
+        self.tasks.append(DagTask(variable, group, call))
         if before:
             self.edges.append((tuple(before), variable))
         return variable
@@ -74,7 +74,7 @@ def dag_of(request: Request) -> Dag:
     cleaning = teardowns(pipeline)
     dag.roles += _roles(pipeline, variables)
     failing = [variables[name] for name, each in cleaning.items() if each.on_failure_fail_dagrun]
-    ends = [*(variables[name] for name in watched(tasks, cleaning)), *failing]
+    ends = [*(variables[name] for name in tasks_to_watch(tasks, cleaning)), *failing]
     over = _all_done(dag, ends, pipeline, variables) if pipeline.exit or claims else []
     exits = []
     for name in pipeline.exit:
@@ -194,7 +194,7 @@ def _settings(pipeline: Pipeline, *, whole_run: bool) -> dict[str, Any]:
     settings["schedule"] = _schedule(pipeline)
     start = None if pipeline.schedule is None else pipeline.schedule.start
     if pipeline.schedule is not None and start is not None:
-        settings["start_date"] = _moment(start, pipeline.schedule.timezone)
+        settings["start_date"] = _date_call(start, pipeline.schedule.timezone)
     settings["catchup"] = start is not None and pipeline.schedule is not None and pipeline.schedule.catch_up
     if pipeline.schedule is not None and pipeline.schedule.concurrency == "forbid":
         settings["max_active_runs"] = 1
@@ -228,7 +228,7 @@ def _schedule(pipeline: Pipeline) -> Any:
     return Call("AssetOrTimeSchedule", (), {"timetable": times, "assets": data}) if assets else times
 
 
-def _moment(text: str, zone: str) -> Call:
+def _date_call(text: str, zone: str) -> Call:
     """A day or a time as Python writes it, in the time zone unless it has an offset."""
     moment = datetime.fromisoformat(text)
     return datetime_call(moment, zone) if moment.tzinfo is None else Call("datetime.fromisoformat", (text,))
@@ -259,13 +259,13 @@ def _json_type(param: Param) -> dict[str, Any]:
     return {"type": ["object", "array", "string", "number", "boolean", "null"]}
 
 
-RESERVED = {*dir(builtins), *HOMES, "airflow", "ends", "run_name", "deployment"}
+RESERVED_NAMES = {*dir(builtins), *HOMES, "airflow", "ends", "run_name", "deployment"}
 """Names that no task's variable has."""
 
 
 def _variable(name: str, taken: set[str]) -> str:
     """A Python name for a task, readable and its own."""
     plain = re.sub(r"\W", "_", name)
-    while plain in taken or plain in RESERVED or keyword.iskeyword(plain):
+    while plain in taken or plain in RESERVED_NAMES or keyword.iskeyword(plain):
         plain += "_"
     return plain

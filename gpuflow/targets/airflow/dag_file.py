@@ -19,19 +19,19 @@ from typing import Any
 from gpuflow.catalog.catalog import models
 from gpuflow.core.printable import comment
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.airflow.dag import RESERVED, Dag, Made
+from gpuflow.targets.airflow.dag import RESERVED_NAMES, Dag, DagTask
 from gpuflow.targets.airflow.notes import image_lines
 from gpuflow.targets.airflow.python_source import (
     HOMES,
     Call,
-    Extended,
+    ExtendedList,
     Import,
     Infix,
-    Merged,
+    MergedDict,
     Method,
     Name,
-    Noted,
-    commented,
+    WithComment,
+    comment_lines,
     names_in,
     source_text,
     walk,
@@ -62,12 +62,12 @@ def with_reasons(node: Any, whole: Any) -> Any:
     if isinstance(node, Method):
         named = dict(node.named)
         if (count := _copies(named.get("item"))) > 1:
-            named["item"] = Noted(named["item"], f"{count} tasks")
+            named["item"] = WithComment(named["item"], f"{count} tasks")
         return Method(with_reasons(node.target, whole.target), node.name, node.args, named)
     if not isinstance(node, Call):
         return node
     found = dict(_reasons(node.named, whole.named))
-    named = {key: Noted(value, found[key]) if key in found else value for key, value in node.named.items()}
+    named = {key: WithComment(value, found[key]) if key in found else value for key, value in node.named.items()}
     supervised = not {"supervised", "workers"}.isdisjoint(node.named)
     for key in ("template", "leader"):
         if isinstance(node.named.get(key), Call):
@@ -77,10 +77,10 @@ def with_reasons(node: Any, whole: Any) -> Any:
 
 def settings_with_reasons(settings: Mapping[str, Any], tasks: list[Any]) -> dict[str, Any]:
     """The DAG's own settings with a reason beside those that need one."""
-    counts = any("limits" in _named(task) for task in tasks)
+    counts = any("limits" in _keyword_arguments(task) for task in tasks)
     if "max_active_tasks" not in settings or not counts:
         return dict(settings)
-    return {**settings, "max_active_tasks": Noted(settings["max_active_tasks"], WHY_MAX_ACTIVE_TASKS)}
+    return {**settings, "max_active_tasks": WithComment(settings["max_active_tasks"], WHY_MAX_ACTIVE_TASKS)}
 
 
 def _reasons(named: Mapping[str, Any], whole: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -116,11 +116,11 @@ def _pod(pod: Call, *, supervised: bool) -> Call:
         because = "the step's timeout"
         if supervised:
             because += ", which gpuflow-run keeps itself, and an hour for the image, init containers and the end"
-        spec["activeDeadlineSeconds"] = Noted(spec["activeDeadlineSeconds"], because)
+        spec["activeDeadlineSeconds"] = WithComment(spec["activeDeadlineSeconds"], because)
     command = spec["containers"][0].get("command", ())
     if "terminationGracePeriodSeconds" in spec and any(str(word).startswith("--grace=") for word in command):
         grace = spec["terminationGracePeriodSeconds"]
-        spec["terminationGracePeriodSeconds"] = Noted(grace, "longer than --grace below, for the last checkpoint")
+        spec["terminationGracePeriodSeconds"] = WithComment(grace, "longer than --grace below, for the last checkpoint")
     return Call(pod.name, pod.args, {**pod.named, "spec": spec})
 
 
@@ -143,9 +143,9 @@ def _copies(items: Any) -> int:
     return count
 
 
-def _named(call: Any) -> Mapping[str, Any]:
+def _keyword_arguments(call: Any) -> Mapping[str, Any]:
     if isinstance(call, Method):
-        return _named(call.target)
+        return _keyword_arguments(call.target)
     return call.named if isinstance(call, Call) else {}
 
 
@@ -167,7 +167,7 @@ STEMS = (
 CONTAINERS = ("initContainers", "containers")
 PODS = ("template", "leader")
 """Arguments that are pods."""
-SHORT = 60
+INLINE_WIDTH = 60
 """What fits in this many characters is easier to read where it stands."""
 
 
@@ -179,7 +179,7 @@ class Defaults:
     env: Mapping[str, frozenset[str]]
 
 
-class Shared:
+class SharedParts:
     """The repeated parts of all tasks, and their names."""
 
     def __init__(self, calls: list[Any], defaults: Defaults) -> None:
@@ -193,7 +193,9 @@ class Shared:
                 values[key] = value
                 counted[key] += 1
                 homes.setdefault(key, set()).add(pipeline)
-        again = [key for key in values if counted[key] > 1 and (key[0] in ARGUMENTS.values() or len(key[1]) > SHORT)]
+        again = [
+            key for key in values if counted[key] > 1 and (key[0] in ARGUMENTS.values() or len(key[1]) > INLINE_WIDTH)
+        ]
         self._names: dict[tuple[str, str], Name] = {}
         for stem in STEMS:
             # The most usual one has the plainest name.
@@ -221,7 +223,7 @@ class Shared:
         common, own = _labels(metadata)
         name = self._names.get(("LABELS", source_text(common)))
         if name is not None:
-            metadata["labels"] = Merged(name, own) if own else name
+            metadata["labels"] = MergedDict(name, own) if own else name
         self._replace(spec, SPEC_PARTS)
         for kind in CONTAINERS:
             if kind in spec:
@@ -234,7 +236,7 @@ class Shared:
         name = self._names.get(("ENV", source_text(common))) if common else None
         if name is not None:
             own = container["env"][len(common) :]
-            container["env"] = Extended(name, own) if own else name
+            container["env"] = ExtendedList(name, own) if own else name
         return container
 
     def _replace(self, part: dict[str, Any], stems: Mapping[str, str]) -> dict[str, Any]:
@@ -271,14 +273,14 @@ class Shared:
 
     def _candidate_names(self, stem: str, value: Any, homes: set[str]) -> Iterator[str]:
         """Names for a value, the best one first. The last one no other value has."""
-        tags = [tuple(filter(None, tag)) for tag in _TAGS.get(stem, _plain)(value)]
+        tags = [tuple(filter(None, tag)) for tag in _TAGS.get(stem, _no_paths)(value)]
         if stem in ("LABELS", "ENV") and homes.isdisjoint(("", self._defaults.pipeline)):
             tags = [(min(homes), *tag) for tag in tags]
         for tag in (*tags, (hashlib.sha256(source_text(value).encode()).hexdigest()[:6],)):
-            yield _upper(stem, *tag)
+            yield _constant_name(stem, *tag)
 
 
-def _plain(value: Any) -> Iterator[tuple[str, ...]]:
+def _no_paths(value: Any) -> Iterator[tuple[str, ...]]:
     yield ()
 
 
@@ -350,7 +352,7 @@ _TAGS: dict[str, Callable[[Any], Iterable[tuple[str, ...]]]] = {
 }
 
 
-def _upper(*words: str) -> str:
+def _constant_name(*words: str) -> str:
     return re.sub(r"[^A-Z0-9]+", "_", "_".join(words).upper().encode("ascii", "ignore").decode()).strip("_")
 
 
@@ -366,10 +368,10 @@ def _labels(metadata: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
 
 FILE_NAMES = ("dag", "ends", "run_name", "literal")
 """Names that the file itself gives."""
-BELOW = HOMES["KubernetesPodOperator"]
+BASE_MODULE = HOMES["KubernetesPodOperator"]
 """What gpuflow.airflow stands on. A DAG processor loads the Airflow modules that a file names before it forks for each
 file; what only gpuflow names, each fork would load anew, for a second of processor time."""
-_WHY_BELOW = commented(
+_WHY_BASE_MODULE = comment_lines(
     "gpuflow's operators build on this module. Imported here, a DAG processor loads it once, before it forks."
 )
 
@@ -387,12 +389,15 @@ def dag_file(dag: Dag, request: Request, homes: Mapping[str, str] = HOMES) -> st
         lines += ["", function, ""]
     lines += [""] if dag.functions else []
     calls = [made.call for made in dag.tasks]
-    shared = Shared(calls, _defaults(request.pipeline))
+    shared = SharedParts(calls, _defaults(request.pipeline))
     lines += _constants(shared.constants)
     settings = settings_with_reasons(dag.settings, calls)
     lines += [*([""] if shared.constants else []), f"with {source_text(Call('DAG', (), settings), '', 12)} as dag:"]
     lines += _tasks(
-        [Made(made.variable, made.group, with_reasons(shared.with_names(made.call), made.call)) for made in dag.tasks]
+        [
+            DagTask(made.variable, made.group, with_reasons(shared.with_names(made.call), made.call))
+            for made in dag.tasks
+        ]
     )
     lines += _edges(dag.edges)
     lines += [*([""] if dag.roles else []), *(f"    {source_text(role, '    ')}" for role in dag.roles)]
@@ -412,7 +417,7 @@ def _constants(constants: Mapping[str, Any]) -> list[str]:
     for name, value in constants.items():
         if (because := _of_argument(name.partition("_")[0].lower(), value)) and because not in said:
             said.add(because)
-            lines += commented(because)
+            lines += comment_lines(because)
         lines.append(f"{name} = {source_text(value, '', len(name) + 3)}")
     return lines
 
@@ -431,7 +436,7 @@ def _defaults(pipeline: Pipeline) -> Defaults:
 def _own_imports(dag: Dag) -> dict[tuple[str, str], str]:
     """What the user names by import path, and the name that each has in the file: its own, unless that is taken."""
     names: dict[tuple[str, str], str] = {}
-    taken = {*dag.taken, *RESERVED, *FILE_NAMES}
+    taken = {*dag.taken, *RESERVED_NAMES, *FILE_NAMES}
     for each in walk([dag.settings, *(made.call for made in dag.tasks)]):
         if not isinstance(each, Import) or (each.module, each.attribute) in names:
             continue
@@ -449,7 +454,7 @@ def _own_imports(dag: Dag) -> dict[tuple[str, str], str]:
 
 
 def _with_imports(dag: Dag, own: Mapping[tuple[str, str], str]) -> Dag:
-    tasks = [Made(made.variable, made.group, with_names(made.call, own)) for made in dag.tasks] if own else dag.tasks
+    tasks = [DagTask(made.variable, made.group, with_names(made.call, own)) for made in dag.tasks] if own else dag.tasks
     return replace(dag, settings=with_names(dag.settings, own), tasks=tasks)
 
 
@@ -468,8 +473,8 @@ def _imports(used: set[str], own: Mapping[tuple[str, str], str], homes: Mapping[
     lines: list[str] = []
     for group in groups:
         block = [line for module in group if module in modules for line in _import(module, modules[module])]
-        if group is stock and "gpuflow.airflow" in modules and BELOW not in modules:
-            block = [*_WHY_BELOW, f"import {BELOW}  # noqa: F401", *block]
+        if group is stock and "gpuflow.airflow" in modules and BASE_MODULE not in modules:
+            block = [*_WHY_BASE_MODULE, f"import {BASE_MODULE}  # noqa: F401", *block]
         if block:
             lines += [*([""] if lines else []), *block]
     return lines
@@ -495,7 +500,7 @@ def _import_plain(module: str, names: list[str]) -> list[str]:
     return [f"from {module} import (", *(f"    {name}," for name in names), ")"]
 
 
-def _tasks(tasks: list[Made]) -> list[str]:
+def _tasks(tasks: list[DagTask]) -> list[str]:
     """Tasks in document order; neighbors of one group share its `with` block."""
     lines: list[str] = []
     opened: tuple[str, ...] = ()

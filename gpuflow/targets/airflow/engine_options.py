@@ -22,10 +22,10 @@ from gpuflow.spec.step import Step
 from gpuflow.targets.airflow.python_source import Call, Import
 from gpuflow.targets.capabilities import named_steps
 
-OWNERS = ("owner", "team")
+OWNER_LABELS = ("owner", "team")
 """Labels that say whose the pipeline is, the first one first."""
 ASSETS = ("inlets", "outlets")
-ELSEWHERE = ("owner", "tags", "default_args", "end_date", "timetable")
+NOT_ARGUMENTS = ("owner", "tags", "default_args", "end_date", "timetable")
 """Words for the DAG that are not arguments by their own name and value."""
 
 
@@ -45,14 +45,14 @@ def with_engine_options(settings: dict[str, Any], pipeline: Pipeline) -> dict[st
     settings = dict(settings)
     for name in AirflowDag.model_fields:
         value = getattr(words, name)
-        if name in ELSEWHERE or value in (None, (), {}):
+        if name in NOT_ARGUMENTS or value in (None, (), {}):
             continue
-        settings[name] = [*settings.get(name, ()), *map(imported, value)] if _is_callback(name) else value
+        settings[name] = [*settings.get(name, ()), *map(import_source, value)] if _is_callback(name) else value
     if words.timetable is not None:
-        settings["schedule"] = replace(imported(words.timetable), arguments=words.timetable.arguments or {})
+        settings["schedule"] = replace(import_source(words.timetable), arguments=words.timetable.arguments or {})
         settings.setdefault("max_active_runs", 1)
     if words.end_date is not None:
-        settings["end_date"] = _moment(words.end_date, pipeline)
+        settings["end_date"] = _date_call(words.end_date, pipeline)
     defaults = default_args(pipeline)
     if defaults:
         settings["default_args"] = defaults
@@ -68,7 +68,9 @@ def default_args(pipeline: Pipeline) -> dict[str, Any]:
     """Arguments of every task; the owner comes from a label where nothing is said."""
     words, labels = dag_options(pipeline), common_labels(pipeline)
     given = arguments(words.default_args or AirflowTask())
-    owner = words.owner or given.pop("owner", None) or next((labels[key] for key in OWNERS if labels.get(key)), None)
+    owner = (
+        words.owner or given.pop("owner", None) or next((labels[key] for key in OWNER_LABELS if labels.get(key)), None)
+    )
     return {"owner": owner, **given} if owner else given
 
 
@@ -103,14 +105,14 @@ def arguments(words: AirflowTask) -> dict[str, Any]:
         if value in (None, ()) or name in ROLES:
             continue
         if _is_callback(name):
-            value = list(map(imported, value))
+            value = list(map(import_source, value))
         elif name in ASSETS:
             value = [Call("Asset", (uri,)) for uri in value]
         found[name] = list(value) if isinstance(value, tuple) else value
     return found
 
 
-def imported(name: Imported) -> Import:
+def import_source(name: Imported) -> Import:
     """An object of the user's own; with arguments, what a call of it returns."""
     module, _, attribute = name.path.rpartition(".")
     return Import(module, attribute, name.arguments)
@@ -120,7 +122,7 @@ def _is_callback(name: str) -> bool:
     return name.endswith("_callback")
 
 
-def _moment(text: str, pipeline: Pipeline) -> Call:
+def _date_call(text: str, pipeline: Pipeline) -> Call:
     moment, zone = datetime.fromisoformat(text), pipeline.schedule.timezone if pipeline.schedule else "UTC"
     if moment.tzinfo is not None:
         moment, zone = moment.astimezone(UTC), "UTC"
@@ -134,7 +136,7 @@ def datetime_call(moment: datetime, zone: str) -> Call:
     return Call("datetime", parts, {"tzinfo": Call("ZoneInfo", (zone,))})
 
 
-def refused_words(pipeline: Pipeline) -> Iterator[Finding]:
+def refused_options(pipeline: Pipeline) -> Iterator[Finding]:
     """Words that a step cannot have, or that two places contradict."""
     defaults = dag_options(pipeline).default_args or AirflowTask()
     for name, step in every_step(pipeline):

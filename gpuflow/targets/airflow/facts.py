@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuflow.engines import EngineFacts
-from gpuflow.targets.capabilities import Cannot, capabilities
-from gpuflow.targets.constructs import ENGINE_WORDS, POD, RUN
+from gpuflow.targets.capabilities import NoSupport, capabilities
+from gpuflow.targets.constructs import ENGINE_OPTIONS, POD, RUN
 from gpuflow.targets.target import option
 
 _STOCK_TIMEOUT: Final = "the stock KubernetesPodOperator gives up after schedule_timeout_seconds (120 unless set)"
@@ -48,19 +48,19 @@ class AirflowOptions:
 
 
 _CANNOT = {
-    "schedule.replace": Cannot(
+    "schedule.replace": NoSupport(
         "upstream",
         "Airflow never stops a run when the next one is due",
         "use concurrency: forbid, and a deadline that ends the previous run",
     ),
-    "cache": Cannot(
+    "cache": NoSupport(
         "upstream",
         "Airflow keeps no results of earlier runs",
         "let the step check for its own result and exit early, or split the pipeline and start the second half on_data",
     ),
 }
 
-_CARRIED = (
+_SUPPORTED_CONSTRUCTS = (
     "approval", "approval.timeout", "checkpoint", "checkpoint.scratch", "claims", "deadline", "exit.always",
     "exit.failure", "exit.outputs",
     "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
@@ -76,12 +76,12 @@ _CARRIED = (
 )  # fmt: skip
 
 # A task holds the whole pod.
-CAPABILITIES = capabilities(carried=(*POD, *RUN, *ENGINE_WORDS, *_CARRIED), cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*POD, *RUN, *ENGINE_OPTIONS, *_SUPPORTED_CONSTRUCTS), cannot=_CANNOT)
 
 _NEEDS_OPERATOR = "compile without --standalone, so that the DAG imports gpuflow.airflow"
 
 STANDALONE_CANNOT = {
-    construct: Cannot("never", reason, _NEEDS_OPERATOR)
+    construct: NoSupport("never", reason, _NEEDS_OPERATOR)
     for construct, reason in {
         "claims": "no stock operator creates a volume for one run and deletes it afterward",
         "exit.failure": "no trigger rule waits for everything and runs only after a failure",

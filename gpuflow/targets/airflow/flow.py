@@ -1,7 +1,7 @@
 """A pipeline as Airflow tasks: sub-pipelines as task groups, and for each task what it waits for and when it runs.
 
 Airflow decides a run's state by its last tasks alone, and marks a task skipped as soon as one task before it is: both
-can hide a failure. So `watched` names every task that nothing reliable follows; what ends a run waits for all of them.
+can hide a failure. So `tasks_to_watch` names every task that nothing reliable follows; what ends a run waits for all.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Task:
 
     @property
     def due(self) -> Any:
-        """When it runs: its own condition, and that there is anything around it."""
+        """The condition under which it runs: its own, and that of the scope around it."""
         terms = [term for term in (self.gate, self.when) if term is not None]
         whole = joined_conditions("and", terms) if terms else None
         return None if whole is True else whole
@@ -70,21 +70,21 @@ class Task:
 def tasks_of(scope: Scope) -> list[Task]:
     """Every step of a pipeline and its sub-pipelines as a task, each after the ones it waits for."""
     found: dict[str, Task] = {}
-    for task in _opened(scope, (), None):
+    for task in _scope_tasks(scope, (), None):
         if task.run_anyway:
-            task = replace(task, after=tuple(dict.fromkeys((*task.after, *_beside_skipped(task.after, found)))))
+            task = replace(task, after=tuple(dict.fromkeys((*task.after, *_tasks_after_skipped(task.after, found)))))
         skipped = any(found[need].skippable for need in task.after) and not task.run_anyway
         found[task.id] = replace(task, skippable=task.due is not None or task.lists_items or skipped)
     return list(found.values())
 
 
-def _beside_skipped(ids: tuple[str, ...], found: Mapping[str, Task]) -> Iterator[str]:
+def _tasks_after_skipped(ids: tuple[str, ...], found: Mapping[str, Task]) -> Iterator[str]:
     """What may still run when these tasks are skipped: Airflow skips one as soon as one task before it is."""
     for task in (found[each] for each in ids):
         if not task.run_anyway and any(found[need].skippable for need in task.after):
             if len(task.after) > 1:
                 yield from (need for need in task.after if need not in setups(task.scope.root))
-            yield from _beside_skipped(task.after, found)
+            yield from _tasks_after_skipped(task.after, found)
 
 
 def limits_of(scope: Scope, name: str) -> list[tuple[int, str, dict[str, list[str]]]]:
@@ -140,7 +140,7 @@ def _mark(scope: Scope, mark: Literal["begin", "end"]) -> str:
     return next(wish for wish in wishes if wish not in scope.pipeline.steps)
 
 
-def _opened(scope: Scope, before: tuple[str, ...], gate: Any) -> Iterator[Task]:
+def _scope_tasks(scope: Scope, before: tuple[str, ...], gate: Any) -> Iterator[Task]:
     """The tasks of one scope. `before`: what its first steps wait for; `gate`: whether it has begun at all."""
     pipeline = scope.pipeline
     needs, followers = references.upstream(pipeline), references.edges(pipeline)
@@ -176,16 +176,16 @@ def _sub_pipeline(task: Task, gate: Any, may_be_skipped: bool, has_followers: bo
         begin = replace(task, scope=scope, name=_mark(scope, "begin"), mark="begin", after=after)
         yield begin
         after, gate = (begin.id,), gate if scope.keys else Call("began", (begin.id,))
-    inner = list(_opened(scope, after, gate))
+    inner = list(_scope_tasks(scope, after, gate))
     yield from inner
     followed = {need for one in inner for need in one.after}
     lasts = tuple(one.id for one in inner if one.id not in followed)
-    if has_followers and not set(lasts).isdisjoint(_left_out(inner)):
+    if has_followers and not set(lasts).isdisjoint(_skippable_tasks(inner)):
         # What stands after a sub-pipeline runs although one of its last steps had nothing to do.
         yield Task(scope, _mark(scope, "end"), step, lasts, None, True, gate, mark="end")
 
 
-def _left_out(tasks: list[Task]) -> set[str]:
+def _skippable_tasks(tasks: list[Task]) -> set[str]:
     """The tasks of a sub-pipeline that may end skipped although it runs."""
     found: set[str] = set()
     for task in tasks:
@@ -195,7 +195,7 @@ def _left_out(tasks: list[Task]) -> set[str]:
     return found
 
 
-def watched(tasks: list[Task], cleaning: Container[str] = ()) -> list[str]:
+def tasks_to_watch(tasks: list[Task], cleaning: Container[str] = ()) -> list[str]:
     """The tasks whose end and failure no later task is sure to show. `cleaning`: teardowns, which show none, and whose
     own failure is to fail nothing."""
     skippable = {task.id: task.skippable for task in tasks}

@@ -73,7 +73,7 @@ def _reason(step: Step, site: Site) -> str:
     return " and ".join(name for name, holds in reasons.items() if holds)
 
 
-IMPORTED = frozenset(
+KNOWN_PACKAGES = frozenset(
     {
         "airflow", "gpuflow", "hera", "jinja2", "kfp", "kubernetes", "kubernetes_asyncio", "numpy", "pendulum",
         "pydantic", "sqlalchemy", "torch", "yaml",
@@ -92,15 +92,15 @@ def file_of(pipeline: str) -> str:
 def notes_of(request: Request) -> Iterator[Finding]:
     """What is worth a word about the file and its retries."""
     yield from _file_name(request)
-    yield from _failures_alone(request)
-    yield from _unscheduled(request)
+    yield from _uncounted_interruptions(request)
+    yield from _unscheduled_dates(request)
     yield from alert_notes(request)
     yield from image_notes(request)
     yield from gang_notes(request)
     yield from _links(request)
 
 
-def _failures_alone(request: Request) -> Iterator[Finding]:
+def _uncounted_interruptions(request: Request) -> Iterator[Finding]:
     """Whoever counts failures alone may think that a drained node is one. To the stock operator it is."""
     plan = request.plan
     standalone = request.options_as(AirflowOptions).standalone
@@ -140,7 +140,7 @@ def _links(request: Request) -> Iterator[Finding]:
         )
 
 
-def _unscheduled(request: Request) -> Iterator[Finding]:
+def _unscheduled_dates(request: Request) -> Iterator[Finding]:
     """Dates of runs that no schedule makes: whoever reads them should know which moment they are."""
     pipeline = request.pipeline
     timed = pipeline.schedule is not None and not pipeline.schedule.suspended
@@ -161,7 +161,7 @@ def _file_name(request: Request) -> Iterator[Finding]:
     """`python dags/x.py` looks for modules in dags/ first, so a DAG file must not be called as one of them."""
     name = request.pipeline.name
     module = file_of(name).removesuffix(".py")
-    if module in IMPORTED or module in sys.stdlib_module_names:
+    if module in KNOWN_PACKAGES or module in sys.stdlib_module_names:
         text = f'pipeline "{name}" becomes {file_of(name)}, which has the name of the Python module {module}'
         hint = f'rename the pipeline, for example "{name}-pipeline", or name another file: -o dags/{module}_dag.py'
         yield Finding("GF320", text, request.pipeline.where("name"), hint, "warning")

@@ -28,7 +28,7 @@ from gpuflow.targets.airflow.engine_options import docs, kept_assets, task_argum
 from gpuflow.targets.airflow.facts import FACTS, AirflowOptions
 from gpuflow.targets.airflow.flow import Task, deadlines_of, limits_of
 from gpuflow.targets.airflow.python_source import Call, Infix, Method, Name
-from gpuflow.targets.airflow.references import MARK, Marks, Scope, glued, is_dynamic
+from gpuflow.targets.airflow.references import MARK, Marks, Scope, is_dynamic, join_parts
 from gpuflow.targets.target import Request
 
 
@@ -52,7 +52,7 @@ def pod_data(scope: Scope, name: str, site: Site, *, leads: bool = False) -> dic
     engine = Engine(within=scope.within, leads=leads) if is_rank else out
     pod: dict[str, Any] = marks.replace(pod_for(scope.pipeline, name, site, marks, engine))
     if (copies := scope.copies()) and is_supervised(scope.pipeline.effective(name), site):
-        _tell_copies(pod["spec"]["containers"][0]["command"], copies)
+        _add_item_arguments(pod["spec"]["containers"][0]["command"], copies)
     made = {run_claim_volume(claim): claim for claim in scope.pipeline.claims}
     for volume in pod["spec"].get("volumes", ()):
         if volume["name"] in made:
@@ -72,7 +72,7 @@ def launcher_data(scope: Scope, name: str, site: Site) -> dict[str, Any]:
     return replaced
 
 
-def _tell_copies(command: list[Any], copies: list[tuple[str, Any]]) -> None:
+def _add_item_arguments(command: list[Any], copies: list[tuple[str, Any]]) -> None:
     """A supervised step of a flattened sub-pipeline keeps its state apart by the items around it too."""
     words = [word.args[0] if isinstance(word, Call) else word for word in command[: command.index("--")]]
     own = next((place for place, word in enumerate(words) if str(word).startswith("--item=")), None)
@@ -81,10 +81,10 @@ def _tell_copies(command: list[Any], copies: list[tuple[str, Any]]) -> None:
         around += [f"{key}=", value, ","]
     if own is None:
         place = next(place for place, word in enumerate(words) if str(word).startswith("--run-id="))
-        command.insert(place + 1, glued(["--item=", *around[:-1]]))
+        command.insert(place + 1, join_parts(["--item=", *around[:-1]]))
     else:
         rest = command[own].args if isinstance(command[own], Call) else (command[own],)
-        command[own] = glued(["--item=", *around, rest[0].removeprefix("--item="), *rest[1:]])
+        command[own] = join_parts(["--item=", *around, rest[0].removeprefix("--item="), *rest[1:]])
 
 
 def claim_stem(scope: Scope, claim: str) -> str:
@@ -147,7 +147,7 @@ def item_list(task: Task, task_id: str, site: Site) -> Call:
         needed = [
             scope.list_id(need)
             for need in upstream(scope.pipeline)[task.name]
-            if scope.drops(need) and task.step.if_skipped != "run"
+            if scope.may_drop_items(need) and task.step.if_skipped != "run"
         ]
         named |= {"within": [scope.lister, *needed], "keys": list(scope.keys)}
     if task.step.for_each:

@@ -14,7 +14,7 @@ from typing import Any
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_local_queue
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.core.errors import Finding
-from gpuflow.demands.gang_scheduling import mapping
+from gpuflow.demands.gang_scheduling import as_mapping
 from gpuflow.demands.of_pipeline import demand_of
 from gpuflow.demands.peaks import Bound
 from gpuflow.pod.placement import devices_of_step
@@ -46,7 +46,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Takers:
+class ResourceUsers:
     """The steps of some pipelines that take a resource."""
 
     resource: str
@@ -76,7 +76,7 @@ def pools(
     """
     found: dict[str, dict[str, Any]] = {}
     findings: list[Finding] = []
-    for asked in takers(pipelines, site):
+    for asked in resource_users(pipelines, site):
         chosen, notes = size(asked, site, available or {}, cluster, namespace)
         found[pool_name(asked.resource)] = {
             "slots": chosen.slots,
@@ -87,18 +87,18 @@ def pools(
     return found, findings
 
 
-def takers(pipelines: Iterable[Pipeline], site: Site) -> list[Takers]:
-    """Who takes what, by resource."""
+def resource_users(pipelines: Iterable[Pipeline], site: Site) -> list[ResourceUsers]:
+    """The users of each resource."""
     found: dict[str, list[tuple[Pipeline, str, Step, int]]] = {}
     for pipeline in pipelines:
         for name, step in every_step(pipeline):
             for resource, count in devices_of_step(step, site).items():
                 found.setdefault(resource, []).append((pipeline, name, step, count))
-    return [Takers(resource, tuple(steps)) for resource, steps in sorted(found.items())]
+    return [ResourceUsers(resource, tuple(steps)) for resource, steps in sorted(found.items())]
 
 
 def size(
-    asked: Takers, site: Site, available: Mapping[str, int], cluster: Cluster | None, namespace: str
+    asked: ResourceUsers, site: Site, available: Mapping[str, int], cluster: Cluster | None, namespace: str
 ) -> tuple[Size, list[Finding]]:
     """The slots for one resource, and what there is to say about them."""
     if asked.resource in available:
@@ -109,11 +109,11 @@ def size(
         found, notes = _need(asked, peaks, "no cluster asked")
     else:
         found, notes = _from_cluster(asked, site, cluster, namespace, peaks)
-    return found, [*notes, *_too_small(asked, found), *_held_back(asked, found, peaks)]
+    return found, [*notes, *_too_small(asked, found), *_small_pool_notes(asked, found, peaks)]
 
 
 def _from_cluster(
-    asked: Takers, site: Site, cluster: Cluster, namespace: str, peaks: Sequence[tuple[Pipeline, Bound]]
+    asked: ResourceUsers, site: Site, cluster: Cluster, namespace: str, peaks: Sequence[tuple[Pipeline, Bound]]
 ) -> tuple[Size, list[Finding]]:
     limits = list(_limits(asked, site, cluster, namespace))
     known = [(limit.amount, limit.source) for limit in limits if limit.amount is not None]
@@ -131,7 +131,7 @@ def _from_cluster(
     return Size(amount, f"{source} ({others})" if others else source), notes
 
 
-def _need(asked: Takers, peaks: Sequence[tuple[Pipeline, Bound]], why: str) -> tuple[Size, list[Finding]]:
+def _need(asked: ResourceUsers, peaks: Sequence[tuple[Pipeline, Bound]], why: str) -> tuple[Size, list[Finding]]:
     """What the largest pipeline takes at its worst moment; at least the largest step. `why`: nothing else says it."""
     slots, reason = asked.largest, "the largest step"
     notes: list[Finding] = []
@@ -140,19 +140,19 @@ def _need(asked: Takers, peaks: Sequence[tuple[Pipeline, Bound]], why: str) -> t
             text = f'{asked.resource}: how much "{pipeline.name}" takes at once is not known: {peak.because}'
             hint = "set parallel on the fan-out, or say the number with --available or --cluster"
             notes.append(Finding("GF367", text, pipeline.where(), hint, "note"))
-        elif (value := _whole(peak.value)) > slots or (value == slots and reason == "the largest step"):
+        elif (value := _integer(peak.value)) > slots or (value == slots and reason == "the largest step"):
             slots, reason = value, f"the worst moment of {pipeline.name}"
     return Size(slots, f"{reason}, {why}"), notes
 
 
-def _peaks(asked: Takers, site: Site) -> list[tuple[Pipeline, Bound]]:
+def _peaks(asked: ResourceUsers, site: Site) -> list[tuple[Pipeline, Bound]]:
     pipelines = {id(pipeline): pipeline for pipeline, *_ in asked.steps}
     key = f"requests.{asked.resource}"
     found = ((pipeline, demand_of(pipeline, site, "airflow").peak.get(key)) for pipeline in pipelines.values())
     return [(pipeline, peak) for pipeline, peak in found if peak is not None]
 
 
-def _too_small(asked: Takers, found: Size) -> Iterator[Finding]:
+def _too_small(asked: ResourceUsers, found: Size) -> Iterator[Finding]:
     """A task that takes more slots than its pool has never starts, and Airflow does not say why."""
     for pipeline, name, _, count in asked.steps:
         if count > found.slots:
@@ -161,10 +161,10 @@ def _too_small(asked: Takers, found: Size) -> Iterator[Finding]:
             yield Finding("GF368", text, pipeline.where_step(name.split(".")[0]), hint, "warning")
 
 
-def _held_back(asked: Takers, found: Size, peaks: Sequence[tuple[Pipeline, Bound]]) -> Iterator[Finding]:
+def _small_pool_notes(asked: ResourceUsers, found: Size, peaks: Sequence[tuple[Pipeline, Bound]]) -> Iterator[Finding]:
     """A pool below the worst moment of one run makes steps wait that `parallel` would let run."""
     for pipeline, peak in peaks:
-        if peak.value is not None and _whole(peak.value) > found.slots >= asked.largest:
+        if peak.value is not None and _integer(peak.value) > found.slots >= asked.largest:
             text = (
                 f'"{pipeline.name}" takes {peak.value} of {asked.resource} at its worst moment '
                 f"({', '.join(peak.witness)}), and the pool has {found.slots} ({found.reason}): the rest waits"
@@ -173,7 +173,7 @@ def _held_back(asked: Takers, found: Size, peaks: Sequence[tuple[Pipeline, Bound
             yield Finding("GF369", text, pipeline.where(), hint, "note")
 
 
-def _limits(asked: Takers, site: Site, cluster: Cluster, namespace: str) -> Iterator[Limit]:
+def _limits(asked: ResourceUsers, site: Site, cluster: Cluster, namespace: str) -> Iterator[Limit]:
     yield from _quotas(asked.resource, cluster, namespace)
     yield from _queues(asked, site, cluster, namespace)
     yield _nodes(asked.resource, cluster)
@@ -184,8 +184,8 @@ def _quotas(resource: str, cluster: Cluster, namespace: str) -> Iterator[Limit]:
         yield Limit(None, f"the quotas of namespace {namespace} are not shown")
         return
     for item in cluster.of("ResourceQuota", namespace):
-        spec = mapping(item.body.get("spec"))
-        hard = {**mapping(spec.get("hard")), **mapping(mapping(item.body.get("status")).get("hard"))}
+        spec = as_mapping(item.body.get("spec"))
+        hard = {**as_mapping(spec.get("hard")), **as_mapping(as_mapping(item.body.get("status")).get("hard"))}
         asked = hard.get(f"requests.{resource}")
         if asked is None:
             continue
@@ -195,7 +195,7 @@ def _quotas(resource: str, cluster: Cluster, namespace: str) -> Iterator[Limit]:
         yield _amount(asked, f"quota {item.name} of namespace {namespace}")
 
 
-def _queues(asked: Takers, site: Site, cluster: Cluster, namespace: str) -> Iterator[Limit]:
+def _queues(asked: ResourceUsers, site: Site, cluster: Cluster, namespace: str) -> Iterator[Limit]:
     """The nominal quota of the ClusterQueues behind the steps' queues; a bound only where every step has one."""
     names = asked.queues(site)
     local = {item.name: item for item in cluster.of("LocalQueue", namespace)}
@@ -241,19 +241,19 @@ def _nodes(resource: str, cluster: Cluster) -> Limit:
     if not cluster.knows("Node"):
         return Limit(None, "the nodes are not shown")
     nodes = cluster.of("Node")
-    open_ = [item for item in nodes if not mapping(item.body.get("spec")).get("unschedulable")]
+    open_ = [item for item in nodes if not as_mapping(item.body.get("spec")).get("unschedulable")]
     having = [(item, amount) for item in open_ if (amount := _allocatable(item, resource)) is not None]
     broken = next((str(amount) for _, amount in having if isinstance(amount, str)), None)
     if broken is not None:
         return Limit(None, broken)
-    total = sum(_whole(amount) for _, amount in having if isinstance(amount, Quantity))
+    total = sum(_integer(amount) for _, amount in having if isinstance(amount, Quantity))
     closed = len(nodes) - len(open_)
     left_out = f", {closed} closed left out" if closed else ""
     return Limit(total, f"what {len(having)} node{'' if len(having) == 1 else 's'} can give{left_out}")
 
 
 def _allocatable(item: Manifest, resource: str) -> Quantity | str | None:
-    value = mapping(mapping(item.body.get("status")).get("allocatable")).get(resource)
+    value = as_mapping(as_mapping(item.body.get("status")).get("allocatable")).get(resource)
     if value is None:
         return None
     try:
@@ -264,10 +264,10 @@ def _allocatable(item: Manifest, resource: str) -> Quantity | str | None:
 
 def _amount(value: Any, source: str) -> Limit:
     try:
-        return Limit(_whole(Quantity(str(value))), source)
+        return Limit(_integer(Quantity(str(value))), source)
     except ValueError as trouble:
         return Limit(None, f"{source}: {trouble}")
 
 
-def _whole(quantity: Quantity) -> int:
+def _integer(quantity: Quantity) -> int:
     return int(quantity.value)

@@ -74,7 +74,7 @@ class Invert:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedDict:
     """`{**name, key: value}`."""
 
     name: Name
@@ -82,7 +82,7 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class Extended:
+class ExtendedList:
     """`[*name, item]`."""
 
     name: Name
@@ -90,7 +90,7 @@ class Extended:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class WithComment:
     """A value with the reason for it, which the file has as a comment."""
 
     value: Any
@@ -102,10 +102,10 @@ def source_text(node: Any, indent: str = "", used: int = 0) -> str:
     flat = _flat(node)
     if flat is not None and len(indent) + used + len(flat) <= WIDTH:
         return flat
-    return _broken(node, indent)
+    return _multi_line(node, indent)
 
 
-def quoted(text: str) -> str:
+def string_literal(text: str) -> str:
     """A string literal: in double quotes unless single ones need fewer escapes, as formatters have it.
 
     Invisible and direction-changing characters are escaped: what a reviewer sees is what runs.
@@ -114,13 +114,13 @@ def quoted(text: str) -> str:
     if text.count('"') > text.count("'"):
         inner = plain[1:-1].replace('\\"', '"').replace("'", "\\'")
         plain = f"'{inner}'"
-    return printable.escaped(plain)
+    return printable.escape_literal(plain)
 
 
 def _flat(node: Any) -> str | None:
     """On one line."""
     if isinstance(node, str):
-        return quoted(node)
+        return string_literal(node)
     if isinstance(node, Name):
         return node.text
     if isinstance(node, Infix):
@@ -131,18 +131,18 @@ def _flat(node: Any) -> str | None:
         return None if term is None else f"~{term}"
     if isinstance(node, Call | Method):
         head = _head(node)
-        words = [*map(_flat, node.args), *(_after(f"{key}=", _flat(value)) for key, value in node.named.items())]
+        words = [*map(_flat, node.args), *(_prefix_text(f"{key}=", _flat(value)) for key, value in node.named.items())]
         return None if head is None or None in words else f"{head}({', '.join(word or '' for word in words)})"
     if isinstance(node, Mapping):
-        entries = [_after(f"{quoted(str(key))}: ", _flat(value)) for key, value in node.items()]
+        entries = [_prefix_text(f"{string_literal(str(key))}: ", _flat(value)) for key, value in node.items()]
         return None if None in entries else "{" + ", ".join(entry or "" for entry in entries) + "}"
-    if isinstance(node, Merged):
+    if isinstance(node, MergedDict):
         own = _flat(node.own)
         return None if own is None else "{" + f"**{node.name.text}, {own[1:]}"
-    if isinstance(node, Extended):
+    if isinstance(node, ExtendedList):
         rest = _flat(node.rest)
         return None if rest is None else f"[*{node.name.text}, {rest[1:]}"
-    if isinstance(node, Noted):
+    if isinstance(node, WithComment):
         return None  # a comment ends its line
     if isinstance(node, list | tuple):
         words = [_flat(item) for item in node]
@@ -153,7 +153,7 @@ def _flat(node: Any) -> str | None:
     return repr(node)
 
 
-def _after(head: str, text: str | None) -> str | None:
+def _prefix_text(head: str, text: str | None) -> str | None:
     return None if text is None else head + text
 
 
@@ -175,7 +175,7 @@ def _pieces(text: str, room: int) -> list[str]:
     for line in text.splitlines(keepends=True):
         piece = ""
         for word in re.findall(r"\S*\s*", line):
-            if piece and len(quoted(piece + word)) > room:
+            if piece and len(string_literal(piece + word)) > room:
                 pieces.append(piece)
                 piece = ""
             piece += word
@@ -183,12 +183,12 @@ def _pieces(text: str, room: int) -> list[str]:
     return [piece for piece in pieces if piece]
 
 
-def _broken(node: Any, indent: str) -> str:
+def _multi_line(node: Any, indent: str) -> str:
     inner = indent + _STEP
     if isinstance(node, str):
         pieces = _pieces(node, WIDTH - len(inner))
-        body = "\n".join(f"{inner}{quoted(piece)}" for piece in pieces)
-        return f"(\n{body}\n{indent})" if len(pieces) > 1 else quoted(node)
+        body = "\n".join(f"{inner}{string_literal(piece)}" for piece in pieces)
+        return f"(\n{body}\n{indent})" if len(pieces) > 1 else string_literal(node)
     if isinstance(node, Call | Method):
         head = node.name if isinstance(node, Call) else f"{source_text(node.target, indent)}.{node.name}"
         last = head.rpartition("\n")[2]
@@ -197,33 +197,35 @@ def _broken(node: Any, indent: str) -> str:
             return head + flat
         words = [("", value) for value in node.args]
         words += [(f"{key}=", value) for key, value in node.named.items()]
-        return f"{head}({_stacked(words, indent)})" if words else f"{head}()"
+        return f"{head}({_value_lines(words, indent)})" if words else f"{head}()"
     if isinstance(node, Mapping) and node:
-        return "{" + _stacked([(f"{quoted(str(key))}: ", value) for key, value in node.items()], indent) + "}"
-    if isinstance(node, Extended):
-        return "[" + _stacked([("*", node.name), *(("", value) for value in node.rest)], indent) + "]"
+        return (
+            "{" + _value_lines([(f"{string_literal(str(key))}: ", value) for key, value in node.items()], indent) + "}"
+        )
+    if isinstance(node, ExtendedList):
+        return "[" + _value_lines([("*", node.name), *(("", value) for value in node.rest)], indent) + "]"
     if isinstance(node, list | tuple) and node:
         start, end = "[]" if isinstance(node, list) else "()"
-        return start + _stacked([("", value) for value in node], indent) + end
-    return _flat(node) or quoted(str(node))
+        return start + _value_lines([("", value) for value in node], indent) + end
+    return _flat(node) or string_literal(str(node))
 
 
-def _stacked(words: list[tuple[str, Any]], indent: str) -> str:
+def _value_lines(words: list[tuple[str, Any]], indent: str) -> str:
     """One line or more for each value, with what stands before it; a reason beside it where there is room."""
     inner = indent + _STEP
     lines = ""
     for head, node in words:
-        value, because = (node.value, node.because) if isinstance(node, Noted) else (node, "")
+        value, because = (node.value, node.because) if isinstance(node, WithComment) else (node, "")
         line = f"{inner}{head}{source_text(value, inner, len(head) + 1)},"
         if because and len(f"{line}  # {because}") <= WIDTH and "\n" not in line:
             line = f"{line}  # {because}"
         elif because:
-            line = "".join(f"{inner}{each}\n" for each in commented(because, WIDTH - len(inner))) + line
+            line = "".join(f"{inner}{each}\n" for each in comment_lines(because, WIDTH - len(inner))) + line
         lines += f"{line}\n"
     return f"\n{lines}{indent}"
 
 
-def commented(text: str, width: int = WIDTH) -> list[str]:
+def comment_lines(text: str, width: int = WIDTH) -> list[str]:
     """A reason as lines of a comment."""
     return textwrap.wrap(text, width, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 

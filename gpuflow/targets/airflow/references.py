@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuflow.core.date_format import MOMENT, pieces
+from gpuflow.core.date_format import TIMESTAMP, pieces
 from gpuflow.core.errors import Finding, GpuflowError
-from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.expansion import escape
 from gpuflow.spec import expression, references
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
@@ -39,9 +39,9 @@ def run_fact(ref: RunRef, schedule: Schedule | None) -> Call:
     if ref.field != "interval_start":
         # The end of the interval is the logical date.
         shown = {} if zone == "UTC" else {"timezone": zone}
-        return Call("logical_date", () if ref.layout == MOMENT else (ref.layout,), shown)
+        return Call("logical_date", () if ref.layout == TIMESTAMP else (ref.layout,), shown)
     assert schedule is not None  # refused before
-    named = {} if ref.layout == MOMENT else {"format": ref.layout}
+    named = {} if ref.layout == TIMESTAMP else {"format": ref.layout}
     named |= {} if zone == schedule.timezone else {"timezone": zone}
     return Call("interval_start", (schedule.cron, schedule.timezone), named)
 
@@ -56,11 +56,11 @@ def jinja_fact(call: Call) -> str | None:
         return None
     zone = json.dumps(call.named.get("timezone", "UTC"))
     moment = f"({SCHEDULED_TIME}).astimezone({ZONE}({zone}))"
-    return " ~ ".join(_jinja_parts(moment, call.args[0] if call.args else MOMENT))
+    return " ~ ".join(_jinja_parts(moment, call.args[0] if call.args else TIMESTAMP))
 
 
 def _jinja_parts(moment: str, form: str) -> list[str]:
-    if form == MOMENT:
+    if form == TIMESTAMP:
         return [f'{moment}.isoformat(timespec="seconds")']
     parts, text = [], ""
     for piece in [*pieces(form), "%:z"]:
@@ -155,14 +155,16 @@ class Scope:
         step = self.pipeline.steps[name]
         if not self.keys:
             return bool(step.for_each) and (step.pipeline is not None or step.when is not None or is_dynamic(step))
-        return bool(step.for_each) or self.drops(name)
+        return bool(step.for_each) or self.may_drop_items(name)
 
-    def drops(self, name: str) -> bool:
+    def may_drop_items(self, name: str) -> bool:
         """Whether a step inside a flattened sub-pipeline may leave out some of the items around it."""
         step = self.pipeline.steps[name]
         if step.when is not None or is_dynamic(step):
             return True
-        return step.if_skipped != "run" and any(self.drops(need) for need in references.upstream(self.pipeline)[name])
+        return step.if_skipped != "run" and any(
+            self.may_drop_items(need) for need in references.upstream(self.pipeline)[name]
+        )
 
     def node(self, ref: Ref, name: str | None = None, *, reader: tuple[str, ...] | None = None) -> Any:
         """What a reference is: a call, or a plain value where a sub-pipeline's parameter was given one.
@@ -208,7 +210,7 @@ class Scope:
 
     def text(self, text: Text) -> Any:
         """A text outside a pod: a literal, one call, or a join."""
-        return glued([part if isinstance(part, str) else self.node(part) for part in parts_of(text)])
+        return join_parts([part if isinstance(part, str) else self.node(part) for part in parts_of(text)])
 
     def condition(self, tree: expression.Expression, name: str | None = None) -> Any:
         """A condition with Python's operators; `&`, `|` and `~` because it is only known when the task runs.
@@ -277,7 +279,7 @@ class Marks:
     def reference(self, ref: Ref) -> str:
         node = self._scope.node(ref)
         if is_known(node):
-            return escaped(text_of(node), glued=True)
+            return escape(text_of(node), glued=True)
         self._nodes.append(node)
         return f"{MARK}{len(self._nodes) - 1}{MARK}"
 
@@ -285,11 +287,11 @@ class Marks:
         """A pod with calls where the marks are."""
         if isinstance(tree, str) and MARK in tree:
             pieces = tree.split(MARK)
-            return glued([self._nodes[int(piece)] if index % 2 else piece for index, piece in enumerate(pieces)])
+            return join_parts([self._nodes[int(piece)] if index % 2 else piece for index, piece in enumerate(pieces)])
         return with_parts(tree, self.replace)
 
 
-def glued(parts: list[Any]) -> Any:
+def join_parts(parts: list[Any]) -> Any:
     """Parts as one value: neighboring literals merged, a single part as it is, else a join."""
     merged: list[Any] = []
     for part in parts:

@@ -27,19 +27,28 @@ from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, RunRef
-from gpuflow.spec.time_zones import has_rules, no_rules, zone_of
+from gpuflow.spec.time_zones import has_rules, missing_rules_problem, zone_of
 from gpuflow.targets.airflow.alerts import alert_refusals
-from gpuflow.targets.airflow.engine_options import dag_options, refused_assets, refused_words, stock_refusals
+from gpuflow.targets.airflow.engine_options import dag_options, refused_assets, refused_options, stock_refusals
 from gpuflow.targets.airflow.facts import CAPABILITIES, STANDALONE_CANNOT, AirflowOptions
-from gpuflow.targets.airflow.flow import tasks_of, watched
+from gpuflow.targets.airflow.flow import tasks_of, tasks_to_watch
 from gpuflow.targets.airflow.operators import slots
 from gpuflow.targets.airflow.references import Scope
 from gpuflow.targets.airflow.standalone import older_refusals
-from gpuflow.targets.capabilities import LATER, Loss, construct_losses, left_out, named_steps, refused
+from gpuflow.targets.capabilities import (
+    LATER_ATTEMPT_CONSTRUCTS,
+    Loss,
+    construct_losses,
+    named_steps,
+    optional_loss,
+    refusal_loss,
+)
 from gpuflow.targets.constructs import Use, uses
 from gpuflow.targets.target import Request
 
-BY_LAUNCHER = frozenset(("retry.final_exit_codes", "retry.interruptions", "retry.retryable_exit_codes", *LATER))
+BY_LAUNCHER = frozenset(
+    ("retry.final_exit_codes", "retry.interruptions", "retry.retryable_exit_codes", *LATER_ATTEMPT_CONSTRUCTS)
+)
 """What the pod that looks after a gang keeps, where the stock operator could not."""
 
 
@@ -51,7 +60,7 @@ def gang_findings(request: Request) -> Iterator[Finding]:
     """One finding for each thing that the operator of a gang, or its launcher, could not keep."""
     standalone = request.options_as(AirflowOptions).standalone
     for each in gangs_of(request):
-        asked = [*gang_refusals(each.step, request.site.gangs.made_as), *_counted(each)]
+        asked = [*gang_refusals(each.step, request.site.gangs.made_as), *_parallel_gangs(each)]
         asked += _of_launcher(each.step) if standalone else ()
         asked += _in_pools(each.step, request) if request.options_as(AirflowOptions).pools else ()
         for field, problem, hint in asked:
@@ -77,7 +86,7 @@ def _of_launcher(step: Step) -> Iterator[Refusal]:
             yield tuple(map(str, place[:1])), problem, hint
 
 
-def _counted(each: PlannedStep) -> Iterator[Refusal]:
+def _parallel_gangs(each: PlannedStep) -> Iterator[Refusal]:
     """`parallel` counts pods, and the ranks of a gang are none that Airflow's operators could count."""
     around = [each.pipeline.parallel]
     above = each.parent
@@ -133,7 +142,7 @@ def clock_change(expression: str, zone: str) -> datetime | None:
     cron = parse(expression)
     has_every_hour = len(cron.hours) == 24
     has_every_day = len(cron.months) == 12 and (len(cron.days) == 31 or len(cron.weekdays) == 7)
-    for first, past in _changed(zone):
+    for first, past in _clock_changes(zone):
         if has_every_hour and not has_every_day:
             return first
         if has_every_hour and (past - first) % timedelta(hours=1) == timedelta(0):
@@ -144,7 +153,7 @@ def clock_change(expression: str, zone: str) -> datetime | None:
     return None
 
 
-def _changed(zone: str) -> Iterator[tuple[datetime, datetime]]:
+def _clock_changes(zone: str) -> Iterator[tuple[datetime, datetime]]:
     """The spans of the wall clock that are skipped or repeated, without a time zone."""
     rules = zone_of(zone)
 
@@ -171,19 +180,19 @@ def _minutes(first: datetime, past: datetime) -> Iterator[datetime]:
 
 def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Airflow."""
-    yield from map(refused, older_refusals(request))
-    yield from map(refused, _unattended(request.pipeline))
+    yield from map(refusal_loss, older_refusals(request))
+    yield from map(refusal_loss, _values_nobody_gives(request.pipeline))
     yield from _catch_up(request.pipeline)
-    yield from map(refused, _intervals(request.pipeline))
-    yield from (left_out(finding) for finding in alert_refusals(request))
-    yield from map(refused, refused_words(request.pipeline))
-    yield from map(refused, refused_assets(request.pipeline, request.site))
-    yield from map(refused, _setups_unwatched(request.pipeline))
-    yield from map(refused, gang_findings(request))
+    yield from map(refusal_loss, _intervals(request.pipeline))
+    yield from (optional_loss(finding) for finding in alert_refusals(request))
+    yield from map(refusal_loss, refused_options(request.pipeline))
+    yield from map(refusal_loss, refused_assets(request.pipeline, request.site))
+    yield from map(refusal_loss, _setups_unwatched(request.pipeline))
+    yield from map(refusal_loss, gang_findings(request))
     if any(planned.step.for_each for planned in request.plan.steps):
         scope = Scope(request.pipeline, refused=[])
-        twins = [refused(finding) for finding in _inside(scope, request.site)]
-        yield from map(refused, scope.refused or ())
+        twins = [refusal_loss(finding) for finding in _scope_findings(scope, request.site)]
+        yield from map(refusal_loss, scope.refused or ())
         yield from twins
     if request.options_as(AirflowOptions).standalone:
         yield from _standalone(request)
@@ -192,15 +201,15 @@ def partial_losses(request: Request) -> Iterator[Loss]:
 def _setups_unwatched(pipeline: Pipeline) -> Iterator[Finding]:
     """What runs at the end would have to follow the setup itself, and Airflow lets it follow on success alone."""
     starts = setups(pipeline)
-    for name in watched(tasks_of(Scope(pipeline)), teardowns(pipeline)) if starts else ():
+    for name in tasks_to_watch(tasks_of(Scope(pipeline)), teardowns(pipeline)) if starts else ():
         if name in starts:
             text = f'no step that is sure to run follows the setup "{name}"'
             hint = "let a step without a condition need it, and the teardown need that step"
             yield Finding("GF365", text, pipeline.where_step(name), hint)
 
 
-def _unattended(pipeline: Pipeline) -> Iterator[Finding]:
-    """Runs that start by the clock or by new data have nobody to give a value."""
+def _values_nobody_gives(pipeline: Pipeline) -> Iterator[Finding]:
+    """Required parameters without a default in a pipeline with scheduled or data-triggered runs."""
     if pipeline.schedule is None and not pipeline.on_data and dag_options(pipeline).timetable is None:
         return
     for name, param in pipeline.params.items():
@@ -240,7 +249,9 @@ def _intervals(pipeline: Pipeline) -> Iterator[Finding]:
             "add a schedule, or use {run: date}",
         )
     elif not has_rules(schedule.timezone):
-        code, text, hint = no_rules(schedule.timezone, f'{{run: interval_start}} (step "{use.step}") cannot be judged')
+        code, text, hint = missing_rules_problem(
+            schedule.timezone, f'{{run: interval_start}} (step "{use.step}") cannot be judged'
+        )
         yield Finding(code, text, where, hint)
     elif (clock := clock_change(schedule.cron, schedule.timezone)) is not None:
         yield Finding(
@@ -252,7 +263,7 @@ def _intervals(pipeline: Pipeline) -> Iterator[Finding]:
         )
 
 
-def _inside(scope: Scope, site: Site) -> Iterator[Finding]:
+def _scope_findings(scope: Scope, site: Site) -> Iterator[Finding]:
     """Equal items; what references cannot be is kept by the scope."""
     pipeline = scope.pipeline
     for name in (*pipeline.steps, *pipeline.exit):
@@ -263,7 +274,7 @@ def _inside(scope: Scope, site: Site) -> Iterator[Finding]:
         if step.for_each and scope.has_own_list(name) and (step.pipeline is not None or keeps_state(step, site)):
             yield from equal_items(name, step.for_each, pipeline.where("steps", name, "for_each"))
         if step.pipeline is not None:
-            yield from _inside(scope.scope_of(name), site)
+            yield from _scope_findings(scope.scope_of(name), site)
 
 
 def equal_items(name: str, sources: Mapping[str, Any], where: Where | None = None) -> Iterator[Finding]:
@@ -290,4 +301,4 @@ def _standalone(request: Request) -> Iterator[Loss]:
     for loss in construct_losses(request.pipeline, table, "airflow --standalone", optional=False, counts=counts):
         if loss.construct in STANDALONE_CANNOT:
             yield loss
-    yield from map(refused, stock_refusals(request.pipeline))
+    yield from map(refusal_loss, stock_refusals(request.pipeline))

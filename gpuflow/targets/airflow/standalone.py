@@ -24,12 +24,12 @@ from importlib import resources
 from typing import Any
 
 from gpuflow.core.errors import Finding, Where
-from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.expansion import escape
 from gpuflow.spec.engine_options.airflow import AirflowTask
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import every_step
-from gpuflow.spec.rules.file_rules import WHOLE
+from gpuflow.spec.rules.file_rules import XCOM_RETURN_KEY
 from gpuflow.targets.airflow.dag import Dag
 from gpuflow.targets.airflow.engine_options import has_assets
 from gpuflow.targets.airflow.facts import AirflowOptions
@@ -40,14 +40,14 @@ from gpuflow.targets.target import Request
 QUEUE_SECONDS = 7 * 86400
 """How long a pod may wait for a node: the stock operator's two minutes would fail every queued step."""
 RUN_NAME = "run_name"
-CARRIED = ("task_id", "doc", "namespace", "trigger_rule", "retry_delay", "retry_exponential_backoff",
+KEPT_ARGUMENTS = ("task_id", "doc", "namespace", "trigger_rule", "retry_delay", "retry_exponential_backoff",
            "max_retry_delay", "max_active_tis_per_dagrun", *AirflowTask.model_fields)  # fmt: skip
 
 
 def standalone(dag: Dag) -> Dag:
     """The DAG with stock operators only."""
     defaults = dag.settings.get("default_args", {})
-    tasks = [replace(made, call=_stock(made.call, defaults)) for made in dag.tasks]
+    tasks = [replace(made, call=_stock_call(made.call, defaults)) for made in dag.tasks]
     used = names_in([made.call for made in dag.tasks])
     macros = [name for name, call in ((RUN_NAME, "run_id"), (ZONE, "logical_date")) if call in used]
     if not macros:
@@ -64,7 +64,7 @@ def run_name_functions() -> tuple[str, ...]:
     return tuple(ast.get_source_segment(text, function) or "" for function in functions)
 
 
-def _stock(call: Any, defaults: Mapping[str, Any]) -> Any:
+def _stock_call(call: Any, defaults: Mapping[str, Any]) -> Any:
     if isinstance(call, Method):
         given = call.target.named
         pods = [_template(given["template"], item) for item in _items(call.named["item"])]
@@ -82,7 +82,7 @@ def _stock(call: Any, defaults: Mapping[str, Any]) -> Any:
 
 def _arguments(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """`defaults`: what the DAG says for all tasks, which an argument here would overrule."""
-    named = {key: given[key] for key in CARRIED if key in given}
+    named = {key: given[key] for key in KEPT_ARGUMENTS if key in given}
     # Of a mapped task with two budgets, `retries` also has a reserve that only our operator can tell from the rest.
     retries = given.get("failures", given.get("retries", 0))
     named |= {"base_container_name": "main", "retries": retries}
@@ -114,23 +114,23 @@ def _template(pod: Call, item: Mapping[str, Any]) -> Any:
     """A pod for Airflow's renderer: as a whole out of its reach, or text by text where values are to be filled in."""
     manifest = _with_item({"apiVersion": "v1", "kind": "Pod", "metadata": pod.args[0], "spec": pod.named["spec"]}, item)
     has_calls = any(isinstance(part, Call) for part in walk(manifest))
-    return _rendered(manifest) if has_calls else Call("literal", (manifest,))
+    return _render_tree(manifest) if has_calls else Call("literal", (manifest,))
 
 
 def _with_item(tree: Any, item: Mapping[str, Any]) -> Any:
     if isinstance(tree, Call) and tree.name == "item":
-        return escaped(text_of(item[tree.args[0]]), glued=True)
+        return escape(text_of(item[tree.args[0]]), glued=True)
     if isinstance(tree, Call) and tree.name == "join":
         parts = [_with_item(part, item) for part in tree.args]
         return Call("join", tuple(parts)) if any(isinstance(part, Call) for part in parts) else "".join(parts)
     return with_parts(tree, lambda part: _with_item(part, item))
 
 
-def _rendered(tree: Any) -> Any:
+def _render_tree(tree: Any) -> Any:
     if isinstance(tree, Call):
         parts = tree.args if tree.name == "join" else (tree,)
-        return "".join(_jinja(part) if isinstance(part, Call) else _kept(part) for part in parts)
-    return _literal(tree) if isinstance(tree, str) else with_parts(tree, _rendered)
+        return "".join(_jinja(part) if isinstance(part, Call) else _jinja_safe(part) for part in parts)
+    return _literal(tree) if isinstance(tree, str) else with_parts(tree, _render_tree)
 
 
 def _literal(text: str) -> Any:
@@ -138,7 +138,7 @@ def _literal(text: str) -> Any:
     return Call("literal", (text,)) if "{" in text or "\r" in text or text.endswith("\n") else text
 
 
-def _kept(text: str) -> str:
+def _jinja_safe(text: str) -> str:
     """Text beside a value, as a string inside Jinja where Jinja would read it otherwise."""
     if not set("{}\r") & set(text) and not text.endswith("\n"):
         return text
@@ -158,7 +158,7 @@ def _jinja(call: Call) -> str:
         task, name = json.dumps(call.args[0]), json.dumps(call.args[1])
         kind = call.args[2] if len(call.args) > 2 else "string"
         value = f"ti.xcom_pull(task_ids={task})[{name}]"
-        if call.args[1] == WHOLE:  # the file itself, where it is no map with such an entry
+        if call.args[1] == XCOM_RETURN_KEY:  # the file itself, where it is no map with such an entry
             whole = f"ti.xcom_pull(task_ids={task})"
             value = f"({value} if {whole} is mapping and {name} in {whole} else {whole})"
         if call.named.get("each"):
@@ -172,15 +172,15 @@ def _jinja(call: Call) -> str:
 
 
 STOCK_OPERATOR = "KubernetesPodOperator"
-ONCE = "RenderedOnce"
+RENDERED_ONCE = "RenderedOnce"
 MARKS = ("{{", "{%", "{#")
-QUOTED = re.compile(r'\{\{ "((?:[^"\\]|\\.)*)" \}\}')
+QUOTED_JINJA = re.compile(r'\{\{ "((?:[^"\\]|\\.)*)" \}\}')
 """Text beside a value, which stands in quotes inside Jinja (`standalone._kept`)."""
 DEFINITION = f'''class Rendered(dict):
     """Values that are filled in already."""
 
 
-class {ONCE}({STOCK_OPERATOR}):
+class {RENDERED_ONCE}({STOCK_OPERATOR}):
     """The stock operator. `airflow dags test` renders it again after a deferral, and would read braces of the pod."""
 
     def render_template(self, content, *args, **kwargs):
@@ -192,17 +192,17 @@ class {ONCE}({STOCK_OPERATOR}):
 
 def rendered_once(dag: Dag) -> Dag:
     """The DAG with that operator for the tasks whose pods hold braces of their own."""
-    tasks = [replace(made, call=_once(made.call)) if _has_marks(made.call) else made for made in dag.tasks]
+    tasks = [replace(made, call=_render_once(made.call)) if _has_marks(made.call) else made for made in dag.tasks]
     if tasks == dag.tasks:
         return dag
     return replace(dag, tasks=tasks, functions=(*dag.functions, DEFINITION))
 
 
-def _once(call: Any) -> Any:
+def _render_once(call: Any) -> Any:
     if isinstance(call, Method):
-        return replace(call, target=_once(call.target))
+        return replace(call, target=_render_once(call.target))
     if isinstance(call, Call) and call.name in (STOCK_OPERATOR, f"{STOCK_OPERATOR}.partial"):
-        return replace(call, name=call.name.replace(STOCK_OPERATOR, ONCE))
+        return replace(call, name=call.name.replace(STOCK_OPERATOR, RENDERED_ONCE))
     return call
 
 
@@ -213,7 +213,7 @@ def _has_marks(tree: Any) -> bool:
 
 def _kept_texts(tree: Any, kept: bool) -> Iterable[str]:
     if isinstance(tree, str):
-        yield from [tree] if kept else QUOTED.findall(tree)
+        yield from [tree] if kept else QUOTED_JINJA.findall(tree)
     elif isinstance(tree, dict):
         for key, value in tree.items():
             yield from _kept_texts(key, kept)
@@ -277,7 +277,7 @@ DEPLOYMENT_IN_3_0 = '''def deployment() -> str:
     return name'''
 
 
-def homes_in(version: str | None) -> Mapping[str, str]:
+def import_homes(version: str | None) -> Mapping[str, str]:
     """Where a file of this Airflow imports its names from."""
     if version is None or version in CURRENT:
         return HOMES
@@ -285,7 +285,7 @@ def homes_in(version: str | None) -> Mapping[str, str]:
 
 
 def for_version(dag: Dag, version: str | None) -> Dag:
-    """A standalone DAG in the words of another Airflow."""
+    """A standalone DAG for another version of Airflow."""
     if version is None or version in CURRENT:
         return dag
     is_2 = version.startswith("2.")

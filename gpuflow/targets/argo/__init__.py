@@ -11,7 +11,7 @@ from gpuflow.pod.launcher import site_gang_account
 from gpuflow.site import Site
 from gpuflow.targets.argo.alerts import AGENT_POD, alert_rules, sent_by_agent
 from gpuflow.targets.argo.facts import CAPABILITIES, FACTS, ArgoOptions
-from gpuflow.targets.argo.kustomization import kustomized
+from gpuflow.targets.argo.kustomization import kustomization_files
 from gpuflow.targets.argo.notes import request_notes
 from gpuflow.targets.argo.refusals import BY_LAUNCHER, partial_losses
 from gpuflow.targets.capabilities import Loss, asked_of_engine
@@ -42,7 +42,7 @@ class Argo(Target):
         " && argo submit -n my-team --from workflowtemplate/my-pipeline"
     )
 
-    def asked_of_it(self, request: Request) -> Iterable[Use]:
+    def used_constructs(self, request: Request) -> Iterable[Use]:
         return asked_of_engine(request.plan, request.uses, BY_LAUNCHER)
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
@@ -64,7 +64,7 @@ class Argo(Target):
         return site_gang_account(site, namespace, reports=site.engine(FACTS.name).executor is None)
 
     def batch_files(self, batch: Batch) -> Iterable[Artifact]:
-        return kustomized(batch)
+        return kustomization_files(batch)
 
 
 target = Argo()

@@ -23,22 +23,22 @@ from gpuflow.core.emit import emit
 from gpuflow.core.errors import Finding
 from gpuflow.core.printable import comment
 from gpuflow.pod.build import LABEL
-from gpuflow.pod.engine_containers import RESTRICTED
+from gpuflow.pod.engine_containers import RESTRICTED_SECURITY
 from gpuflow.pod.launcher import role_and_binding
 from gpuflow.runtime.base.outcomes import EXIT_FINAL
 from gpuflow.site import Site
 from gpuflow.site.policy import alerts_of
 from gpuflow.spec.notify import Alert, SecretValue
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.alerts import UNSAID, endless_waits, placed_alerts
+from gpuflow.targets.alerts import NO_ALERTS_HINT, alerts_with_places, endless_waits
 from gpuflow.targets.argo.engine_options import token_of
 from gpuflow.targets.argo.facts import FACTS
-from gpuflow.targets.argo.references import WHEN
-from gpuflow.targets.argo.retries import TAKEN_AWAY
+from gpuflow.targets.argo.references import RUN_TIME
+from gpuflow.targets.argo.retries import NODE_LOSS_MESSAGES
 from gpuflow.targets.argo.shared_templates import Names
 from gpuflow.targets.target import Artifact, Request, header
 
-CARRIED = ("slack", "webhook")
+SUPPORTED_CHANNELS = ("slack", "webhook")
 PENDING = "5m"
 """How long a request may wait for the agent."""
 STATUS: dict[tuple[str, ...], str] = {
@@ -56,7 +56,7 @@ AGENT_POD: dict[str, Any] = {
                     "requests": {"cpu": "10m", "memory": "64M"},
                     "limits": {"cpu": "100m", "memory": "256M"},
                 },
-                **RESTRICTED,
+                **RESTRICTED_SECURITY,
             }
         ]
         for kind, name in (("initContainers", "init"), ("containers", "main"))
@@ -69,7 +69,9 @@ _UNREADABLE = r"(^|[^\\])((?:\\\\)*)\\(?:x7f|U[0-9a-f]{8})"
 
 def sent_by_agent(pipeline: Pipeline, site: Site) -> tuple[Alert, ...]:
     """The alerts that Argo sends."""
-    return tuple(alert for alert in alerts_of(pipeline, site) if alert.channel in CARRIED and not _lacks(alert))
+    return tuple(
+        alert for alert in alerts_of(pipeline, site) if alert.channel in SUPPORTED_CHANNELS and not _lacks(alert)
+    )
 
 
 def alert_tasks(pipeline: Pipeline, site: Site, names: Names) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -95,12 +97,12 @@ def alert_tasks(pipeline: Pipeline, site: Site, names: Names) -> tuple[list[dict
             "when": STATUS.get(tuple(dict.fromkeys(alert.on))),
         }
         tasks.append({key: value for key, value in one.items() if value is not None})
-        templates += [_retried(title, sender), _post(sender, alert)]
+        templates += [_retry_template(title, sender), _post(sender, alert)]
     inputs = {"parameters": [{"name": "steps"}]}
     return [task], [{"name": group, "inputs": inputs, "dag": {"tasks": tasks}}, *templates]
 
 
-def _retried(title: str, sender: str) -> dict[str, Any]:
+def _retry_template(title: str, sender: str) -> dict[str, Any]:
     arguments = {"parameters": [{"name": "body", "value": "{{=inputs.parameters.body}}"}]}
     return {
         "name": title,
@@ -132,10 +134,10 @@ def _post(sender: str, alert: Alert) -> dict[str, Any]:
 
 def alert_refusals(request: Request) -> Iterator[Finding]:
     """Alerts that need a Secret where Argo cannot put one."""
-    for alert, where in placed_alerts(request.pipeline, request.site):
-        if alert.channel in CARRIED and (lacking := _lacks(alert)):
+    for alert, where in alerts_with_places(request.pipeline, request.site):
+        if alert.channel in SUPPORTED_CHANNELS and (lacking := _lacks(alert)):
             text, hint = lacking
-            yield Finding("GF383", f"notify.{alert.channel}: {text}", where, f"{hint}; {UNSAID}")
+            yield Finding("GF383", f"notify.{alert.channel}: {text}", where, f"{hint}; {NO_ALERTS_HINT}")
 
 
 def alert_notes(request: Request) -> Iterator[Finding]:
@@ -144,7 +146,7 @@ def alert_notes(request: Request) -> Iterator[Finding]:
     if not sent_by_agent(request.pipeline, request.site):
         return
     account = request.site.engine(FACTS.name).service_account or "default"
-    where = next(placed_alerts(request.pipeline, request.site))[1]
+    where = next(alerts_with_places(request.pipeline, request.site))[1]
     text = f'Argo\'s agent sends alerts as ServiceAccount "{account}", which needs a Role and a Secret with its token'
     yield Finding("GF385", text, where, "apply what gpuflow argo agent prints", "note")
 
@@ -229,7 +231,7 @@ def _steps() -> str:
 
 
 def _groups(told: str, by: str, order: str) -> str:
-    """Those with the same word together, the last of them first."""
+    """The expression that groups entries by `by`, the last of each group first."""
     return f"map(values(groupBy({told},\n  {by})), sortBy(#, {order}, 'desc'))"
 
 
@@ -250,7 +252,7 @@ _OF_MESSAGES = (
     ("quota", '^pods "[^"]*" is forbidden: (exceeded|failed) quota'),
     (
         "interruption",
-        f"^({'|'.join(TAKEN_AWAY)}|pod deleted|main: Error .exit code (75|143)|"
+        f"^({'|'.join(NODE_LOSS_MESSAGES)}|pod deleted|main: Error .exit code (75|143)|"
         f"{_FINAL}(told to stop|budget of [0-9]+ interruptions is spent|[0-9]+ interruptions so far))",
     ),
     ("", f"^{_FINAL}[0-9]+ failures (and interruptions )?so far"),
@@ -266,8 +268,8 @@ def _cause(message: str) -> str:
 # The text of a run's failed steps, which the group of alerts is handed.
 _READ = "fromJSON(inputs.parameters.steps)"
 _STEPS = f"{_READ}.steps"
-_DATE = f"({WHEN})"
-_FAILED = "workflow.status != 'Succeeded'"
+_DATE = f"({RUN_TIME})"
+_RUN_FAILED = "workflow.status != 'Succeeded'"
 _RUN_CAUSE = f"(len({_STEPS}) > 0 ? {_STEPS}[0].cause : 'failure')"
 
 
@@ -284,21 +286,21 @@ def _body(alert: Alert, pipeline: Pipeline, site: Site) -> str:
         fields = {
             "pipeline": name,
             "run": "workflow.name",
-            "status": f"({_FAILED} ? 'failure' : 'success')",
-            "cause": f"({_FAILED} ? {_RUN_CAUSE} : '')",
+            "status": f"({_RUN_FAILED} ? 'failure' : 'success')",
+            "cause": f"({_RUN_FAILED} ? {_RUN_CAUSE} : '')",
             "date": _DATE,
             "link": _link(site),
-            "steps": f"({_FAILED} ? {_STEPS} : [])",
-            "more": f"({_FAILED} ? {_READ}.more : 0)",
+            "steps": f"({_RUN_FAILED} ? {_STEPS} : [])",
+            "more": f"({_RUN_FAILED} ? {_READ}.more : 0)",
         }
         return _map(fields)
     assert alert.slack is not None
     named = f"join(map({_STEPS}, .step), ', ')"
     others = f"({_READ}.more > 0 ? ' and ' + string({_READ}.more) + ' more' : '')"
     where = f"(len({_STEPS}) > 0 ? ' in ' + {named} + {others} : '')"
-    first = f"({_FAILED} ? {name} + ' failed: ' + {_RUN_CAUSE} + {where} : {name} + ' succeeded')"
+    first = f"({_RUN_FAILED} ? {name} + ' failed: ' + {_RUN_CAUSE} + {where} : {name} + ' succeeded')"
     each = f"join(map({_STEPS}, '\\n' + .step + ': ' + .cause + ': ' + .message), '')"
-    said = f"({_FAILED} ? {each} : '')"
+    said = f"({_RUN_FAILED} ? {each} : '')"
     text = f"{first} + '\\nrun ' + workflow.name + ', ' + {_DATE} + {said} + '\\n' + {_link(site)}"
     for letter, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = f"sprig.replace('{letter}', '{safe}', {text})"
@@ -344,7 +346,7 @@ def secrets_of(pipelines: Iterable[Pipeline], site: Site) -> list[str]:
 RUNS, SECONDS = "gpuflow_runs", "gpuflow_run_seconds"
 PREFIX = "argo_workflows_"
 """What the controller puts before every name."""
-LATE = 1800
+LATE_SECONDS = 1800
 """How long after its deadline a run may still be busy with its exit handler, in seconds."""
 
 
@@ -388,7 +390,7 @@ def alert_rules(request: Request) -> Artifact | None:
         )
     ]
     if pipeline.deadline is not None:
-        late = f"max by (run) ({PREFIX}{SECONDS}{{{of_this}}}) > {pipeline.deadline.seconds + LATE}"
+        late = f"max by (run) ({PREFIX}{SECONDS}{{{of_this}}}) > {pipeline.deadline.seconds + LATE_SECONDS}"
         text = f"a run of {pipeline.name} has not ended although its deadline of {pipeline.deadline} is long over"
         rules.append(_rule("GpuflowRunNeverEnds", late, pipeline.name, text))
     metadata: dict[str, Any] = {

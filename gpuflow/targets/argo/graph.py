@@ -14,7 +14,7 @@ from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
 from gpuflow.targets.argo.alerts import alert_tasks
 from gpuflow.targets.argo.loops import (
     export_template,
-    exported,
+    exported_outputs,
     exported_value,
     is_late,
     is_quoted,
@@ -37,16 +37,16 @@ from gpuflow.targets.argo.references import (
     condition,
     percent_encoded,
     percent_encoded_text,
-    reading,
-    safe,
+    safe_value,
+    task_reader,
     text_value,
-    typed,
     typed_list,
+    typed_value,
     unquoted_item,
 )
 from gpuflow.targets.argo.shared_templates import Names
 from gpuflow.targets.argo.templates import (
-    PLACE,
+    PLACE_INPUT,
     PLACE_TAG,
     approval_template,
     asks_place,
@@ -74,11 +74,11 @@ class Templates:
         place = len(self.found)
         prefix = f"{title}-" if nested else ""
         before = upstream(pipeline)
-        wanted = frozenset() if nested else exported(pipeline)
+        wanted = frozenset() if nested else exported_outputs(pipeline)
         tasks = [self._task(pipeline, name, prefix, before[name], wanted, nested=nested) for name in pipeline.steps]
         template: dict[str, Any] = {"name": title}
         if nested:
-            place_input = [PLACE] if asks_place(pipeline, self.site) else []
+            place_input = [PLACE_INPUT] if asks_place(pipeline, self.site) else []
             template["inputs"] = {"parameters": [{"name": name} for name in (*pipeline.params, *place_input)]}
             template["outputs"] = _nested_outputs(pipeline)
             template["parallelism"] = pipeline.parallel
@@ -98,7 +98,7 @@ class Templates:
                 "name": name,
                 "template": title,
                 "arguments": _arguments(pipeline, inputs, step, nested=False, static=True, ending=True),
-                "when": _ending(pipeline, step),
+                "when": _exit_condition(pipeline, step),
             }
             tasks.append({key: value for key, value in task.items() if value})
         alerts, templates = alert_tasks(pipeline, self.site, self.names)
@@ -192,12 +192,12 @@ def _condition(pipeline: Pipeline, step: Step, *, nested: bool, defaults: Defaul
 STATUS = {"failure": "!= Succeeded", "success": "== Succeeded"}
 
 
-def _ending(pipeline: Pipeline, step: Step) -> str | None:
+def _exit_condition(pipeline: Pipeline, step: Step) -> str | None:
     """When an exit step runs: by how the run ended, and by its own condition."""
     by_status = STATUS.get(step.on or "")
     if step.when is None:
         return f"{{{{workflow.status}}}} {by_status}" if by_status else None
-    read = reading(nested=False, single_item=False)
+    read = task_reader(nested=False, single_item=False)
 
     def read_exported(ref: Ref, kind: str) -> str:
         return exported_value(pipeline, ref) if isinstance(ref, OutputRef) else read(ref, kind)
@@ -214,7 +214,7 @@ def _depends(needs: Sequence[str], step: Step) -> str | None:
     return " && ".join(done.format(need) for need in needs) or None
 
 
-def _given(step: Step) -> dict[str, Any]:
+def _call_parameters(step: Step) -> dict[str, Any]:
     """Values for a sub-pipeline's parameters."""
     if step.pipeline is None:
         return {}
@@ -238,9 +238,9 @@ def _arguments(
     for name, ref in sorted(inputs.used.items()):
         written = static and isinstance(ref, ItemRef)  # the list itself was written safely
         if ending and isinstance(ref, OutputRef):
-            value = _listed(pipeline, ref, exported_value(pipeline, ref))
+            value = _reference_text(pipeline, ref, exported_value(pipeline, ref))
             kind = reference_type(pipeline, step, ref)
-            parameters[name] = f"{{{{={typed(value, kind, ref)}}}}}" if kind in PLAIN_TYPES else safe(value)
+            parameters[name] = f"{{{{={typed_value(value, kind, ref)}}}}}" if kind in PLAIN_TYPES else safe_value(value)
         elif isinstance(ref, ItemRef) and static and not single and is_quoted(step, ref.name):
             parameters[name] = unquoted_item(ref.name)
         elif written:
@@ -249,15 +249,15 @@ def _arguments(
             parameters[name] = checked_number(ref, kind, nested=nested, single_item=single, defaults=defaults)
         else:
             text = text_value(ref, nested=nested, single_item=single, defaults=defaults)
-            parameters[name] = safe(_listed(pipeline, ref, text))
-    for name, value in _given(step).items():
+            parameters[name] = safe_value(_reference_text(pipeline, ref, text))
+    for name, value in _call_parameters(step).items():
         assert step.pipeline is not None
         kind = step.pipeline.params[name].type
         if not isinstance(value, ParamRef | OutputRef | ItemRef):
             parameters[name] = text_of(value) if kind in PLAIN_TYPES else percent_encoded_text(text_of(value))
         elif kind not in PLAIN_TYPES:
             text = text_value(value, nested=nested, single_item=single, defaults=defaults)
-            parameters[name] = percent_encoded(_listed(pipeline, value, text))
+            parameters[name] = percent_encoded(_reference_text(pipeline, value, text))
         elif static and isinstance(value, ItemRef):
             parameters[name] = argument(value, nested=nested, single_item=single)
         else:
@@ -269,7 +269,7 @@ def _arguments(
     return {"parameters": pairs} if pairs else None
 
 
-def _listed(pipeline: Pipeline, ref: Ref, value: str) -> str:
+def _reference_text(pipeline: Pipeline, ref: Ref, value: str) -> str:
     """The expression for a reference's text: what a loop's copies wrote is one JSON list of values of their type."""
     step = pipeline.steps[ref.step] if isinstance(ref, OutputRef) else None
     if step is None or not step.for_each:

@@ -22,7 +22,7 @@ from gpuflow.targets.target import Artifact, Batch
 NAME = "kustomization.yaml"
 SPELLINGS = (NAME, "kustomization.yml", "Kustomization")
 """The names kustomize looks for. It refuses a folder with two of them."""
-MADE = "# Made by gpuflow "
+HEADER_PREFIX = "# Made by gpuflow "
 """How everything that gpuflow writes begins."""
 _KEYS = {"apiVersion", "kind", "namespace", "resources"}
 
@@ -34,14 +34,14 @@ def kustomization(names: Iterable[str], namespace: str | None) -> str:
         document["namespace"] = namespace
     document["resources"] = sorted(names)
     about = (
-        f"{MADE.removeprefix('# ')}{__version__}: the compiled files of this folder.",
+        f"{HEADER_PREFIX.removeprefix('# ')}{__version__}: the compiled files of this folder.",
         "Do not edit: compile again with --kustomization, and put your own changes into an overlay.",
     )
     return comment(about) + emit(document)
 
 
-def kustomized(batch: Batch) -> Iterator[Artifact]:
-    """The kustomization of all that is compiled, when it is asked for. One that somebody else wrote is kept."""
+def kustomization_files(batch: Batch) -> Iterator[Artifact]:
+    """The kustomization of everything that is compiled, if requested. A hand-written one is kept."""
     options: ArgoOptions = batch.options or ArgoOptions()
     if not options.kustomization:
         return
@@ -61,7 +61,7 @@ def kustomized(batch: Batch) -> Iterator[Artifact]:
         raise GpuflowError(foreign)
     # A cluster-wide template has no namespace, and kustomize would give it one.
     namespace = None if options.kind == "ClusterWorkflowTemplate" else batch.namespace
-    yield Artifact(NAME, kustomization(names, namespace), tuple(left_over(batch.folder, present, names)))
+    yield Artifact(NAME, kustomization(names, namespace), tuple(unlisted_files(batch.folder, present, names)))
 
 
 def refusals(folder: PurePath, present: Mapping[str, str]) -> list[Finding]:
@@ -70,7 +70,7 @@ def refusals(folder: PurePath, present: Mapping[str, str]) -> list[Finding]:
     for name in SPELLINGS:
         if name not in present:
             continue
-        foreign = _foreign(name, present)
+        foreign = _foreign_content(name, present)
         if foreign:
             path = str(folder / name)
             hint = (
@@ -81,7 +81,7 @@ def refusals(folder: PurePath, present: Mapping[str, str]) -> list[Finding]:
     return found
 
 
-def left_over(folder: PurePath, present: Mapping[str, str], names: Iterable[str]) -> list[Finding]:
+def unlisted_files(folder: PurePath, present: Mapping[str, str], names: Iterable[str]) -> list[Finding]:
     """Compiled files that lie in the folder and are not listed, so that nobody applies them any more."""
     listed = {*names, *SPELLINGS}
     return [
@@ -93,16 +93,16 @@ def left_over(folder: PurePath, present: Mapping[str, str], names: Iterable[str]
             "warning",
         )
         for name, text in sorted(present.items())
-        if name not in listed and text.startswith(MADE)
+        if name not in listed and text.startswith(HEADER_PREFIX)
     ]
 
 
-def _foreign(name: str, present: Mapping[str, str]) -> str | None:
+def _foreign_content(name: str, present: Mapping[str, str]) -> str | None:
     """What in a kustomization did not come from gpuflow, in words."""
     text = present[name]
     if name != NAME:
         return f"kustomize reads only one of {', '.join(SPELLINGS)}"
-    if not text.startswith(MADE):
+    if not text.startswith(HEADER_PREFIX):
         return "gpuflow did not write it"
     try:
         document = yaml.safe_load(text)
@@ -116,5 +116,7 @@ def _foreign(name: str, present: Mapping[str, str]) -> str | None:
     if keys:
         return f"someone added {', '.join(keys)}"
     entries = [str(entry) for entry in document.get("resources", [])]
-    others = [entry for entry in entries if "/" in entry or not present.get(entry, MADE).startswith(MADE)]
+    others = [
+        entry for entry in entries if "/" in entry or not present.get(entry, HEADER_PREFIX).startswith(HEADER_PREFIX)
+    ]
     return f"someone added the resources {', '.join(others)}" if others else None

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuflow.core.errors import Finding, Where
-from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.expansion import escape
 from gpuflow.spec import expression
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.params import text_of
@@ -41,15 +41,15 @@ from gpuflow.targets.argo.references import (
     input_name,
     percent_decoded,
     percent_encoded_value,
-    reading,
+    task_reader,
     text_value,
     without_tags,
 )
-from gpuflow.targets.argo.templates import PLACE, PLACE_TAG
+from gpuflow.targets.argo.templates import PLACE_INPUT, PLACE_TAG
 from gpuflow.targets.refusals import fan_out_finding
 
 
-def exported(pipeline: Pipeline) -> frozenset[OutputRef]:
+def exported_outputs(pipeline: Pipeline) -> frozenset[OutputRef]:
     """The outputs that some exit step uses."""
     steps = (pipeline.effective(name) for name in pipeline.exit)
     return frozenset(ref for step in steps for _, ref in step.references() if isinstance(ref, OutputRef))
@@ -116,7 +116,7 @@ def is_written(step: Step) -> bool:
 def item_reading(step: Step, *, nested: bool, defaults: Defaults = NO_DEFAULTS) -> Reader:
     """How the step's condition reads what it is about."""
     single = len(step.for_each or ()) == 1
-    return reading(nested=nested, single_item=single, written=is_written(step), defaults=defaults)
+    return task_reader(nested=nested, single_item=single, written=is_written(step), defaults=defaults)
 
 
 def _is_open(source: Any) -> bool:
@@ -129,16 +129,16 @@ def loop(step: Step, *, nested: bool, defaults: Defaults = NO_DEFAULTS) -> dict[
         return {}
     keys, sources = tuple(step.for_each), tuple(step.for_each.values())
     if is_written(step):
-        spell = _hidden if is_static(step) else str
+        spell = _protect_item if is_static(step) else str
         rows = [[spell(text_of(value)) for value in row] for row in itertools.product(*map(_values, sources))]
         items = [row[0] if len(keys) == 1 else dict(zip(keys, row, strict=True)) for row in rows]
-        return {"withItems": items} if is_static(step) else {"withParam": _written(items)}
+        return {"withItems": items} if is_static(step) else {"withParam": _items_json(items)}
     if len(keys) == 1:
         return {"withParam": hidden_json(text_value(sources[0], nested=nested, defaults=defaults))}
     return {"withParam": hidden_json(_combinations(step.for_each, nested=nested, defaults=defaults))}
 
 
-def _written(items: list[Any]) -> str:
+def _items_json(items: list[Any]) -> str:
     """A list of the pipeline as JSON in which Argo finds no tag."""
     return json.dumps(items, ensure_ascii=False).replace("{{", "{\\u007b")
 
@@ -162,7 +162,7 @@ def _texts_of(source: Any, *, nested: bool, defaults: Defaults) -> str:
 
 def is_quoted(step: Step, name: str) -> bool:
     """Whether Argo hands an item of several variables on with JSON's escapes still in it."""
-    texts = (_hidden(text_of(value)) for value in _values((step.for_each or {})[name]))
+    texts = (_protect_item(text_of(value)) for value in _values((step.for_each or {})[name]))
     return any(json.dumps(text)[1:-1] != text for text in texts)
 
 
@@ -177,7 +177,7 @@ def item_findings(pipeline: Pipeline, name: str, step: Step) -> Iterator[Finding
     for text in (text_of(value) for source in written for value in _values(source)):
         if not all(character.isprintable() or character in "\n\t\r" for character in text):
             yield Finding("GF306", f'step "{name}": Argo cannot express the item {text!r}', where, "use printable text")
-        elif step.pipeline is not None and is_static(step) and _hidden(text) != text:
+        elif step.pipeline is not None and is_static(step) and _protect_item(text) != text:
             yield Finding(
                 "GF306",
                 f'step "{name}": the item {text!r} cannot be passed to a sub-pipeline',
@@ -186,9 +186,9 @@ def item_findings(pipeline: Pipeline, name: str, step: Step) -> Iterator[Finding
             )
 
 
-def _hidden(text: str) -> str:
+def _protect_item(text: str) -> str:
     """An item as text that neither Argo nor the kubelet changes; numbers too, so that no engine prints them anew."""
-    return without_tags(escaped(text, glued=True))
+    return without_tags(escape(text, glued=True))
 
 
 def _values(source: Any) -> list[Any]:
@@ -227,14 +227,14 @@ def loop_template(
         if _uses_item(parameter["value"]):
             inner.append(parameter)
             if parameter["value"].startswith(PLACE_TAG):
-                outer.append({"name": PLACE, "value": PLACE_TAG})
+                outer.append({"name": PLACE_INPUT, "value": PLACE_TAG})
         else:
             outer.append(parameter)
             inner.append({"name": parameter["name"], "value": f"{{{{inputs.parameters.{parameter['name']}}}}}"})
     each: Task = {"name": name, "template": task["template"], "when": None}
     if asks_item(step):
         task["when"], each["when"] = None, _inner_condition(pipeline, step, nested=nested)
-        outer += _handed(pipeline, step, nested=nested, defaults=defaults)
+        outer += _condition_inputs(pipeline, step, nested=nested, defaults=defaults)
     each["arguments"] = {"parameters": inner} if inner else None
     each["withItems"], each["withParam"] = task.pop("withItems", None), task.pop("withParam", None)
     if each["withParam"]:
@@ -267,7 +267,7 @@ def _uses_item(value: str) -> bool:
     return "{{item" in value or "(item" in value or " item[" in value
 
 
-def _outside(step: Step, *, nested: bool) -> dict[str, expression.Reference]:
+def _outer_references(step: Step, *, nested: bool) -> dict[str, expression.Reference]:
     """References of the condition that the loop's own template cannot see, by the input that carries each."""
     assert step.when is not None
     found = {}
@@ -277,9 +277,9 @@ def _outside(step: Step, *, nested: bool) -> dict[str, expression.Reference]:
     return found
 
 
-def _handed(pipeline: Pipeline, step: Step, *, nested: bool, defaults: Defaults) -> list[dict[str, str]]:
+def _condition_inputs(pipeline: Pipeline, step: Step, *, nested: bool, defaults: Defaults) -> list[dict[str, str]]:
     types, handed = condition_types(pipeline, step), []
-    for name, reference in sorted(_outside(step, nested=nested).items()):
+    for name, reference in sorted(_outer_references(step, nested=nested).items()):
         kind, ref = types[expression.render(reference)], reference.ref
         if kind in PLAIN_TYPES:
             value = checked_number(ref, kind, nested=nested, single_item=False, defaults=defaults)
@@ -291,7 +291,7 @@ def _handed(pipeline: Pipeline, step: Step, *, nested: bool, defaults: Defaults)
 
 def _inner_condition(pipeline: Pipeline, step: Step, *, nested: bool) -> str:
     assert step.when is not None
-    carriers = {reference.ref: name for name, reference in _outside(step, nested=nested).items()}
+    carriers = {reference.ref: name for name, reference in _outer_references(step, nested=nested).items()}
     plain = item_reading(step, nested=nested)
 
     def read(ref: Ref, kind: str) -> str:

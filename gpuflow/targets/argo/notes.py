@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gpuflow.core.errors import Finding, Where
-from gpuflow.engines import starved_containers
+from gpuflow.engines import too_small_containers
 from gpuflow.plan import Plan, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.pod.gang_kinds import SPELLINGS
@@ -23,7 +23,7 @@ from gpuflow.targets.target import Request
 
 
 def shares_one_count(step: Step, site: Site) -> bool:
-    """Both budgets, and nobody but Argo to count them."""
+    """Whether the step has both budgets and only Argo counts them."""
     retry = step.retry
     if step.gang is not None:
         return False  # its launcher counts
@@ -31,7 +31,7 @@ def shares_one_count(step: Step, site: Site) -> bool:
 
 
 def has_no_account(step: Step, site: Site) -> bool:
-    """A gang, and nobody who may create it."""
+    """Whether the step is a gang and no service account may create it."""
     return step.gang is not None and site.gangs.service_account is None
 
 
@@ -167,7 +167,7 @@ def _small_containers(plan: Plan) -> Iterator[Finding]:
             continue
         if each.step.gang is not None:
             continue  # its ranks are no pods of Argo's
-        for name, limit in starved_containers(pod_for(each.pipeline, each.own_name, plan.site), FACTS):
+        for name, limit in too_small_containers(pod_for(each.pipeline, each.own_name, plan.site), FACTS):
             yield Finding(
                 "GF321",
                 f'step "{each.name}": container "{name}" may use {limit} of memory, and Argo starts it through '

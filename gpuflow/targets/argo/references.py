@@ -23,9 +23,9 @@ from datetime import date, timedelta
 from itertools import groupby, pairwise
 
 from gpuflow.core import cron as clock
-from gpuflow.core.date_format import MOMENT, pieces
+from gpuflow.core.date_format import TIMESTAMP, pieces
 from gpuflow.core.errors import Finding
-from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.expansion import escape
 from gpuflow.plan import Plan
 from gpuflow.spec import expression
 from gpuflow.spec.params import a
@@ -33,19 +33,19 @@ from gpuflow.spec.schedule import Schedule
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.targets.refusals import dates_of
 
-WHEN = "get(workflow, 'scheduledTime') ?? workflow.creationTimestamp.RFC3339"
+RUN_TIME = "get(workflow, 'scheduledTime') ?? workflow.creationTimestamp.RFC3339"
 """The expression for the scheduled time, or the time when the run was made."""
 LAYOUTS = {
     "%Y": "2006", "%y": "06", "%m": "01", "%B": "January", "%b": "Jan", "%d": "02", "%j": "002", "%A": "Monday",
     "%a": "Mon", "%H": "15", "%I": "03", "%p": "PM", "%M": "04", "%S": "05", "%z": "-0700", "%:z": "-07:00",
 }  # fmt: skip
 """Directives as the reference time of Go writes them."""
-TOGETHER = frozenset(LAYOUTS) - {"%z", "%:z"}
+ADJACENT_DIRECTIVES = frozenset(LAYOUTS) - {"%z", "%:z"}
 """Directives that Go reads apart wherever they meet, in any order; digits after an offset would become part of it."""
-BETWEEN = frozenset("-/: T")
+SEPARATORS = frozenset("-/: T")
 """Letters that Go takes for nothing else in between them."""
 WEEKDAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
-BY_HAND = "its scheduled time; a run by hand has none, and gets the time when it was made"
+MANUAL_RUN_NOTE = "its scheduled time; a run by hand has none, and gets the time when it was made"
 MOST_STEPS = 3300
 """How many moments an expression looks at for an earlier time: half hours of two months, and some more."""
 
@@ -62,9 +62,9 @@ class RunFacts:
         if ref.field == "interval_start" and self.schedule is not None:
             found = scheduled_time_before(self.schedule)
             return found if ref.timezone in (None, own) else f"{found}.In(timezone('{ref.timezone}'))"
-        return f"date({WHEN}).In(timezone('{ref.timezone or own}'))"
+        return f"date({RUN_TIME}).In(timezone('{ref.timezone or own}'))"
 
-    def formatted(self, ref: RunRef) -> Iterator[tuple[bool, str]]:
+    def date_parts(self, ref: RunRef) -> Iterator[tuple[bool, str]]:
         """A date as expressions (True) and the text between them (False)."""
         moment = self.time_expression(ref)
         return (
@@ -74,12 +74,14 @@ class RunFacts:
 
 def layouts(ref: RunRef) -> Iterator[tuple[bool, str]]:
     """The format of a date as layouts of Go (True) and the text between them (False)."""
-    if ref.layout == MOMENT:
+    if ref.layout == TIMESTAMP:
         yield True, "2006-01-02T15:04:05-07:00"
         return
-    for together, words in groupby(pieces(ref.layout), lambda word: word in TOGETHER or BETWEEN.issuperset(word)):
+    for together, words in groupby(
+        pieces(ref.layout), lambda word: word in ADJACENT_DIRECTIVES or SEPARATORS.issuperset(word)
+    ):
         listed = list(words)
-        if together and any(word in TOGETHER for word in listed):
+        if together and any(word in ADJACENT_DIRECTIVES for word in listed):
             yield True, "".join(LAYOUTS.get(word, word) for word in listed)
         else:
             yield from ((word in LAYOUTS, LAYOUTS.get(word, "%" if word == "%%" else word)) for word in listed)
@@ -97,8 +99,8 @@ def scheduled_time_before(schedule: Schedule) -> str:
     named = _names(cron, "#acc")
     walk = f"{named} ? #acc : #acc - duration('{size}m')"
     if size > 1:
-        walk = f"{_among('#acc', '04', grid, 60)} ? ({walk}) : #acc - duration('1m')"
-    start = f"(date({WHEN}) - duration('1s')).Truncate(duration('1m')).In(timezone('{schedule.timezone}'))"
+        walk = f"{_one_of_numbers('#acc', '04', grid, 60)} ? ({walk}) : #acc - duration('1m')"
+    start = f"(date({RUN_TIME}) - duration('1s')).Truncate(duration('1m')).In(timezone('{schedule.timezone}'))"
     return f"filter([reduce(1..{steps_of(cron)}, {walk}, {start})], {_names(cron, '#')})[0]"
 
 
@@ -124,19 +126,24 @@ def steps_of(cron: clock.Cron) -> int | None:
 
 
 def _names(cron: clock.Cron, moment: str) -> str:
-    by_date = _among(moment, "02", cron.days, 31)
+    by_date = _one_of_numbers(moment, "02", cron.days, 31)
     weekdays = ", ".join(f"'{WEEKDAYS[number]}'" for number in sorted(cron.weekdays))
     by_weekday = "" if len(cron.weekdays) == 7 else f"{moment}.Format('Mon') in [{weekdays}]"
     if cron.either:
         days = [f"({by_date} || {by_weekday})"] if by_date and by_weekday else []
     else:
         days = [by_date, by_weekday]
-    month = _among(moment, "01", cron.months, 12)
-    found = [_among(moment, "04", cron.minutes, 60), _among(moment, "15", cron.hours, 24), *days, month]
+    month = _one_of_numbers(moment, "01", cron.months, 12)
+    found = [
+        _one_of_numbers(moment, "04", cron.minutes, 60),
+        _one_of_numbers(moment, "15", cron.hours, 24),
+        *days,
+        month,
+    ]
     return " && ".join(filter(None, found)) or "true"
 
 
-def _among(moment: str, layout: str, numbers: Iterable[int], most: int) -> str:
+def _one_of_numbers(moment: str, layout: str, numbers: Iterable[int], most: int) -> str:
     """Whether a part of a moment is one of these numbers; empty when it always is."""
     listed = sorted(numbers)
     if len(listed) == most:
@@ -145,7 +152,7 @@ def _among(moment: str, layout: str, numbers: Iterable[int], most: int) -> str:
     return f"{moment}.Format('{layout}') in [{words}]"
 
 
-def too_far_back(plan: Plan) -> Iterator[Finding]:
+def sparse_schedules(plan: Plan) -> Iterator[Finding]:
     """Schedules whose times lie further apart than an expression looks."""
     schedule = plan.pipeline.schedule
     if schedule is None or steps_of(clock.parse(schedule.cron)) is not None:
@@ -167,7 +174,7 @@ def without_schedule(plan: Plan) -> Iterator[Finding]:
     if found is not None:
         yield Finding(
             "GF334",
-            f"dates of the run are {BY_HAND}",
+            f"dates of the run are {MANUAL_RUN_NOTE}",
             found[2],
             "argo submit --scheduled-time 2026-01-31T06:00:00Z sets it, for a missed or repeated time",
             "note",
@@ -198,10 +205,10 @@ _TAG = re.compile(r"(\$*)(?:(?<=\{)\{|\{(?=$))")
 
 def without_tags(text: str) -> str:
     """Text in which Argo finds no tag, also when something is glued to its end; the kubelet restores it."""
-    return _TAG.sub(_hidden, text)
+    return _TAG.sub(_protect_brace, text)
 
 
-def _hidden(match: re.Match[str]) -> str:
+def _protect_brace(match: re.Match[str]) -> str:
     # A lone `$` in front would turn the variable into text, so it is doubled; pairs already stand for one each.
     dollars = match[1] + "$" * (len(match[1]) % 2)
     return f"{dollars}$({BRACE})"
@@ -212,7 +219,7 @@ def is_filled_in(text: str) -> bool:
     return "{{" in text or f"$({BRACE})" in text
 
 
-def safe(value: str) -> str:
+def safe_value(value: str) -> str:
     """An expression for a run-time value that survives Argo's later passes and the kubelet's expansion."""
     return f"{{{{=sprig.replace('{{', '$({BRACE})', sprig.replace('$', '$$', {value}))}}}}"
 
@@ -243,10 +250,10 @@ class Inputs:
         if not ref.is_date:
             return {"id": "{{workflow.uid}}", "name": "{{workflow.name}}"}[ref.field]
         text = ""
-        for is_expression, word in self._facts.formatted(ref):
+        for is_expression, word in self._facts.date_parts(ref):
             if is_expression:
                 self.dates[word] = None
-            text += f"{{{{={word}}}}}" if is_expression else self.literal(escaped(word, glued=True))
+            text += f"{{{{={word}}}}}" if is_expression else self.literal(escape(word, glued=True))
         return text
 
 
@@ -276,15 +283,15 @@ def checked_number(
     if isinstance(ref, ParamRef) and nested and (declared or kind) == kind:
         return argument(ref, nested=True, single_item=single_item)  # whoever handed it over has checked it
     value = text_value(ref, nested=nested, single_item=single_item, defaults=defaults)
-    return f"{{{{={typed(value, kind, ref)}}}}}"
+    return f"{{{{={typed_value(value, kind, ref)}}}}}"
 
 
-def typed(value: str, kind: str, ref: Ref) -> str:
+def typed_value(value: str, kind: str, ref: Ref) -> str:
     """The expression for a text that must look like its type. Argo ends the step with these words when it does not."""
-    return f"({value} matches '{PLAIN_TYPES[kind]}' ? {value} : sprig.fail('{_named(ref)} is not {a(kind)}'))"
+    return f"({value} matches '{PLAIN_TYPES[kind]}' ? {value} : sprig.fail('{_reference_name(ref)} is not {a(kind)}'))"
 
 
-def _named(ref: Ref) -> str:
+def _reference_name(ref: Ref) -> str:
     if isinstance(ref, OutputRef):
         return f"the output {ref.name} of {ref.step}"
     assert isinstance(ref, ParamRef | ItemRef)
@@ -293,10 +300,10 @@ def _named(ref: Ref) -> str:
 
 def unquoted_item(name: str) -> str:
     """An item of several variables: Argo gives it as JSON text without the quotes around it, so they are put back."""
-    return f"{{{{={_unquoted(name)}}}}}"
+    return f"{{{{={_unquote_item(name)}}}}}"
 
 
-def _unquoted(name: str) -> str:
+def _unquote_item(name: str) -> str:
     return f"fromJSON('\"' + item['{name}'] + '\"')"
 
 
@@ -307,7 +314,7 @@ def _or_default(ref: OutputRef, default: str) -> str:
 
 
 def text_value(ref: Ref, *, nested: bool, single_item: bool = False, defaults: Defaults = NO_DEFAULTS) -> str:
-    """The expression for a reference's text as it is. What a sub-pipeline was handed is read back from its carriage."""
+    """The expression for a reference's text. Arguments of a sub-pipeline are percent-decoded."""
     if isinstance(ref, ParamRef):
         if not nested:
             return f"workflow.parameters['{ref.name}']"
@@ -317,7 +324,7 @@ def text_value(ref: Ref, *, nested: bool, single_item: bool = False, defaults: D
             return _or_default(ref, defaults[ref])
         return f"tasks['{ref.step}'].outputs.parameters['{ref.name}']"
     assert isinstance(ref, ItemRef)
-    return ITEM if single_item else f"string({_unquoted(ref.name)})"
+    return ITEM if single_item else f"string({_unquote_item(ref.name)})"
 
 
 def percent_encoded_value(ref: Ref, *, nested: bool, single_item: bool, defaults: Defaults = NO_DEFAULTS) -> str:
@@ -326,7 +333,7 @@ def percent_encoded_value(ref: Ref, *, nested: bool, single_item: bool, defaults
 
 
 def percent_encoded(value: str) -> str:
-    """An expression's text without braces."""
+    """The expression that percent-encodes the braces of a text."""
     return f"{{{{=sprig.replace('{{', '%7B', sprig.replace('%', '%25', {value}))}}}}"
 
 
@@ -339,12 +346,12 @@ def typed_list(value: str, kind: str) -> str:
 
 
 def percent_decoded(value: str) -> str:
-    """The expression that reads back what was handed on."""
+    """The expression that decodes what `percent_encoded` wrote."""
     return f"sprig.replace('%25', '%', sprig.replace('%7B', '{{', {value}))"
 
 
 def percent_encoded_text(text: str) -> str:
-    """A literal for a sub-pipeline's parameter, in the same carriage."""
+    """A literal for a sub-pipeline's parameter, percent-encoded in the same way."""
     return text.replace("%", "%25").replace("{", "%7B")
 
 
@@ -358,7 +365,7 @@ Reader = Callable[[Ref, str], str]
 """The expression for what a reference stands for, given its type."""
 
 
-def reading(*, nested: bool, single_item: bool, written: bool = False, defaults: Defaults = NO_DEFAULTS) -> Reader:
+def task_reader(*, nested: bool, single_item: bool, written: bool = False, defaults: Defaults = NO_DEFAULTS) -> Reader:
     """How a task of a DAG reads references. Numbers and truth values travel to a sub-pipeline as they are. `written`:
     the loop's list stands in the manifest, so every item is text."""
 

@@ -24,13 +24,13 @@ from gpuflow.targets.argo.engine_options import template_options, workflow_optio
 from gpuflow.targets.argo.facts import FACTS, ArgoOptions, version_finding
 from gpuflow.targets.argo.graph import skipped_outputs
 from gpuflow.targets.argo.loops import item_findings
-from gpuflow.targets.argo.references import Inputs, too_far_back
+from gpuflow.targets.argo.references import Inputs, sparse_schedules
 from gpuflow.targets.argo.templates import ENGINE, TOKEN, later_fields
-from gpuflow.targets.capabilities import LATER, Loss, left_out, refused
-from gpuflow.targets.refusals import Path, holds_tags, no_interval, stray_tags, strings
+from gpuflow.targets.capabilities import LATER_ATTEMPT_CONSTRUCTS, Loss, optional_loss, refusal_loss
+from gpuflow.targets.refusals import Path, holds_tags, no_interval, strings, unresolved_tags
 from gpuflow.targets.target import Request
 
-BY_LAUNCHER = ("queue_timeout", *LATER)
+BY_LAUNCHER = ("queue_timeout", *LATER_ATTEMPT_CONSTRUCTS)
 """What the launcher of a gang keeps, and Argo cannot, or only in part."""
 
 
@@ -62,14 +62,14 @@ def _refusals(step: Step, kind: str) -> Iterator[Refusal]:
             )
 
 
-SPELLED = {"command", "args", "script", "for_each", "when", "pipeline", "params", "description"}
+FIELDS_ARGO_NEVER_SEES = {"command", "args", "script", "for_each", "when", "pipeline", "params", "description"}
 """Fields of a step whose text Argo never sees as it is written."""
 
 
 def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Argo."""
-    yield from map(refused, _findings(request))
-    yield from map(left_out, alert_refusals(request))
+    yield from map(refusal_loss, _findings(request))
+    yield from map(optional_loss, alert_refusals(request))
 
 
 def _findings(request: Request) -> Iterator[Finding]:
@@ -81,9 +81,9 @@ def _findings(request: Request) -> Iterator[Finding]:
     yield from _open_words(request.plan)
     yield from _claim_tags(pipeline)
     yield from _annotation_tags(pipeline)
-    yield from _unattended(request)
+    yield from _values_nobody_gives(request)
     yield from no_interval(request.plan, "argo")
-    yield from too_far_back(request.plan)
+    yield from sparse_schedules(request.plan)
     yield from _steps(request.plan)
 
 
@@ -141,8 +141,8 @@ def _annotation_tags(pipeline: Pipeline) -> Iterator[Finding]:
             )
 
 
-def _unattended(request: Request) -> Iterator[Finding]:
-    """Runs that start by the clock have nobody to give a value."""
+def _values_nobody_gives(request: Request) -> Iterator[Finding]:
+    """Required parameters without a default in a pipeline with scheduled runs."""
     pipeline, kind = request.pipeline, request.options_as(ArgoOptions).kind
     if pipeline.schedule is None or kind not in (None, "CronWorkflow"):
         return
@@ -196,22 +196,22 @@ def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool)
     """What of a step's pod Argo would change. A pod is made only where some text of the step asks for it."""
     step = pipeline.effective(name)
     if not tags_in_site and not holds_tags(
-        [each for key, each in step.__dict__.items() if each and key not in SPELLED]
+        [each for key, each in step.__dict__.items() if each and key not in FIELDS_ARGO_NEVER_SEES]
     ):
         return
     try:
         pod = pod_for(pipeline, name, site, Inputs(), ENGINE)
-        found = list(stray_tags(name, pod, pipeline.where_step(name)))
+        found = list(unresolved_tags(name, pod, pipeline.where_step(name)))
         yield from found
         if not found and step.gang is None:
             later_fields(pipeline, name, site, pod["spec"])
     except GpuflowError as refusal:
         where = pipeline.where_step(name)
         # A pod that cannot be made at all is said by whoever makes it.
-        yield from (_placed(finding, name, where) for finding in refusal.findings if finding.code == "GF306")
+        yield from (_with_step(finding, name, where) for finding in refusal.findings if finding.code == "GF306")
 
 
-def _placed(finding: Finding, name: str, where: Where) -> Finding:
+def _with_step(finding: Finding, name: str, where: Where) -> Finding:
     return replace(finding, message=f'step "{name}": {finding.message}', where=where)
 
 

@@ -39,7 +39,7 @@ CODE = "asInt(lastRetry.exitCode)"
 
 OUT_OF_MEMORY = "lastRetry.message startsWith 'main: OOMKilled '"
 """The kernel ended the program, or with it the whole container."""
-_OWN_FAULT = (
+_OWN_FAULT_MESSAGES = (
     "main: OOMKilled ",
     "Pod was active on the node longer",
     "Usage of EmptyDir volume",
@@ -48,7 +48,7 @@ _OWN_FAULT = (
     "wait: Error .exit code 64",
 )
 """Memory, deadline, disk limits, a missing output: failures, whatever exit code the program gave on SIGTERM."""
-TAKEN_AWAY = (
+NODE_LOSS_MESSAGES = (
     "The node (was low|had condition)",
     "Pod was (terminated in response to imminent node shutdown|rejected as the node is shutting down)",
     "Preempted in order to admit critical pod",
@@ -62,12 +62,12 @@ def _begins(*words: str) -> str:
     return f"lastRetry.message matches '^({'|'.join(words)})'"
 
 
-OWN_FAULT = _begins(*_OWN_FAULT)
-STOPPED = f"(lastRetry.status == 'Error' || {CODE} in [75, 143] || {_begins(*TAKEN_AWAY)})"
+IS_OWN_FAULT = _begins(*_OWN_FAULT_MESSAGES)
+IS_STOPPED = f"(lastRetry.status == 'Error' || {CODE} in [75, 143] || {_begins(*NODE_LOSS_MESSAGES)})"
 """A deleted pod is an Error without an exit code, or ends with 143; 75 is the supervisor's own word for it."""
-INTERRUPTED = f"!({OWN_FAULT}) && {STOPPED}"
+IS_INTERRUPTED = f"!({IS_OWN_FAULT}) && {IS_STOPPED}"
 
-LAUNCHER_RETRIES: dict[str, Any] = {"limit": "100", "retryPolicy": "Always", "expression": INTERRUPTED}
+LAUNCHER_RETRIES: dict[str, Any] = {"limit": "100", "retryPolicy": "Always", "expression": IS_INTERRUPTED}
 """Of the pod that looks after a gang: one that was taken away finds its gang again. The budgets are its own matter."""
 
 
@@ -117,23 +117,23 @@ def _with_timeout(retry: Retry) -> Retry:
 def _flat(retry: Retry, supervised: bool) -> str | None:
     """When to try again; None: always."""
     if retry.any is not None:
-        return _any(retry, supervised)
+        return _single_budget(retry, supervised)
     may_fail = _may_fail(retry)
     if not retry.interruptions:
-        return f"({OWN_FAULT} || !{STOPPED}) && {may_fail}"
+        return f"({IS_OWN_FAULT} || !{IS_STOPPED}) && {may_fail}"
     if not retry.failures:
-        return INTERRUPTED
-    return f"({INTERRUPTED}) || ({may_fail} && asInt(retries) < {retry.failures})"
+        return IS_INTERRUPTED
+    return f"({IS_INTERRUPTED}) || ({may_fail} && asInt(retries) < {retry.failures})"
 
 
-def _any(retry: Retry, supervised: bool) -> str | None:
+def _single_budget(retry: Retry, supervised: bool) -> str | None:
     """One count for everything: only exit codes that the program chose itself, or its supervisor, can be final."""
-    not_its_own = _begins(*_OWN_FAULT, *TAKEN_AWAY)
+    not_its_own = _begins(*_OWN_FAULT_MESSAGES, *NODE_LOSS_MESSAGES)
     if retry.retryable_exit_codes is not None:
-        codes = _listed(75, 143, *retry.retryable_exit_codes)
+        codes = _code_list(75, 143, *retry.retryable_exit_codes)
         return f"lastRetry.status == 'Error' || {CODE} in {codes} || {not_its_own}"
     if retry.final_exit_codes:
-        final = _listed(*retry.final_exit_codes, *([FINAL] if supervised else []))
+        final = _code_list(*retry.final_exit_codes, *([FINAL] if supervised else []))
         return f"!({CODE} in {final}) || {not_its_own}"
     return f"{CODE} != {FINAL}" if supervised else None
 
@@ -142,13 +142,13 @@ def _may_fail(retry: Retry) -> str:
     """Whether a failure allows another try: a step's own lists say nothing about what Kubernetes ended."""
     allowed = f"{CODE} != {FINAL}"
     if retry.retryable_exit_codes is not None:
-        return f"{allowed} && ({CODE} in {_listed(*retry.retryable_exit_codes)} || {OWN_FAULT})"
+        return f"{allowed} && ({CODE} in {_code_list(*retry.retryable_exit_codes)} || {IS_OWN_FAULT})"
     if retry.final_exit_codes:
-        return f"{allowed} && (!({CODE} in {_listed(*retry.final_exit_codes)}) || {OWN_FAULT})"
+        return f"{allowed} && (!({CODE} in {_code_list(*retry.final_exit_codes)}) || {IS_OWN_FAULT})"
     return allowed
 
 
-def _listed(*codes: int) -> str:
+def _code_list(*codes: int) -> str:
     return f"[{', '.join(map(str, dict.fromkeys(codes)))}]"
 
 
@@ -229,10 +229,10 @@ _FACTS = (
     "{'attempt': asInt(retries) - 1, 'by': 'argo', 'phase': lastRetry.status, 'exit_code': lastRetry.exitCode, "
     "'message': lastRetry.message}"
 )
-_ESCAPED = f"sprig.replace('$', '\\\\u0024', sprig.replace('{{' + '{{', '{{\\\\u007b', toJson({_FACTS})))"
+_ESCAPED_FACTS = f"sprig.replace('$', '\\\\u0024', sprig.replace('{{' + '{{', '{{\\\\u007b', toJson({_FACTS})))"
 _ENV = (
     {"name": ATTEMPT, "value": "{{retries}}"},
-    {"name": LAST, "value": f"{{{{=lastRetry.status in ['Failed', 'Error'] ? {_ESCAPED} : ''}}}}"},
+    {"name": LAST, "value": f"{{{{=lastRetry.status in ['Failed', 'Error'] ? {_ESCAPED_FACTS} : ''}}}}"},
 )
 
 

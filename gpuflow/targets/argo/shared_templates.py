@@ -37,7 +37,7 @@ class Names:
     def claim(self, wish: str) -> str:
         """A free name for the wish. `a` with a sub-step `b-c` and `a-b` with a sub-step `c` wish for the same."""
         for attempt in count():
-            name = wish if attempt == 0 else _hashed(wish, attempt)
+            name = wish if attempt == 0 else _hashed_name(wish, attempt)
             if len(name) <= LONGEST and name not in self._taken:
                 self._taken.add(name)
                 return name
@@ -48,7 +48,7 @@ class Names:
         self._taken.difference_update(names)
 
 
-def _hashed(wish: str, attempt: int) -> str:
+def _hashed_name(wish: str, attempt: int) -> str:
     digest = hashlib.sha256(f"{wish}/{attempt}".encode()).hexdigest()[:8]
     return f"{wish[: LONGEST - 9].rstrip('-')}-{digest}"
 
@@ -106,7 +106,7 @@ def shape_of(template: Template) -> Shape:
         skeleton["metadata"] = {**template["metadata"], "labels": {**labels, STEP_LABEL: None}}
     for field in ("container", "initContainers", "sidecars"):
         if field in template:
-            skeleton[field] = [_bare(container, slots) for container in _containers(template[field])]
+            skeleton[field] = [_extract_texts(container, slots) for container in _containers(template[field])]
     return Shape(template, json.dumps(skeleton), slots)
 
 
@@ -114,7 +114,7 @@ def _containers(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _bare(container: Mapping[str, Any], slots: dict[Slot, str]) -> dict[str, Any]:
+def _extract_texts(container: Mapping[str, Any], slots: dict[Slot, str]) -> dict[str, Any]:
     """The container without its open texts, which go into `slots`."""
     name = container.get("name", "")
     bare = dict(container)
@@ -142,7 +142,7 @@ def _is_open(text: str) -> bool:
     return "{{" not in text or all(tag.startswith(("inputs.parameters.", "workflow.")) for tag in _TAG.findall(text))
 
 
-def filled(template: Template, texts: Mapping[Slot, str]) -> Template:
+def fill_slots(template: Template, texts: Mapping[Slot, str]) -> Template:
     """The template with other texts in some of its slots."""
     result = dict(template)
     if Slot("label") in texts:
@@ -178,7 +178,7 @@ _MENTION = re.compile(r"inputs\.parameters(?:\.([\w-]+)|\['([\w-]+)'\])")
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*=")
 
 
-def worth(members: int) -> int:
+def max_parameters(members: int) -> int:
     """How many parameters so many steps may differ in: two for a pair, two more for every further step."""
     return min(MOST_PARAMETERS, 2 * (members - 1))
 
@@ -191,7 +191,7 @@ class Parameter:
     slots: Mapping[Slot, str]
 
 
-def shared(templates: Sequence[Template], keep: Sequence[str]) -> list[Template]:
+def share_templates(templates: Sequence[Template], keep: Sequence[str]) -> list[Template]:
     """The same workflow with one template per shape; `keep` names those that stay whatever they are equal to."""
     names = Names(template["name"] for template in templates)
     instead: dict[str, Template] = {}
@@ -204,11 +204,11 @@ def shared(templates: Sequence[Template], keep: Sequence[str]) -> list[Template]
         for member, own in zip(group, values, strict=True):
             calls[member.template["name"]] = Call(template["name"], inputs, own)
 
-    def called(task: dict[str, Any]) -> dict[str, Any]:
+    def apply_call(task: dict[str, Any]) -> dict[str, Any]:
         return calls[task["template"]].apply(task) if task["template"] in calls else task
 
     left = [instead.get(one["name"], one) for one in templates if one["name"] in instead or one["name"] not in calls]
-    return _without_twins([_with_tasks(template, called) for template in left], keep)
+    return _without_duplicates([_with_tasks(template, apply_call) for template in left], keep)
 
 
 def _groups(templates: Sequence[Template]) -> Iterator[list[Shape]]:
@@ -229,10 +229,10 @@ def _step_name(shape: Shape) -> str:
 
 def _close(group: list[Shape]) -> Iterator[list[Shape]]:
     """The group, split until its members differ in few texts, each time by the text with the fewest variants."""
-    differing = _differing(group)
+    differing = _differing_slots(group)
     if not differing:
         return  # one step, or equal ones: nothing to hand over
-    if len(_columns(group, differing)) <= worth(len(group)):
+    if len(_columns(group, differing)) <= max_parameters(len(group)):
         yield group
         return
     fewest = min(differing, key=lambda slot: len({member.slots[slot] for member in group}))
@@ -243,7 +243,7 @@ def _close(group: list[Shape]) -> Iterator[list[Shape]]:
         yield from _close(part)
 
 
-def _differing(group: Sequence[Shape]) -> list[Slot]:
+def _differing_slots(group: Sequence[Shape]) -> list[Slot]:
     first = group[0].slots
     return [slot for slot in first if any(member.slots[slot] != first[slot] for member in group[1:])]
 
@@ -262,7 +262,7 @@ def _columns(group: Sequence[Shape], differing: Sequence[Slot]) -> dict[tuple[st
 def _shared_template(group: Sequence[Shape], names: Names) -> tuple[Template, list[dict[str, str]]]:
     """The template of a group, and each member's values for its new inputs."""
     first = group[0]
-    differing = _differing(group)
+    differing = _differing_slots(group)
     columns = _columns(group, differing)
     fixed = {slot: text for slot, text in first.slots.items() if slot not in set(differing)}
     kept = {dotted or quoted for dotted, quoted in _MENTION.findall(first.skeleton + json.dumps(list(fixed.values())))}
@@ -285,7 +285,7 @@ def _shared_template(group: Sequence[Shape], names: Names) -> tuple[Template, li
         {one.name: column[number] for one, column in zip(parameters, columns, strict=True)}
         for number in range(len(group))
     ]
-    return filled({key: value for key, value in template.items() if value != {"parameters": []}}, texts), values
+    return fill_slots({key: value for key, value in template.items() if value != {"parameters": []}}, texts), values
 
 
 def _tag(name: str, prefix: str = "") -> str:
@@ -325,11 +325,11 @@ class Call:
         """The task with the shared template; its values in the task's own words for what it handed over before."""
         given = {entry["name"]: entry for entry in task.get("arguments", {}).get("parameters", [])}
 
-        def handed(match: re.Match[str]) -> str:
+        def passed_value(match: re.Match[str]) -> str:
             return str(given[match[1]]["value"])
 
         kept = [entry for name, entry in given.items() if name in self.inputs and name not in self.values]
-        added = [{"name": name, "value": _INPUT.sub(handed, text)} for name, text in self.values.items()]
+        added = [{"name": name, "value": _INPUT.sub(passed_value, text)} for name, text in self.values.items()]
         head: dict[str, Any] = {key: task[key] for key in HEAD if key in task}
         rest = {key: value for key, value in task.items() if key not in head and key != "arguments"}
         arguments = {"arguments": {"parameters": [*kept, *added]}} if kept or added else {}
@@ -342,7 +342,7 @@ def _with_tasks(template: Template, change: Callable[[dict[str, Any]], dict[str,
     return {**template, "dag": {**template["dag"], "tasks": [change(task) for task in template["dag"]["tasks"]]}}
 
 
-def _without_twins(templates: list[Template], keep: Sequence[str]) -> list[Template]:
+def _without_duplicates(templates: list[Template], keep: Sequence[str]) -> list[Template]:
     """Templates that are equal up to their names become the first of them; then so may their callers, and so on."""
     while True:
         first: dict[str, str] = {}
@@ -354,11 +354,11 @@ def _without_twins(templates: list[Template], keep: Sequence[str]) -> list[Templ
         if all(name == chosen for name, chosen in instead.items()):
             return templates
 
-        def renamed(task: dict[str, Any], chosen: Mapping[str, str] = instead) -> dict[str, Any]:
+        def rename_task(task: dict[str, Any], chosen: Mapping[str, str] = instead) -> dict[str, Any]:
             return {**task, "template": chosen.get(task["template"], task["template"])}
 
         templates = [
-            _with_tasks(template, renamed)
+            _with_tasks(template, rename_task)
             for template in templates
             if instead.get(template["name"], template["name"]) == template["name"]
         ]

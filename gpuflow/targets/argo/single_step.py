@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gpuflow.core.errors import GpuflowError, fail
-from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.expansion import escape
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
 from gpuflow.spec.builder import caller
@@ -16,9 +16,9 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, Literally, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.targets.argo.facts import CAPABILITIES, FACTS
-from gpuflow.targets.argo.references import ITEM, Inputs, safe, text_value, without_tags
+from gpuflow.targets.argo.references import ITEM, Inputs, safe_value, text_value, without_tags
 from gpuflow.targets.argo.refusals import step_findings
-from gpuflow.targets.argo.templates import PLACE, PLACE_TAG, step_template
+from gpuflow.targets.argo.templates import PLACE_INPUT, PLACE_TAG, step_template
 from gpuflow.targets.capabilities import construct_losses
 from gpuflow.targets.single_step import keywords_of, refuse_flow, refuse_nothing
 
@@ -32,7 +32,7 @@ FLOW = {
 }
 """What decides how steps hang together, and who decides it in a hand-written workflow."""
 _TAG = re.compile(r"(\{\{(?!\{)(?:(?!\{\{).)*?\}\})", re.DOTALL)
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Keywords(Inputs):
@@ -49,7 +49,7 @@ class Keywords(Inputs):
         return f"{{{{inputs.parameters.{self._names[ref]}}}}}"
 
 
-def template_alone(step: Step, site: Site, name: str) -> dict[str, Any]:
+def standalone_template(step: Step, site: Site, name: str) -> dict[str, Any]:
     """The step's template. Raises for what Argo cannot express, and for flow, which the workflow's author writes."""
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", name):
         raise fail(
@@ -64,21 +64,23 @@ def template_alone(step: Step, site: Site, name: str) -> dict[str, Any]:
             hint="write {param: interval_start}, and pass it as interval_start=",
         )
     names: dict[Ref, str] = dict(keywords_of(step))
-    pipeline = _around(step, name, tuple(names))
+    pipeline = _enclosing_pipeline(step, name, tuple(names))
     where = caller()
     missing = [loss.refusal_by_hand(where) for loss in construct_losses(pipeline, CAPABILITIES, FACTS.name)]
     missing += step_findings(pipeline, name, site)
     if missing:
         raise GpuflowError(missing)
     inputs = Keywords(names)
-    template = step_template(pipeline, name, name, site, inputs=inputs, within=_apart(names.values()))[0]
+    template = step_template(pipeline, name, name, site, inputs=inputs, within=_call_identity(names.values()))[0]
     if keeps_state(step, site):  # whoever calls the template by its name alone is its only caller
         given = template["inputs"]["parameters"]
-        template["inputs"] = {"parameters": [{**one, "value": name} if one["name"] == PLACE else one for one in given]}
+        template["inputs"] = {
+            "parameters": [{**one, "value": name} if one["name"] == PLACE_INPUT else one for one in given]
+        }
     return template
 
 
-def _apart(names: Collection[str]) -> str:
+def _call_identity(names: Collection[str]) -> str:
     """What keeps the state of a template's tasks apart: where each is called, and with which arguments."""
     values = ", ".join(f"inputs.parameters['{name}']" for name in sorted(names))
     return f"{PLACE_TAG},{{{{=sprig.trunc(16, sprig.sha256sum(toJson([{values}])))}}}}" if values else PLACE_TAG
@@ -89,7 +91,7 @@ def place_of_call(task: str, *, looped: bool) -> str:
     return f"{task},{{{{=sprig.trunc(16, sprig.sha256sum({ITEM}))}}}}" if looped else task
 
 
-def _around(step: Step, name: str, refs: tuple[Ref, ...]) -> Pipeline:
+def _enclosing_pipeline(step: Step, name: str, refs: tuple[Ref, ...]) -> Pipeline:
     """A pipeline that has everything the step refers to, as text: only the workflow's author knows better."""
     params = {ref.name: Param(type="string") for ref in refs if isinstance(ref, ParamRef)}
     outputs: dict[str, dict[str, Output]] = {}
@@ -100,12 +102,12 @@ def _around(step: Step, name: str, refs: tuple[Ref, ...]) -> Pipeline:
     return Pipeline.model_construct(name=name, params=params, steps={**others, name: step})
 
 
-def handed_over(value: Any) -> str:
+def container_argument(value: Any) -> str:
     """An argument that reaches the container unchanged: Argo's tags are read as text, the rest stands as it is."""
     text = value if isinstance(value, str) else text_of(value)
     parts = [text] if isinstance(value, Literally) else _TAG.split(text)
     return "".join(
-        safe(_expression(part)) if index % 2 else without_tags(escaped(part, glued=index + 1 < len(parts)))
+        safe_value(_expression(part)) if index % 2 else without_tags(escape(part, glued=index + 1 < len(parts)))
         for index, part in enumerate(parts)
     )
 
@@ -120,4 +122,4 @@ def _expression(tag: str) -> str:
     if inside.startswith("item."):
         return text_value(ItemRef(inside.removeprefix("item.")), nested=False, single_item=False)
     first, *rest = inside.split(".")
-    return first + "".join(f".{word}" if _WORD.fullmatch(word) else f"['{word}']" for word in rest)
+    return first + "".join(f".{word}" if _IDENTIFIER.fullmatch(word) else f"['{word}']" for word in rest)

@@ -11,7 +11,7 @@ a ConfigMap of the controller's namespace, so the namespace of the workflow is p
 
 Semaphores hold GPU steps back, one for each size: Argo counts holders, not what each of them takes. So a step with four
 GPUs holds `gpu-4`, and how many such steps run at once stands in a ConfigMap under that key. The sum over all keys must
-stay within what there is; `shares` splits it.
+stay within what there is; `semaphore_shares` splits it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from gpuflow.targets.argo.retries import (
     without_last_attempt,
 )
 
-PLACE = "pipeline--place"
-PLACE_TAG = f"{{{{inputs.parameters.{PLACE}}}}}"
+PLACE_INPUT = "pipeline--place"
+PLACE_TAG = f"{{{{inputs.parameters.{PLACE_INPUT}}}}}"
 
 
 def asks_place(pipeline: Pipeline, site: Site) -> bool:
@@ -59,7 +59,7 @@ def asks_place(pipeline: Pipeline, site: Site) -> bool:
 
 
 def place_of(name: str, step: Step, site: Site, *, nested: bool) -> str | None:
-    """What a task hands down: to a sub-pipeline its place, to a step inside one the place it stands in."""
+    """What a task passes down: its own path to a sub-pipeline, the enclosing path to a step inside one."""
     if step.pipeline is None:
         return PLACE_TAG if nested and step.runs_container and keeps_state(step, site) else None
     if not asks_place(step.pipeline, site):
@@ -79,7 +79,7 @@ def with_place(arguments: dict[str, Any] | None, place: str | None) -> dict[str,
     if place is None:
         return arguments
     given = (arguments or {"parameters": []})["parameters"]
-    return {"parameters": [*given, {"name": PLACE, "value": place}]}
+    return {"parameters": [*given, {"name": PLACE_INPUT, "value": place}]}
 
 
 FIELDS_OF_THE_RESULT = ("container", "initContainers", "sidecars", "volumes", "outputs")
@@ -144,7 +144,7 @@ def sizes_of(pipelines: Iterable[Pipeline], site: Site) -> list[Size]:
     return sorted(found, key=lambda size: (size.resource, -size.count))
 
 
-def shares(needed: Iterable[Size], available: Mapping[str, int]) -> dict[Size, int]:
+def semaphore_shares(needed: Iterable[Size], available: Mapping[str, int]) -> dict[Size, int]:
     """How many steps of each size may run at once, so that together they never take more than there is.
 
     Every size gets one holder, then further ones in turn, large sizes first, as long as they fit. A resource that
@@ -223,7 +223,7 @@ def step_template(
     volumes = [volume for volume in spec.pop("volumes", []) if volume["name"] not in added]
     deadline = spec.pop("activeDeadlineSeconds", None)
     texts = [name for name, ref in inputs.used.items() if reference_type(pipeline, step, ref) not in PLAIN_TYPES]
-    received = [*sorted(inputs.used), *([PLACE] if within and keeps_state(step, site) else [])]
+    received = [*sorted(inputs.used), *([PLACE_INPUT] if within and keeps_state(step, site) else [])]
     template: dict[str, Any] = {
         "name": title,
         "inputs": {"parameters": [{"name": name} for name in received]} if received else None,
@@ -304,11 +304,11 @@ def _outputs(step: Step, site: Site) -> dict[str, Any] | None:
             source["default"] = text_of(output.default)
         parameters.append({"name": output_name, "valueFrom": source})
         if output.is_artifact and site.engine("argo").artifact_repository:
-            shown.append(_shown(output_name))
+            shown.append(_artifact_record(output_name))
     return {"parameters": parameters, **({"artifacts": shown} if shown else {})} if parameters else None
 
 
-def _shown(name: str) -> dict[str, Any]:
+def _artifact_record(name: str) -> dict[str, Any]:
     """A small file that says where an artifact is, as an artifact of Argo's own, for its user interface.
 
     The files themselves are kept by the supervisor and not uploaded twice. Where it lies is left to the controller's

@@ -17,7 +17,7 @@ from typing import Any
 
 from hera.workflows import models
 
-from gpuflow.core.date_format import MOMENT, formatted
+from gpuflow.core.date_format import TIMESTAMP, format_date
 from gpuflow.core.emit import emit
 from gpuflow.core.errors import Finding, Where, did_you_mean, fail
 from gpuflow.core.printable import comment
@@ -37,9 +37,9 @@ from gpuflow.targets.argo.engine_options import (
 )
 from gpuflow.targets.argo.facts import FACTS, ArgoOptions, for_version
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
-from gpuflow.targets.argo.references import BY_HAND, RunFacts, without_schedule
+from gpuflow.targets.argo.references import MANUAL_RUN_NOTE, RunFacts, without_schedule
 from gpuflow.targets.argo.retries import most_retries
-from gpuflow.targets.argo.shared_templates import shared
+from gpuflow.targets.argo.shared_templates import share_templates
 from gpuflow.targets.argo.templates import semaphore_remark
 from gpuflow.targets.cron import go_cron
 from gpuflow.targets.target import Artifact, Request, header
@@ -78,13 +78,13 @@ def differences(given: Any, kept: Any, path: str = "") -> list[str]:
     return [f"{path}: {given!r} became {kept!r}"]
 
 
-LARGEST = 1 << 20
+MAX_WORKFLOW_SIZE = 1 << 20
 """The controller's MAX_WORKFLOW_SIZE when nobody has changed it."""
 POD_BYTES = 700
 """A node that runs a pod, with a short argument or two."""
 GROUP_BYTES = 500
 """A node that stands for others: a retried step, a loop, a DAG."""
-PACKED = 0.15
+COMPRESSION_RATIO = 0.15
 """What is left of the entries after gzip and base64."""
 
 
@@ -103,14 +103,14 @@ class Nodes:
         return Nodes(self.pods * copies, self.groups * copies, self.retries * copies)
 
     @property
-    def once(self) -> int:
+    def bytes_without_retries(self) -> int:
         """About how many bytes they take in the status when nothing is retried."""
         return self.pods * POD_BYTES + self.groups * GROUP_BYTES
 
     @property
     def max_bytes(self) -> int:
         """The same when every retry is used."""
-        return self.once + self.retries * POD_BYTES
+        return self.bytes_without_retries + self.retries * POD_BYTES
 
 
 def nodes_of(plan: Plan, within: str = "") -> Nodes:
@@ -130,16 +130,15 @@ def size_findings(plan: Plan, manifest: Mapping[str, Any]) -> tuple[Finding, ...
     """A warning when a run's object could pass what Argo's controller keeps."""
     written = len(json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).encode())
     nodes = nodes_of(plan)
-    if written + nodes.max_bytes <= LARGEST:
+    if written + nodes.max_bytes <= MAX_WORKFLOW_SIZE:
         return ()
-    text = (
-        f"a run of {nodes.pods + nodes.groups:,} nodes takes about {_mib(written + nodes.once)} of status and templates"
-    )
+    size = _mib(written + nodes.bytes_without_retries)
+    text = f"a run of {nodes.pods + nodes.groups:,} nodes takes about {size} of status and templates"
     if nodes.retries:
         text += f", {_mib(written + nodes.max_bytes)} when every retry is used"
-    text += f"; Argo stores at most {_mib(LARGEST)}"
-    packed = written + int(nodes.max_bytes * PACKED)
-    if packed <= LARGEST:
+    text += f"; Argo stores at most {_mib(MAX_WORKFLOW_SIZE)}"
+    packed = written + int(nodes.max_bytes * COMPRESSION_RATIO)
+    if packed <= MAX_WORKFLOW_SIZE:
         hint = f"Argo compresses the node status if needed, here to about {_mib(packed)}; you need to do nothing"
     else:
         hint = (
@@ -150,7 +149,7 @@ def size_findings(plan: Plan, manifest: Mapping[str, Any]) -> tuple[Finding, ...
 
 
 def _mib(size: int) -> str:
-    return f"{size / LARGEST:.1f} MiB" if size >= LARGEST / 10 else f"{size / 1024:.0f} KiB"
+    return f"{size / MAX_WORKFLOW_SIZE:.1f} MiB" if size >= MAX_WORKFLOW_SIZE / 10 else f"{size / 1024:.0f} KiB"
 
 
 POLICIES = {"allow": "Allow", "forbid": "Forbid", "replace": "Replace"}
@@ -162,7 +161,7 @@ def compile_request(request: Request) -> Artifact:
     """The manifest as YAML, with what a reader should know above it."""
     manifest = for_version(build(request), request.site)
     waiting = semaphore_remark(request.pipeline, request.site, request.options_as(ArgoOptions).semaphores)
-    by_hand = [f"Dates of the run are {BY_HAND}." for _ in without_schedule(request.plan)]
+    by_hand = [f"Dates of the run are {MANUAL_RUN_NOTE}." for _ in without_schedule(request.plan)]
     findings = size_findings(request.plan, manifest)
     return Artifact(
         f"{request.pipeline.name}.yaml", comment((*header(request), *by_hand, *waiting)) + emit(manifest), findings
@@ -225,7 +224,7 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
         **workflow_fields(pipeline, run_metrics(pipeline, request.site)),
         "volumeClaimTemplates": _claims(pipeline),
         "volumeClaimGC": {"strategy": "OnWorkflowCompletion"} if pipeline.claims else None,
-        "templates": shared(templates.found, (MAIN, EXIT)),
+        "templates": share_templates(templates.found, (MAIN, EXIT)),
     }
     return {key: value for key, value in spec.items() if value not in (None, [], {})}
 
@@ -267,7 +266,7 @@ def _cron_spec(request: Request, spec: dict[str, Any], of_runs: dict[str, Any]) 
     cron: dict[str, Any] = {
         "schedules": [go_cron(schedule.cron)],
         "timezone": schedule.timezone,
-        "when": f"{{{{=now() >= date('{formatted(schedule.begins, MOMENT)}')}}}}"
+        "when": f"{{{{=now() >= date('{format_date(schedule.begins, TIMESTAMP)}')}}}}"
         if schedule.begins is not None
         else None,
         "concurrencyPolicy": POLICIES[schedule.concurrency],

@@ -15,7 +15,7 @@ from gpuflow.pod.launcher import gang_role
 from gpuflow.pod.supervision import Restarts
 from gpuflow.site import Site
 from gpuflow.targets.alerts import endless_waits
-from gpuflow.targets.capabilities import Capabilities, Loss, asked_of_engine, left_out, refused
+from gpuflow.targets.capabilities import Capabilities, Loss, asked_of_engine, optional_loss, refusal_loss
 from gpuflow.targets.constructs import Use
 from gpuflow.targets.kubeflow.containers import never_cached
 from gpuflow.targets.kubeflow.exit_steps import alert_refusals, unsure_ends, with_alerts
@@ -55,7 +55,7 @@ class Kubeflow(Target):
     def gang_account(self, site: Site, namespace: str | None, accounts: Sequence[str] | None) -> list[dict[str, Any]]:
         return gang_role(site.engine(FACTS.name).service_account or ACCOUNT, namespace, site.gangs.made_as)
 
-    def asked_of_it(self, request: Request) -> Iterable[Use]:
+    def used_constructs(self, request: Request) -> Iterable[Use]:
         return asked_of_engine(request.plan, request.uses, BY_RANKS)
 
     def partial_support(self, request: Request) -> Iterable[Finding]:
@@ -64,8 +64,8 @@ class Kubeflow(Target):
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         yield from partial_losses(self.with_alerts(request.plan))
-        yield from map(left_out, alert_refusals(request))
-        yield from map(refused, taken_mounts(request.plan))
+        yield from map(optional_loss, alert_refusals(request))
+        yield from map(refusal_loss, taken_mounts(request.plan))
 
     def with_alerts(self, plan: Plan) -> Plan:
         pipeline = with_alerts(plan.pipeline, plan.site)

@@ -27,18 +27,18 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import output_types
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
-from gpuflow.targets.kubeflow.containers import cached_settings, handover, helper_config, set_caching, task_options
+from gpuflow.targets.kubeflow.containers import cached_settings, helper_config, set_caching, step_outputs, task_options
 from gpuflow.targets.kubeflow.dag import (
     AnyType,
     Dag,
-    Fixed,
-    Given,
+    FixedValue,
+    InputSource,
     Item,
     Items,
+    OutputKey,
     Task,
-    Want,
-    gathered,
     inputs_of,
+    list_type,
     outputs_of,
 )
 from gpuflow.targets.kubeflow.exit_steps import asks_outcome, condition_on, defaults_of, defaults_step, outcome_channel
@@ -146,9 +146,9 @@ def loops(step: Step, builder: Builder) -> list[Loop]:
     """The loops of a fan-out, outermost first. Fixed lists are multiplied out; others nest."""
     if step.for_each is None:
         return []
-    fixed = {name: _fixed(source) for name, source in step.for_each.items()}
+    fixed = {name: _fixed_items(source) for name, source in step.for_each.items()}
     if len(fixed) == 1 or any(items is None for items in fixed.values()):
-        return _limited(_nested(step, fixed, builder), step.parallel)
+        return _limit_loops(_nested_loops(step, fixed, builder), step.parallel)
     lists = {name: items for name, items in fixed.items() if items is not None}
     rows = [dict(zip(lists, row, strict=True)) for row in itertools.product(*lists.values())]
     item = builder.names.group("pipelinechannel--loop-item-param", set())
@@ -156,13 +156,13 @@ def loops(step: Step, builder: Builder) -> list[Loop]:
     return [Loop(columns, json.dumps(rows, sort_keys=True), None, step.parallel)]
 
 
-def _fixed(source: Any) -> list[Any] | None:
+def _fixed_items(source: Any) -> list[Any] | None:
     if isinstance(source, Range):
         return list(source.items)
     return list(source) if isinstance(source, tuple) else None
 
 
-def _nested(step: Step, fixed: dict[str, list[Any] | None], builder: Builder) -> list[Loop]:
+def _nested_loops(step: Step, fixed: dict[str, list[Any] | None], builder: Builder) -> list[Loop]:
     """One loop per variable. Two variables over the same list have an item each, where kfp's compiler mixes them up."""
     made: list[Loop] = []
     for name, source in (step.for_each or {}).items():
@@ -185,7 +185,7 @@ def _found_type(ref: ItemRef, step: Step) -> Type:
     return next((types[name] for name, value in step.params.items() if value == ref), STRING)
 
 
-def _limited(made: list[Loop], limit: int | None) -> list[Loop]:
+def _limit_loops(made: list[Loop], limit: int | None) -> list[Loop]:
     """KFP limits each loop by itself: the outermost gets the limit, those inside run one item at a time."""
     if limit is None:
         return made
@@ -204,7 +204,7 @@ def in_loop(builder: Builder, task: Task, loop: Loop, around: Items) -> Task:
         spec.iterator_policy.parallelism_limit = loop.limit
     inner = Dag(direct=False, items={**around, **loop.items}, runs_over=loop.source)
     inner.add(task)
-    lists: dict[str, Want] = {}
+    lists: dict[str, InputSource] = {}
     if loop.source is not None:
         iterator.items.input_parameter = channel_name(loop.source)
         lists[channel_name(loop.source)] = (loop.source, LIST)
@@ -212,7 +212,7 @@ def in_loop(builder: Builder, task: Task, loop: Loop, around: Items) -> Task:
         iterator.items.raw = loop.raw or "[]"
     item_type = first.type if first.key is None else STRUCT
     own = {first.input: item_type}
-    return _closed(builder, group, spec, inner, task, own, set(loop.items), lists=lists, many=True)
+    return _group_task(builder, group, spec, inner, task, own, set(loop.items), lists=lists, many=True)
 
 
 def in_condition(builder: Builder, task: Task, tree: Expression, items: Items, outer: Dag) -> Task:
@@ -229,7 +229,7 @@ def in_condition(builder: Builder, task: Task, tree: Expression, items: Items, o
     for reference in references(tree):
         inner.used.setdefault(reference.ref, type_of(reference.ref))
     spec.trigger_policy.condition = Cel(type_of, inner.input_name).render(tree)
-    return _closed(builder, group, spec, inner, task, {}, set(), lists={}, many=False)
+    return _group_task(builder, group, spec, inner, task, {}, set(), lists={}, many=False)
 
 
 def _group(builder: Builder, kind: str) -> tuple[str, Any]:
@@ -237,7 +237,7 @@ def _group(builder: Builder, kind: str) -> tuple[str, Any]:
     return name, ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{name}"))
 
 
-def _closed(
+def _group_task(
     builder: Builder,
     group: str,
     spec: Any,
@@ -246,17 +246,21 @@ def _closed(
     own: dict[str, Type],
     mine: set[ItemRef],
     *,
-    lists: dict[str, Want],
+    lists: dict[str, InputSource],
     many: bool,
 ) -> Task:
     """The group as a task of the DAG around it. `own`: inputs the loop gives itself; `mine`: the items behind them;
     `lists`: the input with the list that it runs over."""
     surfaced = {channel_name(ref): ref for ref in task.outputs}
-    outputs = {ref: (channel_name(ref), gathered(type_) if many else type_) for ref, (_, type_) in task.outputs.items()}
+    outputs = {
+        ref: (channel_name(ref), list_type(type_) if many else type_) for ref, (_, type_) in task.outputs.items()
+    }
     # A variable of a loop further out is handed in like any other value.
     read = [source for source, _ in task.wants.values()]
     passed = {ref: item for ref, item in inner.items.items() if ref not in mine and ref in read}
-    used: dict[str, Want] = {inner.input_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
+    used: dict[str, InputSource] = {
+        inner.input_name(channel): (channel, type_) for channel, type_ in inner.used.items()
+    }
     used |= {item.name: (ref, item.type) for ref, item in passed.items()} | lists
     types: dict[str, AnyType] = {**own, **{name: type_ for name, (_, type_) in used.items()}}
     component = ir.ComponentSpec(dag=inner.spec(surfaced), input_definitions=inputs_of(types))
@@ -362,16 +366,16 @@ class Builder:
 
     def container(self, name: str, step: Step, dag: Dag, items: Items) -> Task:
         """The step's own container as a task."""
-        label = self.names.unique(f"{self.prefix}{name}")
+        label = self.names.unique_name(f"{self.prefix}{name}")
         used, claims, settings = self._executor(label, name, step)
-        wants: dict[str, Want] = {
+        wants: dict[str, InputSource] = {
             input_name(channel): (self._source(name, channel), self.type_of(channel, dag, items)) for channel in used
         }
         wants |= {
             input_name(taken): (taken, dag.produced[taken][2]) for taken in self._input_artifacts(name, used, dag)
         }
         if settings is not None:
-            wants[CACHE_SETTINGS] = (Fixed(settings), STRING)
+            wants[CACHE_SETTINGS] = (FixedValue(settings), STRING)
         made = self._step_outputs(name, step)
         inputs = {key: type_ for key, (_, type_) in wants.items()}
         self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, dict(made.values()))
@@ -385,11 +389,11 @@ class Builder:
         given = {ref: key for ref, key in made.items() if OutputRef(ref.step, ref.name) in self.consumed}
         return Task(name, spec, wants, dict.fromkeys(claims, STRING), given, task_options(step).display_name)
 
-    def _step_outputs(self, name: str, step: Step) -> dict[Given, tuple[str, AnyType]]:
+    def _step_outputs(self, name: str, step: Step) -> dict[OutputKey, tuple[str, AnyType]]:
         """What a step gives: the text of every output, and the artifacts behind some."""
         if not step.outputs:
             return {}
-        keys, made = handover(step).keys, dict[Given, tuple[str, AnyType]]()
+        keys, made = step_outputs(step).keys, dict[OutputKey, tuple[str, AnyType]]()
         for out, output in step.outputs.items():
             ref = OutputRef(name, out)
             made[ref] = (keys[out], output_type(output.type, self.wanted.get(ref)))
@@ -402,14 +406,14 @@ class Builder:
         behind = [ArtifactRef(channel.step, channel.name) for channel in used if isinstance(channel, OutputRef)]
         return [artifact for artifact in behind if artifact in dag.produced]
 
-    def _source(self, name: str, channel: Channel) -> Channel | Fixed:
+    def _source(self, name: str, channel: Channel) -> Channel | FixedValue:
         """Where a step finds a value: outputs that no step hands out to exit steps are their defaults."""
         steps = self.pipeline.steps
         if name not in self.pipeline.exit or not isinstance(channel, OutputRef) or channel.step not in steps:
             return channel
         if channel in self.handed_out:
             return channel
-        return Fixed(text_of(self.steps[channel.step].outputs[channel.name].default))
+        return FixedValue(text_of(self.steps[channel.step].outputs[channel.name].default))
 
     def _executor(self, label: str, name: str, step: Step) -> tuple[list[Channel], list[ClaimRef], str | None]:
         """Adds the step's container and its Kubernetes settings.
@@ -419,7 +423,7 @@ class Builder:
         spelling = KubeflowSpelling()
         pod = task_pod(self.pipeline, name, self.site, spelling, self.engine)
         claims = claim_channels(pod, self.claim_volumes)
-        container = plain_container(pod["spec"]["containers"][0], outputs=handover(step))
+        container = plain_container(pod["spec"]["containers"][0], outputs=step_outputs(step))
         self.executors[f"exec-{label}"] = {"container": container}
         named = {volume: channel_name(claim) for volume, claim in claims.items()}
         config = plain_config(pod, named)
@@ -440,27 +444,27 @@ class Builder:
         inner = Builder(step.pipeline, site, self, prefix=f"{self.prefix}{name}-", outside=outside)
         body = Dag(direct=True)
         inner.fill(body)
-        label = self.names.unique(f"{self.prefix}{name}")
+        label = self.names.unique_name(f"{self.prefix}{name}")
         outer = {out: OutputRef(name, out) for out in output_types(step) if OutputRef(name, out) in self.consumed}
-        given = self._surfaced(name, {out: step.pipeline.outputs[out] for out in outer}, body)
+        given = self._pipeline_outputs(name, {out: step.pipeline.outputs[out] for out in outer}, body)
         made = ir.ComponentSpec(dag=body.spec(given[1]), input_definitions=parameters(inner))
         if given[0]:
             made.output_definitions.CopyFrom(outputs_of(dict(given[0].values())))
         self.components[f"comp-{label}"] = made
         spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
         spec.caching_options.enable_cache = False
-        wants: dict[str, Want] = {}
+        wants: dict[str, InputSource] = {}
         for param, value in step.params.items():
-            channel = value if isinstance(value, ParamRef | OutputRef | ItemRef) else Fixed(value)
+            channel = value if isinstance(value, ParamRef | OutputRef | ItemRef) else FixedValue(value)
             wants[param] = (channel, inner.param_types[param])
         return Task(name, spec, wants, {}, given[0])
 
-    def _surfaced(
+    def _pipeline_outputs(
         self, name: str, inner: Mapping[str, OutputRef], body: Dag
-    ) -> tuple[dict[Given, tuple[str, AnyType]], dict[str, Given]]:
+    ) -> tuple[dict[OutputKey, tuple[str, AnyType]], dict[str, OutputKey]]:
         """What a sub-pipeline gives, and what that is inside: texts under their names, artifacts beside them."""
-        given: dict[Given, tuple[str, AnyType]] = {}
-        inside: dict[str, Given] = {}
+        given: dict[OutputKey, tuple[str, AnyType]] = {}
+        inside: dict[str, OutputKey] = {}
         for out, ref in inner.items():
             given[OutputRef(name, out)], inside[out] = (out, body.produced[ref][2]), ref
             behind, key = ArtifactRef(ref.step, ref.name), f"{out}-artifact"

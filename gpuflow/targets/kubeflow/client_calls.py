@@ -10,7 +10,7 @@ import json
 from datetime import UTC, timedelta
 from typing import Any
 
-from gpuflow.core.date_format import formatted
+from gpuflow.core.date_format import format_date
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import every_step
@@ -47,7 +47,7 @@ def run_calls(
             _call("pipeline = client.get_pipeline_id", pipeline.name),
             _call("found = client.list_pipeline_versions", Code("pipeline"), page_size=100, sort_by="created_at desc"),
             "version = next(one.pipeline_version_id for one in found.pipeline_versions"
-            f" if one.display_name == {_shown(version)})",
+            f" if one.display_name == {_python_source(version)})",
         ]
     common = {"job_name": pipeline.name, **source, "params": given}
     schedule = pipeline.schedule
@@ -76,7 +76,7 @@ def _start_time(schedule: Schedule) -> str | None:
     """The second before the start: KFP takes the first time after it."""
     if schedule.begins is None:
         return None
-    return formatted((schedule.begins - timedelta(seconds=1)).astimezone(UTC), "%Y-%m-%dT%H:%M:%SZ")
+    return format_date((schedule.begins - timedelta(seconds=1)).astimezone(UTC), "%Y-%m-%dT%H:%M:%SZ")
 
 
 def accounts(pipeline: Pipeline) -> set[str | None]:
@@ -88,16 +88,16 @@ def accounts(pipeline: Pipeline) -> set[str | None]:
 
 
 def _call(function: str, *arguments: Any, **named: Any) -> str:
-    shown = [_shown(argument) for argument in arguments]
-    shown += [f"{name}={_shown(value)}" for name, value in named.items() if value is not None]
+    shown = [_python_source(argument) for argument in arguments]
+    shown += [f"{name}={_python_source(value)}" for name, value in named.items() if value is not None]
     return f"{function}({', '.join(shown)})"
 
 
-def _shown(value: Any) -> str:
+def _python_source(value: Any) -> str:
     if isinstance(value, Code):
         return str(value)
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_shown(key)}: {_shown(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{_python_source(key)}: {_python_source(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_shown, value)) + "]"
+        return "[" + ", ".join(map(_python_source, value)) + "]"
     return "..." if value is ... else json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

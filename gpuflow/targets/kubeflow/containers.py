@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuflow.core.errors import Finding
-from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.expansion import escape
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod.supervision import RUN_ID, TASK
 from gpuflow.spec.engine_options.kubeflow import KubeflowPipeline, KubeflowTask
@@ -64,7 +64,7 @@ TASK_PLACEHOLDER = "{{$}}"
 
 
 @dataclass(frozen=True, slots=True)
-class Handover:
+class StepOutputs:
     """The parameter of each output, the kind of those that are artifacts, and whose files KFP keeps too."""
 
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -83,19 +83,19 @@ class Handover:
         ]
 
 
-NO_OUTPUTS = Handover()
+NO_OUTPUTS = StepOutputs()
 """That of a step without outputs."""
 
 
-def handover(step: Step, *, alone: bool = False) -> Handover:
-    """What a step hands over. `alone`: in a hand-written pipeline, where KFP's own components may read its files."""
+def step_outputs(step: Step, *, alone: bool = False) -> StepOutputs:
+    """The outputs of a step. `alone`: in a hand-written pipeline, where KFP's own components may read its files."""
     if not step.outputs:
         return NO_OUTPUTS
     said = task_options(step).hand_over
     files = alone if said is None else said
     kinds = {name: output.kind for name, output in step.outputs.items() if output.kind is not None}
     keys = {name: f"{name}-uri" if name in kinds else name for name in step.outputs}  # no output has '-' in its name
-    return Handover(keys, kinds, tuple(kinds) if files else ())
+    return StepOutputs(keys, kinds, tuple(kinds) if files else ())
 
 
 PLACEHOLDER = "{{$."
@@ -106,9 +106,9 @@ RUN_AS_IT_IS = 'exec "$0" "$@"'
 """Starts a command whose name `env` would take for an assignment."""
 
 
-def command_words(main: dict[str, Any], outputs: Handover) -> list[str]:
+def command_words(main: dict[str, Any], outputs: StepOutputs) -> list[str]:
     """The container's command. `outputs`: what KFP's launcher looks for."""
-    command = _delivering(list(main["command"]), outputs)
+    command = _with_output_paths(list(main["command"]), outputs)
     env = main.get("env", [])
     late = [f"{entry['name']}={entry['value']}" for entry in env if PLACEHOLDER in entry.get("value", "")]
     if late:
@@ -117,12 +117,12 @@ def command_words(main: dict[str, Any], outputs: Handover) -> list[str]:
         command = ["env", *late, *command]
     if "workingDir" in main:
         # Kubernetes takes a container's own directory as it is; a word of a command is read on the way.
-        command = ["sh", "-c", ENTER, without_double_braces(escaped(main["workingDir"])), *command]
+        command = ["sh", "-c", ENTER, without_double_braces(escape(main["workingDir"])), *command]
     return command
 
 
-def _delivering(command: list[str], outputs: Handover) -> list[str]:
-    """The supervisor's command, told where KFP's launcher looks for each output; without a supervisor, as it is."""
+def _with_output_paths(command: list[str], outputs: StepOutputs) -> list[str]:
+    """The supervisor's command with the path where KFP's launcher expects each output; others unchanged."""
     at = next((index for index, word in enumerate(command) if word.startswith("--engine=")), 0)
     return [*command[:at], *outputs.arguments(), *command[at:]] if at else command
 
@@ -153,7 +153,7 @@ def _counts(entry: dict[str, Any]) -> bool:
 
 def never_cached(plan: Plan) -> Iterator[Finding]:
     """One note about all steps that ask for a cached result and can never get one."""
-    found = {each.name: why for each in plan.containers for why in (_never(each),) if why}
+    found = {each.name: why for each in plan.containers for why in (_no_cache_reason(each),) if why}
     if found:
         whys = "; ".join(dict.fromkeys(found.values()))
         yield Finding(
@@ -166,7 +166,7 @@ def never_cached(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def _never(each: PlannedStep) -> str | None:
+def _no_cache_reason(each: PlannedStep) -> str | None:
     step = each.step
     if not step.cache or task_options(step).cache_key:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
 from gpuflow.targets.kubeflow.messages import LIST, ArtifactType, Type, constant, ir
-from gpuflow.targets.kubeflow.pods import fixed
+from gpuflow.targets.kubeflow.pods import fixed_value
 from gpuflow.targets.kubeflow.references import RUN_FACTS, ArtifactRef, Channel, StatusRef, channel_name
 
 _Input: Any = ir.TaskInputsSpec.InputParameterSpec
@@ -18,7 +18,7 @@ EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedValue:
     """A value that is known when the pipeline is compiled."""
 
     value: Any
@@ -41,8 +41,8 @@ class Item:
 Items = Mapping[ItemRef, Item]
 AnyType = Type | ArtifactType
 """Of a value, or of an artifact."""
-Want = tuple[Channel | Fixed, AnyType]
-Given = OutputRef | ArtifactRef
+InputSource = tuple[Channel | FixedValue, AnyType]
+OutputKey = OutputRef | ArtifactRef
 """What a task gives."""
 
 
@@ -52,10 +52,10 @@ class Task:
 
     name: str
     spec: Any
-    wants: dict[str, Want] = field(default_factory=dict)
+    wants: dict[str, InputSource] = field(default_factory=dict)
     beside: dict[Channel, AnyType] = field(default_factory=dict)
     """What the DAG around the task must have, although the task itself does not take it: names of claims."""
-    outputs: dict[Given, tuple[str, AnyType]] = field(default_factory=dict)
+    outputs: dict[OutputKey, tuple[str, AnyType]] = field(default_factory=dict)
     shown: str | None = None
     """Its name in the user interface; default: the name itself."""
 
@@ -69,7 +69,7 @@ class Dag:
     runs_over: Channel | None = None
     """The list of the loop that the DAG is the body of."""
     tasks: dict[str, Any] = field(default_factory=dict)
-    produced: dict[Given, tuple[str, str, AnyType]] = field(default_factory=dict)
+    produced: dict[OutputKey, tuple[str, str, AnyType]] = field(default_factory=dict)
     used: dict[Channel, AnyType] = field(default_factory=dict)
     status_of: str | None = None
     """The task whose final status exit steps read; None where the status is handed in."""
@@ -104,12 +104,12 @@ class Dag:
         self.used.setdefault(source, type_)
         return _Artifact(component_input_artifact=self.input_name(source))
 
-    def _source(self, source: Channel | Fixed, type_: AnyType) -> Any:
+    def _source(self, source: Channel | FixedValue, type_: AnyType) -> Any:
         match source:
-            case Fixed(value):
+            case FixedValue(value):
                 return _Input(runtime_value=ir.ValueOrRuntimeParameter(constant=constant(value)))
             case RunRef(field):
-                return fixed(RUN_FACTS[field])
+                return fixed_value(RUN_FACTS[field])
             case ItemRef() if source in self.items:
                 item = self.items[source]
                 selector = f'parseJson(string_value)["{item.key}"]' if item.key else ""
@@ -123,7 +123,7 @@ class Dag:
         self.used.setdefault(source, type_)
         return _Input(component_input_parameter=self.input_name(source))
 
-    def spec(self, outputs: Mapping[str, Given], otherwise: Mapping[OutputRef, tuple[str, str]] = EMPTY) -> Any:
+    def spec(self, outputs: Mapping[str, OutputKey], otherwise: Mapping[OutputRef, tuple[str, str]] = EMPTY) -> Any:
         """The DAG with the outputs it gives, each under its key.
 
         `otherwise`: the task, and its key, that give an output where the task that produces it did not end well.
@@ -144,7 +144,7 @@ class Dag:
         return dag
 
 
-def gathered(type_: AnyType) -> AnyType:
+def list_type(type_: AnyType) -> AnyType:
     """The type of what all items of a loop give."""
     return type_.as_list if isinstance(type_, ArtifactType) else LIST
 

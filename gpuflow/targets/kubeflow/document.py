@@ -35,8 +35,18 @@ from gpuflow.spec.text import OutputRef
 from gpuflow.targets.kubeflow.build import Builder, component, parameters, parameters_of
 from gpuflow.targets.kubeflow.client_calls import client_line, run_calls
 from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, pipeline_options, set_caching
-from gpuflow.targets.kubeflow.dag import EMPTY, AnyType, Dag, Fixed, Given, Task, Want, inputs_of, outputs_of
-from gpuflow.targets.kubeflow.exit_steps import OUTCOME_OUTPUT, asking_step, asks_outcome, defaults_step, with_alerts
+from gpuflow.targets.kubeflow.dag import (
+    EMPTY,
+    AnyType,
+    Dag,
+    FixedValue,
+    InputSource,
+    OutputKey,
+    Task,
+    inputs_of,
+    outputs_of,
+)
+from gpuflow.targets.kubeflow.exit_steps import OUTCOME_OUTPUT, asks_outcome, defaults_step, outcome_step, with_alerts
 from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
 from gpuflow.targets.kubeflow.messages import (
     LIST,
@@ -48,11 +58,11 @@ from gpuflow.targets.kubeflow.messages import (
     component_outputs,
     constant,
     ir,
+    message_dict,
     param_types,
-    plain,
     wanted_types,
 )
-from gpuflow.targets.kubeflow.pods import fixed
+from gpuflow.targets.kubeflow.pods import fixed_value
 from gpuflow.targets.kubeflow.references import (
     BRACE,
     ClaimRef,
@@ -77,7 +87,7 @@ def without_approvals(pipeline: Pipeline) -> Pipeline:
         asked = [steps[need] for need in step.needs if steps[need].approval is not None]
         needs = [inner for need in step.needs for inner in (steps[need].needs if steps[need].approval else (need,))]
         conditions = [one for one in (*(before.when for before in asked), step.when) if one is not None]
-        changes: dict[str, Any] = {"needs": tuple(dict.fromkeys(needs)), "when": _all(conditions)}
+        changes: dict[str, Any] = {"needs": tuple(dict.fromkeys(needs)), "when": _conjunction(conditions)}
         if step.pipeline is not None:
             changes["pipeline"] = without_approvals(step.pipeline)
         steps[name] = step.model_copy(update=changes)
@@ -85,7 +95,7 @@ def without_approvals(pipeline: Pipeline) -> Pipeline:
     return pipeline.model_copy(update={"steps": kept})
 
 
-def _all(conditions: list[Expression]) -> Expression | None:
+def _conjunction(conditions: list[Expression]) -> Expression | None:
     return Logic("and", tuple(conditions)) if len(conditions) > 1 else conditions[0] if conditions else None
 
 
@@ -101,12 +111,12 @@ def root(builder: Builder) -> Dag:
         if not pipeline.exit:
             builder.fill(dag)
         else:
-            _handled(builder, dag)
+            _add_exit_handler(builder, dag)
         return dag
     for name, claim in pipeline.claims.items():
         dag.add(_create(builder, name, claim))
     inner = Dag(direct=False)
-    _handled(builder, inner)
+    _add_exit_handler(builder, inner)
     group = _group(builder, "run", inner, surfaced=True)
     for want, (channel, _) in list(group.wants.items()):
         if isinstance(channel, ClaimRef):
@@ -119,7 +129,7 @@ def root(builder: Builder) -> Dag:
     return dag
 
 
-def _handled(builder: Builder, dag: Dag) -> None:
+def _add_exit_handler(builder: Builder, dag: Dag) -> None:
     """The steps as one group, and its exit task beside it."""
     body = Dag(direct=False)
     builder.fill(body)
@@ -150,9 +160,9 @@ def _exits(builder: Builder, handler: str) -> Task:
     """Exit steps and the release of claims as one sub-DAG. A claim goes when the exit steps that mount it are done."""
     inner = Dag(direct=False)
     mounts: dict[str, list[str]] = {name: [] for name in builder.pipeline.claims}
-    asking = asking_step(builder.pipeline)
+    asking = outcome_step(builder.pipeline)
     if asking is not None:
-        inner.add(_asking(builder, asking, inner, handler))
+        inner.add(_outcome_task(builder, asking, inner, handler))
     for name in builder.pipeline.exit:
         if name == asking:
             continue
@@ -166,7 +176,7 @@ def _exits(builder: Builder, handler: str) -> Task:
     return _group(builder, "exit", inner)
 
 
-def _asking(builder: Builder, name: str, dag: Dag, handler: str) -> Task:
+def _outcome_task(builder: Builder, name: str, dag: Dag, handler: str) -> Task:
     """The exit step that asks Argo how the handler's group ended. It is told the group and KFP's own status."""
     task = builder.step_task(name, dag)
     made = builder.components[task.spec.component_ref.name]
@@ -192,37 +202,39 @@ def _group(
     name = builder.names.group(kind, builder.step_names)
     types: dict[str, AnyType] = {channel_name(channel): type_ for channel, type_ in inner.used.items()}
     given = (*(builder.pipeline.outputs.values() if surfaced else ()), *otherwise)
-    outputs: dict[Given, tuple[str, AnyType]] = {ref: (channel_name(ref), inner.produced[ref][2]) for ref in given}
+    outputs: dict[OutputKey, tuple[str, AnyType]] = {ref: (channel_name(ref), inner.produced[ref][2]) for ref in given}
     made = ir.ComponentSpec(dag=inner.spec({key: ref for ref, (key, _) in outputs.items()}, otherwise))
     if types:
         made.input_definitions.CopyFrom(inputs_of(types))
     if outputs:
         made.output_definitions.CopyFrom(outputs_of(dict(outputs.values())))
     builder.components[f"comp-{name}"] = made
-    wants: dict[str, Want] = {channel_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
+    wants: dict[str, InputSource] = {channel_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
     spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{name}"))
     return Task(name, spec, wants, {}, outputs)
 
 
 def _create(builder: Builder, name: str, claim: RunClaim) -> Task:
-    wants: dict[str, Want] = {
-        "access_modes": (Fixed([claim.access]), LIST),
-        "pvc_name_suffix": (Fixed(f"-{name}"), STRING),
-        "size": (Fixed(str(claim.size)), STRING),
-        "storage_class_name": (Fixed(claim.storage_class), STRING),
+    wants: dict[str, InputSource] = {
+        "access_modes": (FixedValue([claim.access]), LIST),
+        "pvc_name_suffix": (FixedValue(f"-{name}"), STRING),
+        "size": (FixedValue(str(claim.size)), STRING),
+        "storage_class_name": (FixedValue(claim.storage_class), STRING),
     }
-    return _stub(builder, claim_task(name), CREATE, wants, {"name": STRING})
+    return _image_task(builder, claim_task(name), CREATE, wants, {"name": STRING})
 
 
 def _delete(builder: Builder, name: str) -> Task:
-    return _stub(builder, release_task(name), DELETE, {"pvc_name": (ClaimRef(name), STRING)}, {})
+    return _image_task(builder, release_task(name), DELETE, {"pvc_name": (ClaimRef(name), STRING)}, {})
 
 
-def _stub(builder: Builder, name: str, image: str, wants: dict[str, Want], outputs: dict[str, Type]) -> Task:
-    label = builder.names.unique(name)
+def _image_task(
+    builder: Builder, name: str, image: str, wants: dict[str, InputSource], outputs: dict[str, Type]
+) -> Task:
+    label = builder.names.unique_name(name)
     executor = ir.PipelineDeploymentConfig.ExecutorSpec()
     executor.container.image = image
-    builder.executors[f"exec-{label}"] = plain(executor)
+    builder.executors[f"exec-{label}"] = message_dict(executor)
     inputs = {key: type_ for key, (_, type_) in wants.items()}
     builder.components[f"comp-{label}"] = component(f"exec-{label}", inputs, outputs)
     spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
@@ -285,10 +297,10 @@ def component_documents(request: Request) -> tuple[dict[str, Any], dict[str, Any
         declared[SETTINGS].is_optional = True
         declared[SETTINGS].default_value.CopyFrom(constant(made.known[SETTINGS]))
     _root(spec, pipeline, made, given, outputs)
-    executor = ir.PipelineDeploymentConfig.ExecutorSpec(container=_portable(made.container))
-    executors = plain(ir.PipelineDeploymentConfig(executors={f"exec-{pipeline.name}": executor}))
-    written = dict(sorted({**plain(spec), "deploymentSpec": executors}.items()))
-    config = plain(made.config)
+    executor = ir.PipelineDeploymentConfig.ExecutorSpec(container=_with_command_variables(made.container))
+    executors = message_dict(ir.PipelineDeploymentConfig(executors={f"exec-{pipeline.name}": executor}))
+    written = dict(sorted({**message_dict(spec), "deploymentSpec": executors}.items()))
+    config = message_dict(made.config)
     if not config:
         return written, {}
     kubernetes = {"deploymentSpec": {"executors": {f"exec-{pipeline.name}": config}}}
@@ -305,7 +317,7 @@ def _root(spec: Any, pipeline: Pipeline, made: StepMessages, given: Any, outputs
     for key in pipeline.params:
         task.inputs.parameters[key].component_input_parameter = key
     for key, value in made.known.items():
-        task.inputs.parameters[key].CopyFrom(fixed(value))
+        task.inputs.parameters[key].CopyFrom(fixed_value(value))
     if pipeline.params:
         spec.root.input_definitions.CopyFrom(given)
     for out, type_ in outputs.items():
@@ -320,7 +332,7 @@ def _root(spec: Any, pipeline: Pipeline, made: StepMessages, given: Any, outputs
         chosen.producer_subtask, chosen.output_parameter_key = pipeline.name, out
 
 
-def _portable(container: Any) -> Any:
+def _with_command_variables(container: Any) -> Any:
     """The container with its variables in the command. The brace is left to whoever keeps variables."""
     moved = [f"{entry.name}={entry.value}" for entry in container.env if entry.name != BRACE]
     if not moved:
@@ -389,7 +401,7 @@ def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
         types = {name: dag.produced[ref][2] for name, ref in pipeline.outputs.items()}
         spec.root.output_definitions.CopyFrom(outputs_of(types))
     executors = {"executors": dict(sorted(builder.executors.items()))}
-    written = dict(sorted({**plain(spec), "deploymentSpec": executors}.items()))
+    written = dict(sorted({**message_dict(spec), "deploymentSpec": executors}.items()))
     return written, _platform(builder, _run_config(pipeline)), len(builder.executors)
 
 

@@ -37,7 +37,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_fields import Settings
 from gpuflow.spec.text import OutputRef, RunRef
-from gpuflow.targets.alerts import UNSAID, placed_alerts
+from gpuflow.targets.alerts import NO_ALERTS_HINT, alerts_with_places
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.references import StatusRef, channel_name, input_name
 from gpuflow.targets.target import Request
@@ -87,7 +87,7 @@ def exit_reads(pipeline: Pipeline) -> Iterator[tuple[str, tuple[str | int, ...],
 
 
 def has_one_end(step: Step) -> bool:
-    """Whether KFP always records how the step ended: not of a group of tasks, whose last word may be nobody's."""
+    """Whether KFP always records how the step ended; it does not for a group of tasks."""
     return step.runs_container and step.when is None and not step.for_each
 
 
@@ -113,7 +113,7 @@ def added_defaults(pipeline: Pipeline, site: Site) -> dict[str, Step]:
 
 
 def started_after(first: Mapping[str, Step], steps: Mapping[str, Step]) -> dict[str, Step]:
-    """The steps, those that wait for nothing told to wait for `first`."""
+    """The steps, with those that wait for nothing now waiting for `first`."""
     return {
         name: step
         if step.needs or any(isinstance(ref, OutputRef) for _, ref in step.references())
@@ -137,7 +137,7 @@ def asks_outcome(step: Step) -> bool:
 
 def outcome_channel(pipeline: Pipeline) -> StatusRef | OutputRef:
     """What tells an exit step how the run ended: KFP's final status, or the answer of the container that asks Argo."""
-    asking = asking_step(pipeline)
+    asking = outcome_step(pipeline)
     return StatusRef() if asking is None else OutputRef(asking, OUTCOME_OUTPUT)
 
 
@@ -150,10 +150,10 @@ def condition_on(pipeline: Pipeline, step: Step) -> str:
     good = f"{value}.state in [{', '.join(map(repr, _GOOD))}]"
     if step.on == "success":
         return good
-    return f"{value}.state == 'FAILED'" if may_stay_open(pipeline) else f"!({good})"
+    return f"{value}.state == 'FAILED'" if may_stay_running(pipeline) else f"!({good})"
 
 
-def may_stay_open(pipeline: Pipeline) -> bool:
+def may_stay_running(pipeline: Pipeline) -> bool:
     """Whether a good run may leave the state RUNNING: not where each task of the group is a plain step's container."""
     return any(
         step.cache or not step.runs_container or step.when is not None or step.for_each
@@ -161,14 +161,14 @@ def may_stay_open(pipeline: Pipeline) -> bool:
     )
 
 
-def asking_step(pipeline: Pipeline) -> str | None:
+def outcome_step(pipeline: Pipeline) -> str | None:
     """The exit step that asks Argo, if the pipeline was given one."""
     return next((name for name, step in pipeline.exit.items() if _program() in step.command), None)
 
 
 def added_outcome_step(pipeline: Pipeline, site: Site) -> dict[str, Step]:
     """The exit step that asks Argo, where one is needed and the site has an image for it."""
-    needed = any(map(asks_outcome, pipeline.exit.values())) and may_stay_open(pipeline)
+    needed = any(map(asks_outcome, pipeline.exit.values())) and may_stay_running(pipeline)
     if not needed or site.images.alerts is None:
         return {}
     step = own_step(site, "Asks Argo how the steps ended", _program(), RunRef("name"))
@@ -184,7 +184,7 @@ def unsure_ends(plan: Plan) -> list[Finding]:
     """Exit steps that may not start although the run ended as they ask, because KFP has no record of its end."""
     pipeline = plan.pipeline
     names = [name for name, step in pipeline.exit.items() if asks_outcome(step)]
-    if not names or not may_stay_open(pipeline) or plan.site.images.alerts is not None:
+    if not names or not may_stay_running(pipeline) or plan.site.images.alerts is not None:
         return []
     shown = ", ".join(f'"{name}"' for name in names)
     return [
@@ -200,7 +200,7 @@ def unsure_ends(plan: Plan) -> list[Finding]:
     ]
 
 
-CARRIED = ("slack", "webhook", "pagerduty")
+SUPPORTED_CHANNELS = ("slack", "webhook", "pagerduty")
 _SENDER = """
 import os
 import sys
@@ -229,7 +229,11 @@ for each in said["alerts"]:
 def with_alerts(pipeline: Pipeline, site: Site) -> Pipeline:
     """The pipeline with an exit step for each outcome that somebody is told of, one that asks for the outcome, and a
     first step that writes what exit steps may read; the same one where none of them is needed."""
-    sent = [alert for alert in alerts_of(pipeline, site) if alert.channel in CARRIED and _lacks(alert, site) is None]
+    sent = [
+        alert
+        for alert in alerts_of(pipeline, site)
+        if alert.channel in SUPPORTED_CHANNELS and _lacks(alert, site) is None
+    ]
     added: dict[str, Step] = {}
     for status in ("failure", "success"):
         told = [alert for alert in sent if status in alert.on]
@@ -251,10 +255,10 @@ def with_alerts(pipeline: Pipeline, site: Site) -> Pipeline:
 
 def alert_refusals(request: Request) -> Iterator[Finding]:
     """Alerts that lack an image to be sent from, or a Secret."""
-    for alert, where in placed_alerts(request.pipeline, request.site):
-        lacking = _lacks(alert, request.site) if alert.channel in CARRIED else None
+    for alert, where in alerts_with_places(request.pipeline, request.site):
+        lacking = _lacks(alert, request.site) if alert.channel in SUPPORTED_CHANNELS else None
         if lacking is not None:
-            yield Finding("GF383", f"notify.{alert.channel}: {lacking[0]}", where, f"{lacking[1]}; {UNSAID}")
+            yield Finding("GF383", f"notify.{alert.channel}: {lacking[0]}", where, f"{lacking[1]}; {NO_ALERTS_HINT}")
 
 
 def _lacks(alert: Alert, site: Site) -> tuple[str, str] | None:

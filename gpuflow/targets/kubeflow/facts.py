@@ -14,8 +14,8 @@ from gpuflow.core.errors import Finding
 from gpuflow.engines import EngineFacts
 from gpuflow.site import Site
 from gpuflow.targets.argo.facts import EXECUTOR, LAUNCHER_MEMORY, OBJECTS
-from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker, capabilities
-from gpuflow.targets.constructs import ENGINE_WORDS
+from gpuflow.targets.capabilities import Capabilities, NoSupport, PartialSupport, capabilities
+from gpuflow.targets.constructs import ENGINE_OPTIONS
 from gpuflow.targets.refusals import Version, version_at, version_problem
 from gpuflow.targets.target import option
 
@@ -86,176 +86,182 @@ _FROM_TIME = (
     "runs from a program of yours that passes the time as a parameter"
 )
 _NO_TIME = "its recurring runs do not know their scheduled time"
-_MADE = (
+_CREATION_TIME = (
     "it is the time when the run was made, in UTC: 2026-01-31T06:00:00Z. Recurring runs do not know their scheduled "
     "time, so a pipeline with a schedule is refused"
 )
 _AS_PARAMETER = "start the runs from a program of yours that passes the time as a parameter (client.run_pipeline)"
 _WEBHOOK = "a mutating webhook that adds it to pods with the step's labels"
 
-_LATER = "a later KFP does: engines.kubeflow.version in the site"
+_LATER_VERSION = "a later KFP does: engines.kubeflow.version in the site"
 
 _CANNOT = {
-    "approval": Cannot("upstream", "it has no step that waits for a person", "split the pipeline in two at this point"),
-    "approval.timeout": Cannot("upstream", "it has no step that waits for a person", "split the pipeline in two"),
-    "device_claim": Cannot(
+    "approval": NoSupport(
+        "upstream", "it has no step that waits for a person", "split the pipeline in two at this point"
+    ),
+    "approval.timeout": NoSupport("upstream", "it has no step that waits for a person", "split the pipeline in two"),
+    "device_claim": NoSupport(
         "upstream",
         "2.17 has no resource claims",
         "ask for the GPU as gpu: or mig: where the device plugin still serves it",
     ),
-    "env_from": Cannot("upstream", "it takes single keys only", "list each key under env: {NAME: {secret: …, key: …}}"),
-    "ephemeral_storage": Cannot(
+    "env_from": NoSupport(
+        "upstream", "it takes single keys only", "list each key under env: {NAME: {secret: …, key: …}}"
+    ),
+    "ephemeral_storage": NoSupport(
         "upstream",
         "it has no request for local disk",
         "volumes: {/scratch: {empty_dir: 50Gi}}, or a LimitRange default",
     ),
-    "if_skipped.run": Cannot(
+    "if_skipped.run": NoSupport(
         "upstream",
         "a task runs when all upstream tasks succeeded, or whatever their result, with nothing in between",
         "repeat the step under both conditions",
     ),
-    "init_containers": Cannot(
+    "init_containers": NoSupport(
         "upstream",
         "2.17 adds no containers to a pod",
-        f"make it a separate step that shares a volume; {_LATER}",
+        f"make it a separate step that shares a volume; {_LATER_VERSION}",
     ),
-    "outputs_from": Cannot(
+    "outputs_from": NoSupport(
         "not yet",
         "the program writes its outputs to /airflow/xcom/return.json, and KFP reads one file for each of them",
         "write each output to $GPUFLOW_OUTPUTS/<name>, and remove outputs_from",
     ),
-    "kubernetes.dns_config": Cannot("upstream", "it has no dnsConfig", _WEBHOOK),
-    "kubernetes.dns_policy": Cannot("upstream", "it has no dnsPolicy", _WEBHOOK),
-    "kubernetes.host_aliases": Cannot("upstream", "it has no hostAliases", _WEBHOOK),
-    "kubernetes.host_ipc": Cannot("upstream", "it has no hostIPC", "give the step shm:, which needs no hostIPC"),
-    "kubernetes.host_network": Cannot("upstream", "it has no hostNetwork", _WEBHOOK),
-    "kubernetes.resources": Cannot("upstream", "a task asks for one kind of device only", _WEBHOOK),
-    "kubernetes.runtime_class": Cannot("upstream", "it has no runtimeClassName", _WEBHOOK),
-    "kubernetes.scheduler": Cannot("upstream", "it has no schedulerName per task", _PATCH),
-    "notify.mail": Cannot("never", "no pod of a run knows a mail server", "notify a webhook that sends mail"),
-    "kubernetes.topology_spread": Cannot(
+    "kubernetes.dns_config": NoSupport("upstream", "it has no dnsConfig", _WEBHOOK),
+    "kubernetes.dns_policy": NoSupport("upstream", "it has no dnsPolicy", _WEBHOOK),
+    "kubernetes.host_aliases": NoSupport("upstream", "it has no hostAliases", _WEBHOOK),
+    "kubernetes.host_ipc": NoSupport("upstream", "it has no hostIPC", "give the step shm:, which needs no hostIPC"),
+    "kubernetes.host_network": NoSupport("upstream", "it has no hostNetwork", _WEBHOOK),
+    "kubernetes.resources": NoSupport("upstream", "a task asks for one kind of device only", _WEBHOOK),
+    "kubernetes.runtime_class": NoSupport("upstream", "it has no runtimeClassName", _WEBHOOK),
+    "kubernetes.scheduler": NoSupport("upstream", "it has no schedulerName per task", _PATCH),
+    "notify.mail": NoSupport("never", "no pod of a run knows a mail server", "notify a webhook that sends mail"),
+    "kubernetes.topology_spread": NoSupport(
         "upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"
     ),
-    "lifecycle": Cannot("upstream", "it has no hooks", "let the program itself do it when it starts and on SIGTERM"),
-    "on_data.with_schedule": Cannot(
+    "lifecycle": NoSupport("upstream", "it has no hooks", "let the program itself do it when it starts and on SIGTERM"),
+    "on_data.with_schedule": NoSupport(
         "upstream",
         "it starts runs on a schedule or by hand",
         "keep the schedule, and start a run from the program that sees the data: client.run_pipeline",
     ),
-    "on_data": Cannot(
+    "on_data": NoSupport(
         "never",
         "it starts runs on a schedule or by hand",
         "start a run from the program that sees the data: client.run_pipeline",
     ),
-    "parallel": Cannot(
+    "parallel": NoSupport(
         "upstream",
         "it limits the items of one fan-out, not the pods of a run",
         "set parallel on the fan-outs, or use a Kueue queue",
     ),
-    "priority.pod": Cannot(
+    "priority.pod": NoSupport(
         "upstream", "it has no priorityClassName per task", f"priority: {{queue: …}} with Kueue, or {_PATCH}"
     ),
-    "probes": Cannot("upstream", "it has no probes", "exit the process when it is unhealthy: a failed step is retried"),
-    "pipeline.deadline": Cannot(
+    "probes": NoSupport(
+        "upstream", "it has no probes", "exit the process when it is unhealthy: a failed step is retried"
+    ),
+    "pipeline.deadline": NoSupport(
         "upstream", "it has no deadline for a sub-pipeline", "move it to the pipeline that uses it"
     ),
-    "pipeline.timeout": Cannot("upstream", "a sub-pipeline has no timeout", "give timeouts to its steps"),
-    "queue_timeout": Cannot("upstream", "a pod waits as long as it must", "limit the whole run with deadline"),
-    "retry.more_memory": Cannot("upstream", "every attempt gets the same pod", "ask for the larger amount at once"),
-    "retry.other_node": Cannot("upstream", "every attempt gets the same pod", "keep bad nodes away with a taint"),
-    "run.attempt": Cannot(
+    "pipeline.timeout": NoSupport("upstream", "a sub-pipeline has no timeout", "give timeouts to its steps"),
+    "queue_timeout": NoSupport("upstream", "a pod waits as long as it must", "limit the whole run with deadline"),
+    "retry.more_memory": NoSupport("upstream", "every attempt gets the same pod", "ask for the larger amount at once"),
+    "retry.other_node": NoSupport("upstream", "every attempt gets the same pod", "keep bad nodes away with a taint"),
+    "run.attempt": NoSupport(
         "upstream", "nothing tells a container which attempt it is", "read $GPUFLOW_ATTEMPT in a step with a checkpoint"
     ),
-    "run.date": Cannot("upstream", "it formats no dates", _FROM_TIME),
-    "run.format": Cannot("upstream", "it formats no dates", _FROM_TIME),
-    "run.interval_start": Cannot("upstream", _NO_TIME, _AS_PARAMETER),
-    "run.timezone": Cannot("upstream", "it gives times in UTC", _FROM_TIME),
-    "schedule.replace": Cannot("upstream", "a recurring run never ends the previous run", "concurrency: forbid"),
-    "schedule.timezone": Cannot(
+    "run.date": NoSupport("upstream", "it formats no dates", _FROM_TIME),
+    "run.format": NoSupport("upstream", "it formats no dates", _FROM_TIME),
+    "run.interval_start": NoSupport("upstream", _NO_TIME, _AS_PARAMETER),
+    "run.timezone": NoSupport("upstream", "it gives times in UTC", _FROM_TIME),
+    "schedule.replace": NoSupport("upstream", "a recurring run never ends the previous run", "concurrency: forbid"),
+    "schedule.timezone": NoSupport(
         "upstream",
         "its clock has one time zone for the whole installation",
         "write the cron in UTC, or let an administrator set CRON_SCHEDULE_TIMEZONE",
     ),
-    "security.add_capabilities": Cannot(
+    "security.add_capabilities": NoSupport(
         "upstream", "its backend drops all capabilities", "run the step on another engine"
     ),
-    "security.privileged": Cannot(
+    "security.privileged": NoSupport(
         "never", "its backend refuses privileged containers", "run the step on another engine"
     ),
-    "security.read_only_root": Cannot("upstream", "it has no readOnlyRootFilesystem", _WEBHOOK),
-    "sidecars": Cannot(
-        "upstream", "2.17 adds no containers to a pod", f"start it inside the step's own container; {_LATER}"
+    "security.read_only_root": NoSupport("upstream", "it has no readOnlyRootFilesystem", _WEBHOOK),
+    "sidecars": NoSupport(
+        "upstream", "2.17 adds no containers to a pod", f"start it inside the step's own container; {_LATER_VERSION}"
     ),
-    "spot.fallback_after": Cannot(
+    "spot.fallback_after": NoSupport(
         "upstream", "every attempt gets the same pod", "add a second step with spot: never for the rest"
     ),
-    "termination_grace": Cannot("upstream", "pods always get 30 s", "save within 30 s of SIGTERM"),
-    "topology.same": Cannot(
+    "termination_grace": NoSupport("upstream", "pods always get 30 s", "save within 30 s of SIGTERM"),
+    "topology.same": NoSupport(
         "upstream", "its backend never reads pod affinity", "kubernetes.node_selector with one zone or rack"
     ),
-    "topology.spread": Cannot("upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"),
-    "volumes.csi": Cannot("upstream", "it has no inline CSI volumes", _CLAIM),
-    "volumes.default_mode": Cannot(
+    "topology.spread": NoSupport("upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"),
+    "volumes.csi": NoSupport("upstream", "it has no inline CSI volumes", _CLAIM),
+    "volumes.default_mode": NoSupport(
         "upstream", "it mounts every file with the default mode", "let the program copy the file and change its mode"
     ),
-    "volumes.host_path": Cannot("upstream", "it mounts no folders of nodes", _CLAIM),
-    "volumes.items": Cannot("upstream", "it mounts all keys, each under its own name", "use the keys as file names"),
-    "volumes.nfs": Cannot("upstream", "it has no NFS volumes", _CLAIM),
-    "volumes.projected": Cannot(
+    "volumes.host_path": NoSupport("upstream", "it mounts no folders of nodes", _CLAIM),
+    "volumes.items": NoSupport("upstream", "it mounts all keys, each under its own name", "use the keys as file names"),
+    "volumes.nfs": NoSupport("upstream", "it has no NFS volumes", _CLAIM),
+    "volumes.projected": NoSupport(
         "upstream", "it has no projected volumes", "mount each Secret and ConfigMap at a path of its own"
     ),
 }
 
-_SENT_BY_POD = Weaker(
+_SENT_BY_POD = PartialSupport(
     "Kubeflow sends it from an exit task, a small pod of the run: where no pod can start, nobody is told. KFP "
     "tells that task how the run ended, so it names no step and no cause, and its date is that of the end"
 )
 
-_NO_DISK = Weaker("Kubeflow has no request for local disk: the scheduler does not count it")
+_NO_DISK = PartialSupport("Kubeflow has no request for local disk: the scheduler does not count it")
 
-_WEAKER = {
+_PARTIAL_SUPPORT = {
     "notify.pagerduty": _SENT_BY_POD,
     "notify.slack": _SENT_BY_POD,
     "notify.webhook": _SENT_BY_POD,
-    "exit.outputs": Weaker(
+    "exit.outputs": PartialSupport(
         "a step that did not end well has the default of its output. A small container (images.alerts of the site) "
         "writes the defaults before the first step starts; where that container fails, no step and no exit step starts"
     ),
-    "gang": Weaker(
+    "gang": PartialSupport(
         "the task's pod looks after the ranks, which are no pods of KFP's and are named in its log. A pod that is lost "
         "takes its gang with it: the step has failed, or, where the installation starts it again, begins anew with "
         "whole budgets, from its last checkpoint"
     ),
-    "checkpoint.scratch": Weaker(
+    "checkpoint.scratch": PartialSupport(
         "Kubeflow limits the scratch space, but has no request for local disk: the scheduler does not count it"
     ),
     "inputs.size": _NO_DISK,
     "outputs.size": _NO_DISK,
-    "retry.any": Weaker(
+    "retry.any": PartialSupport(
         "KFP's retry has no policy, so the installation decides which ends of a pod it repeats. Where the site does "
         "not say retry: always, gpuflow-run starts a failed command again inside the pod; a plain step has what KFP "
         "does by itself",
         by_step=True,
     ),
-    "retry.failures": Weaker(
+    "retry.failures": PartialSupport(
         "as retry.any. Where the site says retry: always, gpuflow-run keeps this budget if it has a place to count in; "
         "else failures and interruptions share one",
         by_step=True,
     ),
-    "retry.final_exit_codes": Weaker(_CODES, by_step=True),
-    "retry.interruptions": Weaker(
+    "retry.final_exit_codes": PartialSupport(_CODES, by_step=True),
+    "retry.interruptions": PartialSupport(
         "where the site says retry: always, gpuflow-run keeps this budget if it has a place to count in; else failures "
         "and interruptions share one. Elsewhere the installation decides what becomes of a deleted pod",
         by_step=True,
     ),
-    "retry.retryable_exit_codes": Weaker(_CODES, by_step=True),
-    "run.interval_end": Weaker(_MADE),
-    "run.logical_date": Weaker(_MADE),
-    "schedule.start": Weaker(
+    "retry.retryable_exit_codes": PartialSupport(_CODES, by_step=True),
+    "run.interval_end": PartialSupport(_CREATION_TIME),
+    "run.logical_date": PartialSupport(_CREATION_TIME),
+    "schedule.start": PartialSupport(
         "start_time of the recurring run. When it has passed already and catch_up is off, KFP starts one run at once, "
         "for the last time that was missed"
     ),
-    "params.range": Weaker(
+    "params.range": PartialSupport(
         "KFP checks a parameter's type and enum; min and max are checked when compiling, not when a run starts"
     ),
 }
@@ -264,10 +270,13 @@ _RETRIES_ALWAYS: Capabilities = {"retry.any": True}
 """What the site's key `engines.kubeflow.retry: always` makes true."""
 
 _OWN_USER = "KFP gives added containers no user: each runs as the user of its image, also where the step has another"
-_ADDED: Capabilities = {"init_containers": Weaker(_OWN_USER), "sidecars": Weaker(_OWN_USER)}
+_WITH_CONTAINERS_SUPPORT: Capabilities = {
+    "init_containers": PartialSupport(_OWN_USER),
+    "sidecars": PartialSupport(_OWN_USER),
+}
 """What a KFP that adds containers to pods carries."""
 
-_CARRIED = (
+_SUPPORTED_CONSTRUCTS = (
     "annotations", "cache", "checkpoint", "claims", "deadline", "env.config_map", "env.secret", "exit.always",
     "exit.failure", "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
     "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any", "gpu.any_of", "gpu.form",
@@ -282,11 +291,11 @@ _CARRIED = (
     "volumes.new_claim", "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",
 )  # fmt: skip
 
-CAPABILITIES = capabilities(carried=(*ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*ENGINE_OPTIONS, *_SUPPORTED_CONSTRUCTS), weaker=_PARTIAL_SUPPORT, cannot=_CANNOT)
 
 
 def capabilities_at(site: Site) -> Capabilities:
     """The table for what is installed at a site."""
     retries = _RETRIES_ALWAYS if site.engine("kubeflow").retry == "always" else {}
-    added = _ADDED if adds_containers(site) else {}
+    added = _WITH_CONTAINERS_SUPPORT if adds_containers(site) else {}
     return {**CAPABILITIES, **retries, **added}

@@ -55,10 +55,10 @@ def unowned_volumes(plan: Plan) -> Iterator[Finding]:
     found = {each.name: claims for each in own_pods(plan) if (claims := unowned_claims(each.step, plan.site))}
     if found:
         named = tuple(dict.fromkeys(claim for each in found.values() for claim in each))
-        yield unowned(tuple(found), named, plan.site, plan.where(next(iter(found))))
+        yield unowned_warning(tuple(found), named, plan.site, plan.where(next(iter(found))))
 
 
-def unowned(steps: tuple[str, ...], claims: tuple[str, ...], site: Site, where: Where) -> Finding:
+def unowned_warning(steps: tuple[str, ...], claims: tuple[str, ...], site: Site, where: Where) -> Finding:
     """The warning about some steps and their claims."""
     more = f" and {len(claims) - 4} more" if len(claims) > 4 else ""
     shown = ", ".join(f'"{claim}"' for claim in claims[:4]) + more
@@ -92,7 +92,7 @@ DEPLOYMENT = "ml-pipeline"
 CONTAINER = "ml-pipeline-api-server"
 NAMESPACE = "kubeflow"
 
-UNSAID = "Then tell gpuflow, in the file of site {name}: engines: {{kubeflow: {{retry: always, fs_group: {group}}}}}"
+SITE_HINT = "Then tell gpuflow, in the file of site {name}: engines: {{kubeflow: {{retry: always, fs_group: {group}}}}}"
 
 Part = Callable[[Site], Mapping[str, Any]]
 
@@ -119,7 +119,7 @@ def spec_patch(site: Site, parts: Iterable[Part] = PARTS) -> dict[str, Any]:
 
 
 def merged_patches(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Both documents in one. Two that say different things about one field are a fault of ours."""
+    """Both documents merged. Two different values of one field are a bug in gpuflow."""
     result = dict(one)
     for key, value in other.items():
         before = result.get(key)
@@ -158,7 +158,7 @@ def instructions(site: Site, namespace: str) -> str:
     now = f"{{.spec.template.spec.containers[*].env[?(@.name=='{VARIABLE}')].value}}"
     engine = site.engine("kubeflow")
     said = engine.retry == "always" and engine.fs_group is not None
-    told = "Site {name} says so: engines.kubeflow.retry is always, and fs_group {group}." if said else UNSAID
+    told = "Site {name} says so: engines.kubeflow.retry is always, and fs_group {group}." if said else SITE_HINT
     group = patch["templateDefaults"]["securityContext"]["fsGroup"]
     parts = [
         comment(

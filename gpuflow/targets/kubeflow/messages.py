@@ -4,9 +4,9 @@
 The message modules need only each other. So, unless kfp is in use already, they are imported under bare packages that
 are taken away again; a later `import kfp` finds nothing of this.
 
-`plain` gives the same data as protobuf's own `MessageToDict`, in the order of the keys, and in a third of the time:
-protobuf keeps no order in its maps, so everything would have to be walked a second time. What many tasks have alike
-(`_ALIKE`) is converted once, and all of them hold the same map: nobody may change what `plain` gives.
+`message_dict` gives the same data as protobuf's own `MessageToDict`, in the order of the keys, and in a third of the
+time: protobuf keeps no order in its maps, so everything would have to be walked a second time. What many tasks have
+alike (`_REPEATED_TYPES`) is converted once, and all of them hold the same map: nobody may change it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpuflow.spec.params import Param
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef
-from gpuflow.targets.kubeflow.containers import handover
+from gpuflow.targets.kubeflow.containers import step_outputs
 from gpuflow.targets.kubeflow.references import placeholder
 
 SCHEMA_VERSION = "2.1.0"
@@ -69,10 +69,10 @@ Convert = Callable[[Any], Any] | None
 _LONG = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 
 
-def plain(message: Any) -> dict[str, Any]:
+def message_dict(message: Any) -> dict[str, Any]:
     fields = []
     for field, value in message.ListFields():
-        name, convert = _named(field)
+        name, convert = _field_converter(field)
         fields.append((name, value if convert is None else convert(value)))
     fields.sort(key=_first)
     return dict(fields)
@@ -103,7 +103,7 @@ _WELL_KNOWN: dict[str, Convert] = {
 }
 
 
-_ALIKE = frozenset(
+_REPEATED_TYPES = frozenset(
     (
         "ml_pipelines.ComponentInputsSpec",
         "ml_pipelines.PipelineDeploymentConfig.PipelineContainerSpec.EnvVar",
@@ -115,23 +115,25 @@ _ALIKE = frozenset(
 """Messages that most tasks of a pipeline have alike; a Kubernetes setting is one too, unless it is a pod's metadata."""
 
 
-def _alike(message: Any) -> dict[str, Any]:
+def _cached_dict(message: Any) -> dict[str, Any]:
     kind: Any = type(message)
-    return _once(kind, message.SerializeToString(deterministic=True))
+    return _parse_cached(kind, message.SerializeToString(deterministic=True))
 
 
 @lru_cache(maxsize=4096)
-def _once(kind: Any, content: bytes) -> dict[str, Any]:
+def _parse_cached(kind: Any, content: bytes) -> dict[str, Any]:
     """The message of this content in its JSON form."""
-    return plain(kind.FromString(content))
+    return message_dict(kind.FromString(content))
 
 
 def _is_alike(kind: Any) -> bool:
-    return kind.full_name in _ALIKE or (kind.full_name.startswith("kfp_kubernetes.") and kind.name != "PodMetadata")
+    return kind.full_name in _REPEATED_TYPES or (
+        kind.full_name.startswith("kfp_kubernetes.") and kind.name != "PodMetadata"
+    )
 
 
 @cache
-def _named(field: Any) -> tuple[str, Convert]:
+def _field_converter(field: Any) -> tuple[str, Convert]:
     """The name of one field, and how it is written."""
     return field.json_name, _converter(field)
 
@@ -139,18 +141,20 @@ def _named(field: Any) -> tuple[str, Convert]:
 def _converter(field: Any) -> Convert:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
-        inner = _single(kind.fields_by_name["value"]) or _as_it_is
+        inner = _value_converter(kind.fields_by_name["value"]) or _as_it_is
         return lambda entries: {key: inner(value) for key, value in sorted(entries.items(), key=_first)}
-    one = _single(field)
+    one = _value_converter(field)
     if not field.is_repeated:
         return one
     each = one or _as_it_is
     return lambda items: [each(item) for item in items]
 
 
-def _single(field: Any) -> Convert:
+def _value_converter(field: Any) -> Convert:
     if field.message_type is not None:
-        return _WELL_KNOWN.get(field.message_type.full_name, _alike if _is_alike(field.message_type) else plain)
+        return _WELL_KNOWN.get(
+            field.message_type.full_name, _cached_dict if _is_alike(field.message_type) else message_dict
+        )
     if field.enum_type is not None:
         names = field.enum_type.values_by_number
         return lambda number: names[number].name
@@ -275,12 +279,12 @@ class ArtifactType:
 
 def artifact_types(step: Step) -> dict[str, ArtifactType]:
     """The step's outputs that are artifacts of KFP."""
-    return {name: ArtifactType(TITLES[kind]) for name, kind in handover(step).kinds.items()}
+    return {name: ArtifactType(TITLES[kind]) for name, kind in step_outputs(step).kinds.items()}
 
 
 def component_outputs(step: Step) -> dict[str, Type | ArtifactType]:
     """All that the component of a step on its own gives."""
-    keys = handover(step).keys
+    keys = step_outputs(step).keys
     return {keys[name]: output_type(output.type, None) for name, output in step.outputs.items()} | artifact_types(step)
 
 

@@ -28,8 +28,8 @@ Place = tuple[tuple[str | int, ...], str]
 def taken_mounts(plan: Plan) -> Iterator[Finding]:
     """Volumes where KFP mounts one itself: Kubernetes refuses two mounts of one path, and the step never starts."""
     for each in own_pods(plan):
-        for place, path in _mounted(each):
-            if _normal(path) in MOUNTS:
+        for place, path in _mount_places(each):
+            if _normalize_path(path) in MOUNTS:
                 yield Finding(
                     "GF386",
                     f'step "{each.name}" mounts a volume at {path}, where KFP mounts one of its own: Kubernetes '
@@ -42,9 +42,11 @@ def taken_mounts(plan: Plan) -> Iterator[Finding]:
 def hidden_paths(plan: Plan) -> Iterator[Finding]:
     """Steps that work where KFP mounts an empty folder."""
     for each in own_pods(plan):
-        for place, path in _used(each):
-            mount = _around(_normal(path))
-            if mount is not None and not any(_below(_normal(path), _normal(own)) for _, own in _mounted(each)):
+        for place, path in _used_paths(each):
+            mount = _mount_above(_normalize_path(path))
+            if mount is not None and not any(
+                _is_below(_normalize_path(path), _normalize_path(own)) for _, own in _mount_places(each)
+            ):
                 yield Finding(
                     "GF387",
                     f'step "{each.name}": {path} is in {mount}, where KFP mounts an empty folder: files of the image '
@@ -55,14 +57,14 @@ def hidden_paths(plan: Plan) -> Iterator[Finding]:
                 )
 
 
-def _mounted(each: PlannedStep) -> list[Place]:
+def _mount_places(each: PlannedStep) -> list[Place]:
     found: list[Place] = [(("volumes", path), path) for path in each.step.volumes]
     if each.step.checkpoint is not None and saves_to_scratch(each.step):
         found.append((("checkpoint", "path"), each.step.checkpoint.path))
     return found
 
 
-def _used(each: PlannedStep) -> Iterator[Place]:
+def _used_paths(each: PlannedStep) -> Iterator[Place]:
     step = each.step
     if step.working_dir is not None:
         yield ("working_dir",), step.working_dir
@@ -71,15 +73,15 @@ def _used(each: PlannedStep) -> Iterator[Place]:
             yield ("outputs", name, "path"), output.path
 
 
-def _around(path: str) -> str | None:
-    return next((mount for mount in MOUNTS if _below(path, mount)), None)
+def _mount_above(path: str) -> str | None:
+    return next((mount for mount in MOUNTS if _is_below(path, mount)), None)
 
 
-def _below(path: str, mount: str) -> bool:
+def _is_below(path: str, mount: str) -> bool:
     return path == mount or path.startswith(mount.rstrip("/") + "/")
 
 
-def _normal(path: str) -> str:
+def _normalize_path(path: str) -> str:
     return posixpath.normpath(path)
 
 
@@ -93,7 +95,7 @@ def notes(plan: Plan) -> Iterator[Finding]:
     handed: dict[str, Where] = {}
     for each in plan.containers:
         for place, ref in each.step.references():
-            if place[0] in _CONTAINER and _late(each.pipeline, each.step, ref):
+            if place[0] in _CONTAINER and _is_run_time_text(each.pipeline, each.step, ref):
                 handed[each.name] = each.where(*place)
                 break
     if handed:
@@ -126,7 +128,7 @@ def key_notes(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def _late(pipeline: Pipeline, step: Step, ref: Ref) -> bool:
+def _is_run_time_text(pipeline: Pipeline, step: Step, ref: Ref) -> bool:
     """Whether a reference stands for text that somebody else writes: a parameter, an output, an item of either."""
     source = (step.for_each or {}).get(ref.name) if isinstance(ref, ItemRef) else ref
     if isinstance(source, ParamRef):

@@ -13,10 +13,10 @@ from typing import Any
 from google.protobuf import json_format
 
 from gpuflow.core.caching import content_of, data_of
-from gpuflow.pod.placement import PREFERRED, REQUIRED
+from gpuflow.pod.placement import PREFERRED_AFFINITY, REQUIRED_AFFINITY
 from gpuflow.quantity import NANO, Quantity
-from gpuflow.targets.kubeflow.containers import NO_OUTPUTS, PLACEHOLDER, Handover, command_words
-from gpuflow.targets.kubeflow.messages import constant, ir, plain, platform
+from gpuflow.targets.kubeflow.containers import NO_OUTPUTS, PLACEHOLDER, StepOutputs, command_words
+from gpuflow.targets.kubeflow.messages import constant, ir, message_dict, platform
 from gpuflow.targets.kubeflow.references import BRACE, ClaimRef, each_for_driver, for_driver
 
 _Container: Any = ir.PipelineDeploymentConfig.PipelineContainerSpec
@@ -24,7 +24,7 @@ _Resources: Any = _Container.ResourceSpec
 _GIGA = 10**9
 
 
-def container_spec(main: dict[str, Any], *, outputs: Handover = NO_OUTPUTS) -> Any:
+def container_spec(main: dict[str, Any], *, outputs: StepOutputs = NO_OUTPUTS) -> Any:
     """The typed container spec. `outputs`: what KFP's launcher looks for."""
     command = command_words(main, outputs)
     spec = _container_message(*_container_settings(main, command))
@@ -32,12 +32,12 @@ def container_spec(main: dict[str, Any], *, outputs: Handover = NO_OUTPUTS) -> A
     return spec
 
 
-def plain_container(main: dict[str, Any], *, outputs: Handover = NO_OUTPUTS) -> dict[str, Any]:
+def plain_container(main: dict[str, Any], *, outputs: StepOutputs = NO_OUTPUTS) -> dict[str, Any]:
     """The same as plain data. Many steps have all but the command alike: it is made once for each content."""
     command = command_words(main, outputs)
     said = _container_settings(main, command)
     content = content_of(said)
-    around = plain(_container_message(*said)) if content is None else _plain_container_once(content)
+    around = message_dict(_container_message(*said)) if content is None else _plain_container_once(content)
     return dict(sorted({"command": list(map(for_driver, command)), **around}.items()))
 
 
@@ -52,7 +52,7 @@ def _container_settings(main: dict[str, Any], command: list[str]) -> tuple[str, 
 
 @lru_cache(maxsize=1024)
 def _plain_container_once(content: bytes) -> dict[str, Any]:
-    return plain(_container_message(*data_of(content)))
+    return message_dict(_container_message(*data_of(content)))
 
 
 def _container_message(
@@ -121,7 +121,7 @@ def plain_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> dict[str, An
     """The same as plain data. Most pods of a pipeline have all but the metadata alike: it is made once."""
     said = _settings(pod["spec"], claims)
     content = content_of(said)
-    config = plain(_config_message(*said)) if content is None else _plain_config_once(content)
+    config = message_dict(_config_message(*said)) if content is None else _plain_config_once(content)
     given = pod.get("metadata", {})
     metadata = {key: dict(sorted(given[key].items())) for key in ("annotations", "labels") if given.get(key)}
     return dict(sorted({**config, "podMetadata": metadata}.items())) if metadata else config
@@ -139,7 +139,7 @@ def _settings(
 
 @lru_cache(maxsize=1024)
 def _plain_config_once(content: bytes) -> dict[str, Any]:
-    return plain(_config_message(*data_of(content)))
+    return message_dict(_config_message(*data_of(content)))
 
 
 def _config_message(
@@ -150,7 +150,7 @@ def _config_message(
     _volumes(config, spec, main, claims)
     _environment(config, env)
     for secret in spec.get("imagePullSecrets", []):
-        config.image_pull_secret.add(secret_name=secret["name"], secret_name_parameter=fixed(secret["name"]))
+        config.image_pull_secret.add(secret_name=secret["name"], secret_name_parameter=fixed_value(secret["name"]))
     config.image_pull_policy = main.get("imagePullPolicy", "")
     config.active_deadline_seconds = spec.get("activeDeadlineSeconds", 0)
     _identity(config, spec.get("securityContext", {}))
@@ -160,7 +160,7 @@ def _config_message(
     return config
 
 
-def fixed(text: str) -> Any:
+def fixed_value(text: str) -> Any:
     """A value that is known now, as the backend wants it: in the form of a task's input."""
     return ir.TaskInputsSpec.InputParameterSpec(runtime_value=ir.ValueOrRuntimeParameter(constant=constant(text)))
 
@@ -173,9 +173,9 @@ def _placement(config: Config, spec: dict[str, Any]) -> None:
         fields = {key: toleration[key] for key in ("key", "operator", "value", "effect") if key in toleration}
         config.tolerations.add(**fields, **({} if seconds is None else {"toleration_seconds": seconds}))
     node = spec.get("affinity", {}).get("nodeAffinity", {})
-    for term in node.get(REQUIRED, {}).get("nodeSelectorTerms", []):
+    for term in node.get(REQUIRED_AFFINITY, {}).get("nodeSelectorTerms", []):
         config.node_affinity.add(**_term(term))
-    for preferred in node.get(PREFERRED, []):
+    for preferred in node.get(PREFERRED_AFFINITY, []):
         config.node_affinity.add(**_term(preferred["preference"]), weight=preferred["weight"])
 
 
@@ -202,10 +202,10 @@ def _volumes(config: Config, spec: dict[str, Any], main: dict[str, Any], claims:
             config.generic_ephemeral_volume.add(volume_name=volume["name"], mount_path=path, **_template(template))
         elif "secret" in volume:
             source = volume["secret"]
-            config.secret_as_volume.add(mount_path=path, **_named("secret", source["secretName"], source))
+            config.secret_as_volume.add(mount_path=path, **_object_fields("secret", source["secretName"], source))
         elif "configMap" in volume:
             source = volume["configMap"]
-            config.config_map_as_volume.add(mount_path=path, **_named("config_map", source["name"], source))
+            config.config_map_as_volume.add(mount_path=path, **_object_fields("config_map", source["name"], source))
 
 
 def _template(template: dict[str, Any]) -> dict[str, Any]:
@@ -222,10 +222,10 @@ def _template(template: dict[str, Any]) -> dict[str, Any]:
     return fields | named
 
 
-def _named(kind: str, name: str, source: dict[str, Any]) -> dict[str, Any]:
+def _object_fields(kind: str, name: str, source: dict[str, Any]) -> dict[str, Any]:
     """The fields that name a Secret or a ConfigMap, and whether it may be missing."""
     optional = bool(source.get("optional", False))
-    return {f"{kind}_name": name, f"{kind}_name_parameter": fixed(name), "optional": optional}
+    return {f"{kind}_name": name, f"{kind}_name_parameter": fixed_value(name), "optional": optional}
 
 
 def _claim(config: Config, volume: dict[str, Any], mount: dict[str, Any], claims: Mapping[str, Any]) -> None:
@@ -236,7 +236,7 @@ def _claim(config: Config, volume: dict[str, Any], mount: dict[str, Any], claims
         entry.pvc_name_parameter.component_input_parameter = name
     else:
         entry.constant = volume["persistentVolumeClaim"]["claimName"]
-        entry.pvc_name_parameter.CopyFrom(fixed(entry.constant))
+        entry.pvc_name_parameter.CopyFrom(fixed_value(entry.constant))
 
 
 def _environment(config: Config, env: list[dict[str, Any]]) -> None:
@@ -245,13 +245,13 @@ def _environment(config: Config, env: list[dict[str, Any]]) -> None:
         if "secretKeyRef" in source:
             ref = source["secretKeyRef"]
             keys = [platform.SecretAsEnv.SecretKeyToEnvMap(secret_key=ref["key"], env_var=entry["name"])]
-            config.secret_as_env.add(key_to_env=keys, **_named("secret", ref["name"], ref))
+            config.secret_as_env.add(key_to_env=keys, **_object_fields("secret", ref["name"], ref))
         elif "fieldRef" in source:
             config.field_path_as_env.add(name=entry["name"], field_path=source["fieldRef"]["fieldPath"])
         elif "configMapKeyRef" in source:
             ref = source["configMapKeyRef"]
             pairs = [platform.ConfigMapAsEnv.ConfigMapKeyToEnvMap(config_map_key=ref["key"], env_var=entry["name"])]
-            config.config_map_as_env.add(key_to_env=pairs, **_named("config_map", ref["name"], ref))
+            config.config_map_as_env.add(key_to_env=pairs, **_object_fields("config_map", ref["name"], ref))
 
 
 def _identity(config: Config, security: dict[str, Any]) -> None:

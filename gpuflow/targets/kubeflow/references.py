@@ -39,7 +39,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.expansion import escape
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.targets.refusals import strings
 
@@ -136,7 +136,7 @@ class Names:
         self._taken: set[str] = set(taken)
         self._count = 0
 
-    def unique(self, wish: str) -> str:
+    def unique_name(self, wish: str) -> str:
         """`wish`, or `wish-2`, `wish-3` … when it is taken."""
         name, number = wish, 1
         while name in self._taken:
@@ -156,7 +156,7 @@ class Names:
 
 
 BRACE = "GPUFLOW_BRACE"
-_SAFE = f"$({BRACE})"
+_SAFE_BRACE = f"$({BRACE})"
 _DOLLARS = re.compile(r"\$(\$|\(([^)]*)\))")
 _PROXY = ("http_proxy", "https_proxy", "no_proxy")
 """Variables of driver pods that are not in capitals, where the installation has a proxy."""
@@ -179,7 +179,7 @@ class KubeflowSpelling:
 
 def for_driver(text: str) -> str:
     """What the kubelet of a driver's pod turns into `text`, whichever variables that pod has."""
-    return escaped(text)
+    return escape(text)
 
 
 def each_for_driver(data: Any) -> Any:
@@ -195,19 +195,19 @@ def without_double_braces(text: str) -> str:
     """`text` with no `{{` in it, and no `{` at its end that a following placeholder would make one."""
     if "{" not in text:
         return text
-    safe = text.replace("{{", "{" + _SAFE)
+    safe = text.replace("{{", "{" + _SAFE_BRACE)
     if not safe.endswith("{"):
         return safe
     before = safe[:-1]
     # A lone $ stood safely before the brace; before $( it has to be doubled.
     lone = (len(before) - len(before.rstrip("$"))) % 2
-    return before + "$" * lone + _SAFE
+    return before + "$" * lone + _SAFE_BRACE
 
 
 def placeholder_problems(words: list[str]) -> Iterator[tuple[str, str]]:
     """Words that KFP's launcher would read as a placeholder of its own, with the way out."""
     for mark in ("}}", "."):
-        if any(f"{{{_SAFE}${mark}" in word for word in words):
+        if any(f"{{{_SAFE_BRACE}${mark}" in word for word in words):
             shown = f"{{{{${mark}"
             yield (
                 f"kubeflow does not support the text {shown} in a command: its launcher reads it as a placeholder",
@@ -215,7 +215,7 @@ def placeholder_problems(words: list[str]) -> Iterator[tuple[str, str]]:
             )
 
 
-def replaced(value: str, variables: Callable[[], Collection[str]]) -> str | None:
+def replaced_part(value: str, variables: Callable[[], Collection[str]]) -> str | None:
     """What a value holds that would not arrive, and who takes it. `variables`: the names the steps give theirs.
 
     The kubelet leaves `$(NAME)` alone where the container has no such variable; KFP, Kubernetes and its services add
@@ -231,7 +231,7 @@ def replaced(value: str, variables: Callable[[], Collection[str]]) -> str | None
     return None
 
 
-def swallowed_settings(pod: dict[str, Any]) -> tuple[str, str] | None:
+def lost_settings(pod: dict[str, Any]) -> tuple[str, str] | None:
     """A setting that metadata of the pod takes along, with the way out.
 
     Metadata stands beside the settings in one argument of the driver, and nothing escapes it: Argo puts it on the pod

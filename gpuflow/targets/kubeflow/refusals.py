@@ -24,9 +24,9 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import every_step
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
-from gpuflow.targets.capabilities import Loss, refused
+from gpuflow.targets.capabilities import Loss, refusal_loss
 from gpuflow.targets.kubeflow.client_calls import accounts
-from gpuflow.targets.kubeflow.containers import command_words, handover, helper_problems, volume_problems
+from gpuflow.targets.kubeflow.containers import command_words, helper_problems, step_outputs, volume_problems
 from gpuflow.targets.kubeflow.exit_steps import exit_reads, has_one_end
 from gpuflow.targets.kubeflow.facts import FACTS, adds_containers, version_finding
 from gpuflow.targets.kubeflow.gangs import gang_findings, own_pods, task_pod
@@ -34,13 +34,13 @@ from gpuflow.targets.kubeflow.installation import fs_group_losses
 from gpuflow.targets.kubeflow.references import (
     KubeflowSpelling,
     claim_task,
+    lost_settings,
     placeholder_problems,
     release_task,
-    replaced,
-    swallowed_settings,
+    replaced_part,
 )
 from gpuflow.targets.kubeflow.retries import restarts_at
-from gpuflow.targets.refusals import dates_of, fan_out_finding, holds_tags, stray_tags
+from gpuflow.targets.refusals import dates_of, fan_out_finding, holds_tags, unresolved_tags
 
 Path = tuple[str, ...]
 _ENV_SOURCES = ("secretKeyRef", "configMapKeyRef", "fieldRef")
@@ -122,7 +122,7 @@ def _is_variable(rest: list[str]) -> bool:
 
 Place = tuple[str | int, ...]
 Problem = tuple[str, Place, str]
-EXACT = 2**53
+MAX_EXACT_INTEGER = 2**53
 LONGEST_CLAIM = 26
 """A run's claim is called by a UUID, a dash and this name, and so is the volume that mounts it."""
 
@@ -131,13 +131,13 @@ def partial_losses(plan: Plan) -> Iterator[Loss]:
     """What cannot be carried and cannot be left out, then what is left out when losses are accepted."""
     old = version_finding(plan.site)
     if old is not None:
-        yield refused(old)
-    yield from _everywhere(plan, _pipeline, _step, optional=False)
-    yield from map(refused, _scheduled_dates(plan))
-    yield from map(refused, _fan_outs(plan))
-    yield from map(refused, _pods(plan))
-    yield from map(refused, gang_findings(plan))
-    yield from _everywhere(plan, _pipeline_omissions, _step_omissions, optional=True)
+        yield refusal_loss(old)
+    yield from _losses_in_plan(plan, _pipeline, _step, optional=False)
+    yield from map(refusal_loss, _scheduled_dates(plan))
+    yield from map(refusal_loss, _fan_outs(plan))
+    yield from map(refusal_loss, _pods(plan))
+    yield from map(refusal_loss, gang_findings(plan))
+    yield from _losses_in_plan(plan, _pipeline_omissions, _step_omissions, optional=True)
     yield from _unread_at_exit(plan)
     yield from fs_group_losses(plan)
     yield from _helpers(plan)
@@ -193,7 +193,7 @@ def _scheduled_dates(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def _everywhere(
+def _losses_in_plan(
     plan: Plan,
     of_pipeline: Callable[[Pipeline, bool], Iterator[Problem]],
     of_step: Callable[[Pipeline, str, Step], Iterator[Problem]],
@@ -238,14 +238,14 @@ def _pod_findings(each: PlannedStep, site: Site) -> Iterator[Finding]:
     except GpuflowError:
         return  # said by whoever makes the pod
     main = pod["spec"]["containers"][0]
-    words = command_words(main, handover(step))
+    words = command_words(main, step_outputs(step))
     for message, hint in (*volume_problems(pod), *placeholder_problems(words)):
         yield Finding("GF301", f'step "{each.name}": {message}', each.where(), hint)
     main.pop("workingDir", None)  # a word of the command
-    swallowed = swallowed_settings(pod)
+    swallowed = lost_settings(pod)
     if swallowed is not None:
         yield Finding("GF301", f'step "{each.name}": {swallowed[0]}', each.where(), swallowed[1])
-    yield from stray_tags(each.name, pod, each.where())
+    yield from unresolved_tags(each.name, pod, each.where())
 
 
 def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
@@ -295,7 +295,7 @@ def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     yield from _fan_out(pipeline, name, step)
     yield from _shared_state(step)
     yield from _bare_text(step)
-    yield from _compared(step)
+    yield from _compared_run_text(step)
     for key, value in step.params.items():
         if not isinstance(value, ParamRef | OutputRef | ItemRef):
             yield from _values(pipeline, value, f'"{key}"', ("params", key))
@@ -313,7 +313,7 @@ def _shared_state(step: Step) -> Iterator[Problem]:
     """Copies of a sub-pipeline do not know their item, so a checkpoint inside would be that of all of them."""
     if step.pipeline is None or not step.for_each:
         return
-    for name in _checkpointed(step.pipeline):
+    for name in _shared_checkpoints(step.pipeline):
         yield (
             f'its copies would share the checkpoints of "{name}"',
             ("for_each",),
@@ -321,7 +321,7 @@ def _shared_state(step: Step) -> Iterator[Problem]:
         )
 
 
-def _checkpointed(pipeline: Pipeline) -> Iterator[str]:
+def _shared_checkpoints(pipeline: Pipeline) -> Iterator[str]:
     """The steps whose checkpoints are kept in a place that does not depend on a parameter."""
     for name, step in every_step(pipeline):
         store = () if step.checkpoint is None else parts_of(step.checkpoint.store)
@@ -343,13 +343,13 @@ def _bare_text(step: Step) -> Iterator[Problem]:
             yield _braces(f'the annotation "{key}"', ("annotations", key))
 
 
-def _compared(step: Step) -> Iterator[Problem]:
+def _compared_run_text(step: Step) -> Iterator[Problem]:
     """Text of a run that a condition asks for comes through the arguments of a driver; only an output does not."""
     sources = step.for_each or {}
     for reference, literal in compared_texts(step.when):
         ref = reference.ref
         source = sources.get(ref.name) if isinstance(ref, ItemRef) else ref
-        lost = replaced(literal, tuple) if isinstance(source, ParamRef) else None
+        lost = replaced_part(literal, tuple) if isinstance(source, ParamRef) else None
         if lost is not None:
             yield (
                 f'its condition compares "{ref.name}" with {literal!r}, and a value of the run cannot hold {lost}',
@@ -433,11 +433,11 @@ def _read_steps(pipeline: Pipeline) -> set[str]:
 def _values(pipeline: Pipeline, value: Any, what: str, place: Place) -> Iterator[Problem]:
     """What a value loses on its way: KFP hands numbers over as doubles, and text through Argo and the kubelet."""
     if isinstance(value, str):
-        lost = replaced(value, partial(_variables, pipeline))
+        lost = replaced_part(value, partial(_variables, pipeline))
         if lost is not None:
             yield f"{what} holds {lost}", place, "write it in the command, or keep it in a file or a ConfigMap"
-    elif isinstance(value, int) and abs(value) > EXACT:
-        yield f"{what} is {value}, and KFP's numbers are exact up to {EXACT} only", place, "make it text"
+    elif isinstance(value, int) and abs(value) > MAX_EXACT_INTEGER:
+        yield f"{what} is {value}, and KFP's numbers are exact up to {MAX_EXACT_INTEGER} only", place, "make it text"
     elif isinstance(value, dict):
         yield from _values(pipeline, [*value, *value.values()], what, place)
     elif isinstance(value, list | tuple):

@@ -14,7 +14,7 @@ from typing import Any
 from gpuflow.core.errors import Finding
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod.supervision import (
-    MOST,
+    MAX_INT32,
     Restarts,
     counts_budgets,
     has_place,
@@ -59,7 +59,7 @@ def retry_policy(step: Step, site: Site, restarts: Restarts, deadline: int | Non
         return None  # attempts of a gang are its launcher's
     start, factor = written_backoff(step.retry, again)
     longest = (deadline or LONGEST_ATTEMPT) + min(LONGEST_WAIT, longest_wait(step.retry, again))
-    total = min(MOST, max(LEAST_DURATION, (again + 1) * longest))
+    total = min(MAX_INT32, max(LEAST_DURATION, (again + 1) * longest))
     return _policy(again, start, factor, total)
 
 
@@ -105,31 +105,31 @@ SET_IT_UP = (
 )
 COUNT = "give the step a checkpoint, or set runtime.state and runtime.delivery: config-map in the site"
 SUPERVISE = "set runtime.delivery: config-map in the site, so that the supervisor repeats failures inside the pod"
-SHIPPED = "as KFP 2.17.0 ships them, Argo starts a deleted pod again and no failed one"
-BARE = "without such settings it starts a failed pod again and no deleted one"
+DEFAULT_RETRY_NOTE = "as KFP 2.17.0 ships them, Argo starts a deleted pod again and no failed one"
+NO_SETTINGS_NOTE = "without such settings it starts a failed pod again and no deleted one"
 
-Said = tuple[str, str, str]
+RetryNote = tuple[str, str, str]
 """Code, what is to be said of the steps, and the way out."""
 
 
 def retry_notes(plan: Plan, restarts: Restarts) -> Iterator[Finding]:
     """One note for each thing that holds, with the steps it holds for."""
-    found: dict[Said, list[PlannedStep]] = {}
+    found: dict[RetryNote, list[PlannedStep]] = {}
     for each in own_pods(plan):
         if each.step.retry is not None and each.step.retry.attempts:
-            for said in _said(each.step, seen_by(each, plan.site, restarts), restarts):
+            for said in _notes_of_step(each.step, seen_by(each, plan.site, restarts), restarts):
                 found.setdefault(said, []).append(each)
     for (code, text, hint), steps in found.items():
         names = named_steps(tuple(each.name for each in steps))
         yield Finding(code, f"{names}: {text}", steps[0].where("retry"), hint or None, "note")
 
 
-def _said(step: Step, site: Site, restarts: Restarts) -> Iterator[Said]:
-    say: Callable[[Step, Site, Restarts], Iterator[Said]]
+def _notes_of_step(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
+    say: Callable[[Step, Site, Restarts], Iterator[RetryNote]]
     if restarts_at(site) == "always":
-        say = _idle_pods if counts_budgets(step, site, restarts) else _shared
+        say = _idle_pods if counts_budgets(step, site, restarts) else _shared_budget_notes
     elif repeats_inside(step, site, restarts):
-        say = _repeated
+        say = _in_pod_retry_notes
     elif counts_budgets(step, site, restarts):
         say = _interruptions_only
     else:
@@ -138,7 +138,7 @@ def _said(step: Step, site: Site, restarts: Restarts) -> Iterator[Said]:
     yield from _backoff(step, site, restarts)
 
 
-def _idle_pods(step: Step, site: Site, restarts: Restarts) -> Iterator[Said]:
+def _idle_pods(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
     """KFP does not know that the end was final."""
     again = pods_again(step, site, restarts)
     yield (
@@ -149,8 +149,8 @@ def _idle_pods(step: Step, site: Site, restarts: Restarts) -> Iterator[Said]:
     )
 
 
-def _shared(step: Step, site: Site, restarts: Restarts) -> Iterator[Said]:
-    """Nobody counts but KFP."""
+def _shared_budget_notes(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
+    """Notes for steps whose retries only KFP counts."""
     assert step.retry is not None
     if step.retry.any is None:
         text = f"failures and interruptions share one budget of {step.retry.attempts} retries"
@@ -161,7 +161,7 @@ def _shared(step: Step, site: Site, restarts: Restarts) -> Iterator[Said]:
         yield "GF393", f"{text}: the supervisor has no place to write that one was final", COUNT
 
 
-def _repeated(step: Step, site: Site, restarts: Restarts) -> Iterator[Said]:
+def _in_pod_retry_notes(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
     """Failures inside the pod; what is left to KFP depends on its installation."""
     assert step.retry is not None
     again = pods_again(step, site, restarts)
@@ -187,8 +187,8 @@ def _interruptions(step: Step, site: Site, again: int) -> str:
     if not again:
         return "An interruption ends the step; a pod that KFP starts again ends at once with exit code 79"
     return (
-        f"An interruption is left to KFP, {_at_most(again)}: {SHIPPED}, unless it sees exit code 143 first; "
-        f"{BARE}, and after a final end up to {again} more pods, which end at once with exit code 79"
+        f"An interruption is left to KFP, {_at_most(again)}: {DEFAULT_RETRY_NOTE}, unless it sees exit code 143 first; "
+        f"{NO_SETTINGS_NOTE}, and after a final end up to {again} more pods, which end at once with exit code 79"
     )
 
 
@@ -196,12 +196,12 @@ def _at_most(number: int) -> str:
     return f"up to {number} times" if number > 1 else "once"
 
 
-def _interruptions_only(step: Step, site: Site, restarts: Restarts) -> Iterator[Said]:
+def _interruptions_only(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
     """No failure is allowed, and interruptions are counted."""
     yield "GF392", _interruptions(step, site, pods_again(step, site, restarts)), SET_IT_UP
 
 
-def _installation(step: Step, site: Site, restarts: Restarts) -> Iterator[Said]:
+def _installation(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
     """No supervisor: all that there is, is KFP's own retry."""
     assert step.retry is not None
     codes = ". Every exit code counts alike" if names_exit_codes(step.retry) else ""
@@ -210,12 +210,13 @@ def _installation(step: Step, site: Site, restarts: Restarts) -> Iterator[Said]:
     hint = SET_IT_UP if restarts == "left alone" or is_supervised(step, site) else f"{SET_IT_UP}; or {SUPERVISE}"
     yield (
         "GF394",
-        f"what {repeats}, its installation decides: {SHIPPED}, unless it sees exit code 143 first; {BARE}{codes}",
+        f"what {repeats}, its installation decides: {DEFAULT_RETRY_NOTE}, "
+        f"unless it sees exit code 143 first; {NO_SETTINGS_NOTE}{codes}",
         hint,
     )
 
 
-def _backoff(step: Step, site: Site, restarts: Restarts) -> Iterator[Said]:
+def _backoff(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
     """KFP has no longest wait."""
     again = pods_again(step, site, restarts)
     if step.retry is None or step.retry.backoff is None or not is_flattened(step.retry, again):

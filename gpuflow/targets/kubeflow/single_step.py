@@ -22,9 +22,9 @@ from gpuflow.spec.builder import caller
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
-from gpuflow.targets.capabilities import construct_losses, weaknesses
+from gpuflow.targets.capabilities import construct_losses, partial_support_notes
 from gpuflow.targets.kubeflow.build import ENGINE
-from gpuflow.targets.kubeflow.containers import cached_settings, handover, task_options
+from gpuflow.targets.kubeflow.containers import cached_settings, step_outputs, task_options
 from gpuflow.targets.kubeflow.facts import FACTS, capabilities_at
 from gpuflow.targets.kubeflow.pods import container_spec, executor_config
 from gpuflow.targets.kubeflow.references import NODE_NAME, RUN_FACTS, Channel, KubeflowSpelling, for_driver
@@ -111,18 +111,18 @@ def step_messages(
     # A component knows neither its calls nor the loops around them: Argo's name of the task keeps their state apart.
     task = NODE_NAME if keeps_state(step, site, restarts) else None
     pod = pod_for(pipeline, name, site, spelling, replace(ENGINE, task=task, restarts=restarts))
-    container = container_spec(pod["spec"]["containers"][0], outputs=handover(step, alone=own_command))
+    container = container_spec(pod["spec"]["containers"][0], outputs=step_outputs(step, alone=own_command))
     used = {_without_utc(channel) for channel in spelling.used}
     known = {facts[ref]: RUN_FACTS[ref.field] for ref in map(RunRef, RUN_FACTS) if ref in used}
     settings = cached_settings(step, pod)
     known |= {} if settings is None else {SETTINGS: settings}
     policy = retry_policy(step, site, restarts, active_deadline(step, site, restarts))
-    weaker = tuple(_weaker(pipeline, site, restarts))
+    weaker = tuple(_partial_support(pipeline, site, restarts))
     return StepMessages(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known, policy, weaker)
 
 
-def _weaker(pipeline: Pipeline, site: Site, restarts: Restarts) -> Iterator[Finding]:
-    yield from weaknesses(pipeline, capabilities_at(site))
+def _partial_support(pipeline: Pipeline, site: Site, restarts: Restarts) -> Iterator[Finding]:
+    yield from partial_support_notes(pipeline, capabilities_at(site))
     yield from retry_notes(plan_of(pipeline, site), restarts)
 
 
@@ -156,8 +156,8 @@ def settings_of(made: StepMessages, *, caching: bool = True) -> TaskSettings:
     )
 
 
-def applied(task: dsl.PipelineTask, settings: TaskSettings) -> dsl.PipelineTask:
-    """The task, told everything. One that kfp's local runner has run already has no use for it."""
+def apply_settings(task: dsl.PipelineTask, settings: TaskSettings) -> dsl.PipelineTask:
+    """The task with all settings. A task that kfp's local runner has run already does not need them."""
     from kfp.dsl.pipeline_task import TaskState
     from kfp.kubernetes.common import get_existing_kubernetes_config_as_message
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from gpuflow.checker.nodes import fit_nodes
 from gpuflow.checker.nodes.capacity import (
     capacity,
+    capacity_hint,
     capacity_in,
     fragmentation,
     led_room,
     read_node_pools,
     room,
-    way_out,
 )
 from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_pools import Space, Table
@@ -206,7 +206,9 @@ def test_the_way_out_names_the_largest_offers_and_the_closest_node() -> None:
         node("c", {"pool": "cpu"}, cpu="128"),
         group("d", 3, {"pool": "gpu"}, gpu="2"),
     ]
-    out = way_out(read_node_pools(nodes), read_pending(pod({"gpu": "8", "cpu": "48"}, nodeSelector={"pool": "gpu"})))
+    out = capacity_hint(
+        read_node_pools(nodes), read_pending(pod({"gpu": "8", "cpu": "48"}, nodeSelector={"pool": "gpu"}))
+    )
     assert out.eligible == ("a", "b", "d")
     assert out.refusals == {"node(s) didn't match Pod's node affinity/selector": 1}
     offers = {name: (str(each.asked), str(each.largest), each.node) for name, each in out.offers.items()}
@@ -216,6 +218,6 @@ def test_the_way_out_names_the_largest_offers_and_the_closest_node() -> None:
 
 
 def test_the_way_out_when_no_node_is_eligible() -> None:
-    out = way_out(read_node_pools([node("a")]), read_pending(pod({"gpu": "1"}, nodeSelector={"pool": "gpu"})))
+    out = capacity_hint(read_node_pools([node("a")]), read_pending(pod({"gpu": "1"}, nodeSelector={"pool": "gpu"})))
     assert (out.eligible, out.offers, out.closest, out.shortfalls) == ((), {}, None, {})
     assert out.refusals == {"node(s) didn't match Pod's node affinity/selector": 1}

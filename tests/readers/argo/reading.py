@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuflow.core import yaml_tree
 from gpuflow.demands import Demand
-from gpuflow.readers import Foreign, Library, Options, Passive, documents_of, foreign_in
+from gpuflow.readers import ForeignObject, Library, Options, PassiveObject, documents_of, foreign_in
 from gpuflow.site import Site
 
 SITE = Site.load("nvidia")
@@ -12,7 +12,7 @@ HEAD = "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {generateNam
 POD = "container: {image: i, command: [run], resources: {limits: {nvidia.com/gpu: 1}}}"
 
 
-def foreign(text: str, *others: str) -> Foreign:
+def foreign(text: str, *others: str) -> ForeignObject:
     """The first object of a text, with all others at hand."""
     documents = []
     for number, each in enumerate((text, *others)):
@@ -30,9 +30,9 @@ def read(text: str, *others: str, engine: str = "none", params: dict[str, str] |
     return found
 
 
-def passive(text: str) -> Passive:
+def passive(text: str) -> PassiveObject:
     found = foreign(text).demand(Options(SITE))
-    assert isinstance(found, Passive), found
+    assert isinstance(found, PassiveObject), found
     return found
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.readers import Options, Passive, documents_of, foreign_in
+from gpuflow.readers import Options, PassiveObject, documents_of, foreign_in
 from tests.readers.argo.reading import SITE
 
 WHOLE = """
@@ -134,7 +134,7 @@ def read(tree: Any) -> None:
             active, _ = foreign_in(documents_of([tree], "w.yaml"))
             for each in active:
                 found = each.demand(Options(SITE, engine))
-                assert isinstance(found, Demand | Passive)
+                assert isinstance(found, Demand | PassiveObject)
                 if isinstance(found, Demand):
                     found.document()
 

@@ -15,7 +15,7 @@ import pytest
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.readers import Document, Foreign, Library, Options, Passive, foreign_in, read_documents
+from gpuflow.readers import Document, ForeignObject, Library, Options, PassiveObject, foreign_in, read_documents
 from tests.conftest import ROOT
 from tests.readers.argo.reading import SITE
 
@@ -68,8 +68,8 @@ def answers(corpora: Path, *, together: bool) -> Iterator[Answer]:
             continue
         active, _ = foreign_in(read[file])
         for each in active:
-            found = (Foreign(each.document, everything) if together else each).demand(Options(SITE))
-            if isinstance(found, Passive):
+            found = (ForeignObject(each.document, everything) if together else each).demand(Options(SITE))
+            if isinstance(found, PassiveObject):
                 yield Answer(name, each.document.kind, "passive", "", "")
                 continue
             yield _answer(name, each.document.kind, found)

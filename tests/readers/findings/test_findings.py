@@ -160,14 +160,14 @@ def test_errors_are_never_silenced() -> None:
     source = demand(text).source
     assert source is not None
     refusals = [Finding("GF503", "refused"), Finding("GF761", "refused")]
-    assert source.unsilenced(refusals) == refusals
+    assert source.unsilenced_findings(refusals) == refusals
 
 
 def test_a_check_says_of_overlapping_runs_once() -> None:
     source = demand(SAMPLES["cron job"].text).source
     assert source is not None
     said = [*source.warnings(), Finding("GF553", "runs may overlap", severity="note")]
-    assert [each.code for each in source.unsilenced(said)] == ["GF553"]
+    assert [each.code for each in source.unsilenced_findings(said)] == ["GF553"]
 
 
 WORKFLOW = """apiVersion: argoproj.io/v1alpha1

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuflow.core import yaml_tree
 from gpuflow.demands import Demand
-from gpuflow.readers import Options, Passive, documents_of, foreign_in
+from gpuflow.readers import Options, PassiveObject, documents_of, foreign_in
 from gpuflow.site import Site
 
 FILE = "pipeline.yaml"
@@ -23,7 +23,7 @@ def read_text(text: str, *, engine: str = "none", params: dict[str, str] | None 
     """The demand of the first pipeline of a text."""
     foreign, _ = foreign_in(documents_of(yaml_tree.parse_all(text, FILE), FILE))
     found = foreign[0].demand(Options(Site.load(site), engine, params or {}))
-    assert not isinstance(found, Passive), found.because
+    assert not isinstance(found, PassiveObject), found.because
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuflow.demands import Demand
-from gpuflow.readers import Options, Passive, foreign_in, read_documents
+from gpuflow.readers import Options, PassiveObject, foreign_in, read_documents
 from gpuflow.site import Site
 from tests.conftest import ROOT
 
@@ -27,7 +27,7 @@ def demands(corpora: Path, engine: str = "none") -> Iterator[tuple[Path, Demand]
         if path.is_file():
             active, _ = foreign_in(read_documents(str(path)))
             (demand,) = [each.demand(Options(Site.load("nvidia"), engine)) for each in active]
-            assert not isinstance(demand, Passive)
+            assert not isinstance(demand, PassiveObject)
             yield path.relative_to(folder), demand
 
 

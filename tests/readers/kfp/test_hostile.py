@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.readers.kfp.conditions import condition_of
-from gpuflow.readers.kfp.values import Known, Open
+from gpuflow.readers.kfp.values import KnownValue, OpenValue
 from tests.readers.kfp.documents import constant, container, given, group, loop, output, pipeline, platform, read, task
 
 STRING = {"parameterType": "STRING"}
@@ -145,7 +145,7 @@ def test_a_document_with_anything_anywhere_is_read_or_refused(
 
 @having(st.text(alphabet="inputs.parameter_values['x']()!&|=<>-0123456789 \"\\truefalsint,", max_size=60))
 def test_any_condition_is_decided_or_open(text: str) -> None:
-    known = condition_of(text, {"x": Known("a"), "y": Open("later", by_item=True)})
+    known = condition_of(text, {"x": KnownValue("a"), "y": OpenValue("later", by_item=True)})
     assert known.holds in (True, False, None)
 
 

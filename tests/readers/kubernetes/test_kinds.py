@@ -14,7 +14,7 @@ from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.quantity import Quantity
-from gpuflow.readers import Passive
+from gpuflow.readers import PassiveObject
 from gpuflow.readers.documents import KUBERNETES_READER, READERS
 from gpuflow.readers.kubernetes.kinds import KINDS
 from gpuflow.runtime.gangs.kinds import GROUP
@@ -192,12 +192,12 @@ def test_a_number_of_pods_that_each_trial_gets_anew_is_not_known() -> None:
 )
 def test_objects_without_pods_start_nothing(name: str, old: str, new: str, because: str) -> None:
     (found,) = read(SAMPLES[name].text.replace(old, new))
-    assert isinstance(found, Passive) and found.because == because
+    assert isinstance(found, PassiveObject) and found.because == because
 
 
 def test_a_pod_template_serves_others() -> None:
     (found,) = read(f"apiVersion: v1\nkind: PodTemplate\nmetadata: {{name: t}}\ntemplate:\n{pod(2)}\n")
-    assert isinstance(found, Passive)
+    assert isinstance(found, PassiveObject)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_document_with_junk_in_it_is_read_or_refused(name: str, data: st.DataO
         if isinstance(each, Demand):
             each.document()
             assert each.source is not None
-            each.source.unsilenced(each.source.warnings())
+            each.source.unsilenced_findings(each.source.warnings())
 
 
 COUNTS = st.integers(0, 30)

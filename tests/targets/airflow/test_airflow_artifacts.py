@@ -13,9 +13,9 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, Pod, gpu_step, links, to_dag
-from gpuflow.airflow.links import link_parts, reported_artifacts, tell_assets
-from gpuflow.runtime.artifacts.outputs import ABOUT, deliver
-from gpuflow.runtime.base.records import File, Kept
+from gpuflow.airflow.links import describe_assets, link_parts, reported_artifacts
+from gpuflow.runtime.artifacts.outputs import ARTIFACTS_ENTRY, deliver
+from gpuflow.runtime.base.records import File, KeptOutput
 from gpuflow.site import Site
 from gpuflow.site.model import ARTIFACT_LINK_VALUES
 from gpuflow.spec.loading import loads
@@ -54,7 +54,7 @@ steps:
 """
 ROOT = "s3://lake/artifacts/nightly"
 POD = Pod({}, spec={"containers": [{"name": "main", "image": "i"}]})
-KEPT = Kept(
+KEPT = KeptOutput(
     type="directory",
     uri="s3://lake/a b/000001-0123abcd/files",
     sha256="ab" * 32,
@@ -95,18 +95,22 @@ def test_a_step_in_a_dag_of_ones_own_has_assets_of_that_dag(tmp_path: Path) -> N
 def test_return_json_says_of_an_artifact_what_its_event_carries(tmp_path: Path) -> None:
     deliver({"model": KEPT}, "airflow", str(tmp_path), {}, xcom=str(tmp_path / "return.json"))
     written = json.loads((tmp_path / "return.json").read_text())
-    assert written == {"model": KEPT.uri, ABOUT: {"model": NOTE}}
+    assert written == {"model": KEPT.uri, ARTIFACTS_ENTRY: {"model": NOTE}}
     assert json.loads((tmp_path / "model.artifact.json").read_text()) == NOTE
     declared = {"model": {"kind": "model", "asset": f"{ROOT}/train/model"}}
     events = OutletEventAccessors()
-    tell_assets({"outlet_events": events}, declared, reported_artifacts(written, declared))
+    describe_assets({"outlet_events": events}, declared, reported_artifacts(written, declared))
     assert events[Asset(f"{ROOT}/train/model")].extra == {"output": "model", **NOTE, "kind": "model"}
 
 
-@pytest.mark.parametrize("found", [None, [], {}, {ABOUT: 1}, {ABOUT: {"model": "x"}}, {ABOUT: {"other": NOTE}}])
+@pytest.mark.parametrize(
+    "found", [None, [], {}, {ARTIFACTS_ENTRY: 1}, {ARTIFACTS_ENTRY: {"model": "x"}}, {ARTIFACTS_ENTRY: {"other": NOTE}}]
+)
 def test_what_a_program_writes_of_artifacts_itself_is_not_believed(found: Any) -> None:
     assert reported_artifacts(found, {"model": {}}) == {}
-    assert reported_artifacts({ABOUT: {"model": {"uri": 3, "bytes": True, "x": 1}}}, {"model": {}}) == {"model": {}}
+    assert reported_artifacts({ARTIFACTS_ENTRY: {"model": {"uri": 3, "bytes": True, "x": 1}}}, {"model": {}}) == {
+        "model": {}
+    }
 
 
 def test_a_link_leads_to_each_artifact_of_a_task_once_it_is_kept(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from gpuflow import GpuflowError, Step
 from gpuflow.airflow import Pod, attempt, dag_run_id, interval_start, join, logical_date, task, to_dag
 from gpuflow.airflow.references import scheduled_time
 from gpuflow.core import cron
-from gpuflow.core.date_format import DIRECTIVES, formatted
+from gpuflow.core.date_format import DIRECTIVES, format_date
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.airflow import target
@@ -202,7 +202,7 @@ def test_airflow_reads_the_cron_as_everybody_else(written: str, start: datetime)
     (call,) = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and "Cron" in ast.unparse(each.func)]
     after = instance(start.replace(tzinfo=UTC))
     timetable = CronTriggerTimetable(ast.literal_eval(call.args[0]), timezone="UTC")
-    assert timetable._get_next(after) == cron.following(written, "UTC", after)
+    assert timetable._get_next(after) == cron.next_time(written, "UTC", after)
 
 
 def test_a_cron_in_plain_words_is_written_as_it_is() -> None:
@@ -226,7 +226,7 @@ def test_airflow_runs_exactly_when_the_clock_shows_the_schedule(expression: str,
     timetable = CronTriggerTimetable(expression, timezone=zone)
     start = instance(earliest.replace(tzinfo=UTC))
     restriction, last = TimeRestriction(start, None, catchup=True), None
-    expected = cron.following(expression, zone, start - timedelta(seconds=1))
+    expected = cron.next_time(expression, zone, start - timedelta(seconds=1))
     for _ in range(30):
         info = timetable.next_dagrun_info(last_automated_data_interval=last, restriction=restriction)
         if expected is None or info is None or expected.year > 2035:
@@ -234,11 +234,11 @@ def test_airflow_runs_exactly_when_the_clock_shows_the_schedule(expression: str,
         # By their seconds: Python calls no two times equal that the clock shows twice.
         assert info.logical_date.timestamp() == info.run_after.timestamp() == expected.timestamp()
         if last is not None:
-            before = cron.previous(expression, zone, expected)
+            before = cron.previous_time(expression, zone, expected)
             assert before is not None
             assert before.timestamp() == last.end.timestamp(), "the intervals leave no gap"
         last = DataInterval(info.data_interval.start, info.data_interval.end)
-        expected = cron.following(expression, zone, expected)
+        expected = cron.next_time(expression, zone, expected)
 
 
 @pytest.mark.parametrize(
@@ -472,7 +472,7 @@ def test_a_template_of_the_stock_operator_gives_the_same_text(
     expression = jinja_fact(Call("logical_date", (form,), {"timezone": zone}))
     context = run(kind, at - timedelta(days=1) if is_given else None, at)
     made = Environment().from_string(f"{{{{ {expression} }}}}").render(context, ZoneInfo=ZoneInfo)
-    assert made == formatted(scheduled_time(context).astimezone(ZoneInfo(zone)), form)
+    assert made == format_date(scheduled_time(context).astimezone(ZoneInfo(zone)), form)
 
 
 def test_a_standalone_dag_knows_its_run_without_gpuflow() -> None:

@@ -22,7 +22,7 @@ from airflow.sdk import DAG, setup, task, task_group, teardown
 from gpuflow import Step
 from gpuflow.airflow import gpu_step, gpu_task, param
 from gpuflow.airflow import task as step_task
-from gpuflow.airflow.function_source import MOST
+from gpuflow.airflow.function_source import MAX_BYTES
 from gpuflow.airflow.pods import Pod
 from gpuflow.core.errors import GpuflowError
 
@@ -499,7 +499,7 @@ def test_what_is_too_large_for_a_pod_is_refused_with_its_size(tmp_path: Path) ->
     with pytest.raises(GpuflowError, match=r"GF363 the source of \"f\" is 200,\d\d\d bytes"):
         in_file(tmp_path, f"def f():\n    return {'x' * 200_000!r}\n")
     with DAG(dag_id="d"):
-        made = in_file(tmp_path, "def f(x): ...\n")("x" * MOST)
+        made = in_file(tmp_path, "def f(x): ...\n")("x" * MAX_BYTES)
     with pytest.raises(GpuflowError, match=r"GF363 the arguments of f are 131,\d\d\d bytes"):
         command_of(made)
 

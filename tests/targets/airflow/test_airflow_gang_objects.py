@@ -18,7 +18,7 @@ from kubernetes.client.exceptions import ApiException
 from gpuflow.airflow import GpuGangOperator, attempts
 from gpuflow.airflow.gang_trigger import GpuGangTrigger
 from gpuflow.airflow.pods import Pod
-from gpuflow.airflow.step_pods import CHECKED
+from gpuflow.airflow.step_pods import POD_CHECKED_KEY
 from gpuflow.runtime.gangs.kinds import GROUP, WORDS, GangKind
 from tests.gang_words import said
 
@@ -130,7 +130,7 @@ def test_what_a_lost_worker_left_is_made_anew_or_given_to_the_gang(kind: GangKin
     assert task._resume_or_create(context, attempts.Ledger(epoch=0), [made]) == (made["metadata"]["name"], "end")
     assert owners(table.of(kind.before.plural)) == [made["metadata"]["uid"]]
     asked = len(table.asked)
-    kept = {**made, "metadata": {**made["metadata"], "labels": {CHECKED: "True"}}}
+    kept = {**made, "metadata": {**made["metadata"], "labels": {POD_CHECKED_KEY: "True"}}}
     task._start = lambda *arguments: "the next"
     assert task._resume_or_create(context, attempts.Ledger(epoch=0), [kept]) == "the next" and len(table.asked) == asked
 

@@ -17,13 +17,13 @@ from gpuflow import Step
 from gpuflow.airflow import GpuGangOperator, GpuPodOperator, Pod, attempts, gpu_step, to_dag
 from gpuflow.airflow.gang_objects import refusal_of
 from gpuflow.airflow.gang_trigger import GpuGangTrigger
-from gpuflow.airflow.refusals import way_out
+from gpuflow.airflow.refusals import refusal_hint
 from gpuflow.airflow.trigger import GpuPodTrigger
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand, demand_of
 from gpuflow.pod.gang_kinds import SPELLINGS
-from gpuflow.pod.later_attempts import Before, changes_of
-from gpuflow.readers import Foreign, Library, Options
+from gpuflow.pod.later_attempts import EarlierAttempts, changes_of
+from gpuflow.readers import ForeignObject, Library, Options
 from gpuflow.readers.python import Pythons, read_program
 from gpuflow.runtime.gangs.attempt_object import read_verdict
 from gpuflow.runtime.gangs.attempt_verdict import Verdict
@@ -200,7 +200,7 @@ def test_the_jobset_of_a_later_attempt_has_more_memory_other_nodes_and_no_spot()
     limits = [each["containers"][0]["resources"]["limits"]["memory"] for each in (first, grown)]
     assert limits == ["8Gi", "12Gi"] and scheduling(first) == scheduling(grown)
     assert scheduling(ranks(interruptions=1)) == scheduling(first)
-    fixed = changes_of(pipeline, "train", site).pod({"spec": first}, Before(interruptions=2))["spec"]
+    fixed = changes_of(pipeline, "train", site).pod({"spec": first}, EarlierAttempts(interruptions=2))["spec"]
     assert scheduling(ranks(interruptions=2)) == scheduling(fixed) != scheduling(first)
     away = ranks(failures=1, failed_nodes=("node-a",))["affinity"]["nodeAffinity"]
     (term,) = away["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
@@ -219,10 +219,10 @@ def test_a_leader_is_a_pod_of_its_own_in_the_same_task() -> None:
     context = {**Stage(store=None).context(task), "params": {"lr": "x"}}
     task.template, task.leader = task.template.resolve(context), task.leader.resolve(context)
     for counts, before in (
-        ({}, Before()),
-        ({"out_of_memory": 1, "failures": 1}, Before(1)),
-        ({"interruptions": 2}, Before(interruptions=2)),
-        ({"failures": 1, "failed_nodes": ("node-a",)}, Before(failed_nodes=("node-a",))),
+        ({}, EarlierAttempts()),
+        ({"out_of_memory": 1, "failures": 1}, EarlierAttempts(1)),
+        ({"interruptions": 2}, EarlierAttempts(interruptions=2)),
+        ({"failures": 1, "failed_nodes": ("node-a",)}, EarlierAttempts(failed_nodes=("node-a",))),
     ):
         made = jobset_of(task, attempts.Ledger(epoch=0, pods=4, judged=4, **counts))
         leader, workers = (job["template"]["spec"]["template"] for job in made["spec"]["replicatedJobs"])
@@ -388,7 +388,7 @@ def test_the_role_of_airflows_accounts(gpuflow: Gpuflow) -> None:
 def read_back(text: str, folder: Path) -> Demand:
     (folder / "dag.py").write_text(text)
     (document,) = read_program(str(folder / "dag.py"), Pythons(sys.executable), allowed=True)
-    made = Foreign(document, Library((document,))).demand(Options(SITE))
+    made = ForeignObject(document, Library((document,))).demand(Options(SITE))
     assert isinstance(made, Demand)
     return made
 
@@ -484,11 +484,11 @@ def test_what_is_missing_in_the_cluster_is_named_by_kind() -> None:
     for word, spelled in SPELLINGS.items():
         kind = WORDS[word]
         refusal = refusal_of(404, None, kind)
-        assert all(api in refusal.words for api in kind.served_by) and f"install {spelled.needs} in" in way_out(
+        assert all(api in refusal.words for api in kind.served_by) and f"install {spelled.needs} in" in refusal_hint(
             refusal.words
         )
         for each in (kind, kind.before):
             if each is not None:
                 denied = f'{each.plural}.{each.group} is forbidden: User "x" cannot create resource "{each.plural}"'
-                assert "gpuflow site gang --engine airflow" in way_out(denied)
-    assert "site gang" not in way_out('pods "jobs-1" is forbidden: User "x" cannot create resource "pods"')
+                assert "gpuflow site gang --engine airflow" in refusal_hint(denied)
+    assert "site gang" not in refusal_hint('pods "jobs-1" is forbidden: User "x" cannot create resource "pods"')

@@ -22,14 +22,14 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_a_literal_without_its_quotes_escaped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python_source, "quoted", lambda text: f'"{text}"')
+    monkeypatch.setattr(python_source, "string_literal", lambda text: f'"{text}"')
     assert injections("airflow", 400)
 
 
 def test_text_within_jinjas_reach_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["gpuflow.targets.airflow.standalone"]
     monkeypatch.setattr(module, "_literal", lambda text: text)
-    monkeypatch.setattr(module, "_kept", lambda text: text)
+    monkeypatch.setattr(module, "_jinja_safe", lambda text: text)
     assert injections("airflow", 1200, "airflow standalone")
 
 
@@ -37,7 +37,7 @@ def test_text_within_jinjas_reach_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
 def test_text_beside_a_value_within_jinjas_reach_is_noticed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     case = in_place("airflow standalone", "beside: steps.a.command.1.join.0", text)
     assert found(case) == []
-    monkeypatch.setattr(sys.modules["gpuflow.targets.airflow.standalone"], "_kept", lambda text: text)
+    monkeypatch.setattr(sys.modules["gpuflow.targets.airflow.standalone"], "_jinja_safe", lambda text: text)
     assert found(case)
 
 

@@ -13,7 +13,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
 from gpuflow.airflow import GpuPodOperator, Pod, at_most, deadline, output, param, run_began
-from gpuflow.pod.later_attempts import Before
+from gpuflow.pod.later_attempts import EarlierAttempts
 from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.targets.airflow.operators import budgets, on_demand
@@ -201,11 +201,13 @@ def test_every_try_has_the_memory_that_the_one_maker_gives(server: StandIn, make
     step = pipeline_of(case.text)
     arguments = budgets(step.effective("a").retry)
     more = {key: arguments[key] for key in ("failures", "more_memory") if key in arguments}
-    first = pod_after(case.text, Before())
+    first = pod_after(case.text, EarlierAttempts())
     out = [running(), ended(137, "OOMKilled")]
     server.tell(*[out] * case.failures, GOOD)
     Stage().play(maker(template=Pod({}, spec=first), **more))
-    expected = [memory(pod_after(case.text, Before(out_of_memory=times))) for times in range(case.failures + 1)]
+    expected = [
+        memory(pod_after(case.text, EarlierAttempts(out_of_memory=times))) for times in range(case.failures + 1)
+    ]
     assert [memory(pod["spec"]) for pod in server.made] == expected
 
 
@@ -213,12 +215,12 @@ def test_every_try_has_the_memory_that_the_one_maker_gives(server: StandIn, make
 def test_every_pod_stands_where_the_one_maker_puts_it(server: StandIn, maker: Any, case: Interrupted) -> None:
     pipeline = meaning_of(pipeline_of(case.text))
     plain = on_demand(Scope(pipeline), "a", meaning_of(Site.load(case.site)))
-    first = pod_after(case.text, Before(), case.site)
+    first = pod_after(case.text, EarlierAttempts(), case.site)
     server.tell(*[PREEMPTED] * case.interruptions, GOOD)
     named = {"interruptions": case.interruptions, "fallback_after": case.after, "on_demand": plain}
     Stage().play(maker(template=Pod({}, spec=first), **named))
     expected = [
-        scheduling(pod_after(case.text, Before(interruptions=times), case.site))
+        scheduling(pod_after(case.text, EarlierAttempts(interruptions=times), case.site))
         for times in range(case.interruptions + 1)
     ]
     assert [scheduling(pod["spec"]) for pod in server.made] == expected

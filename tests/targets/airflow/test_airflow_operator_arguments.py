@@ -15,9 +15,9 @@ from kubernetes.client import models as k8s
 
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, gpu_step, gpu_task
-from gpuflow.airflow.operator_arguments import NO_EFFECT, OF_STEPS, STOCK_DEFAULTS, TAKEN, way_out
+from gpuflow.airflow.operator_arguments import NO_EFFECT, OF_STEPS, RESERVED_ARGUMENTS, STOCK_DEFAULTS, argument_hint
 from gpuflow.core.errors import GpuflowError
-from gpuflow.spec.engine_options.airflow import TASK_ELSEWHERE, TASK_OURS
+from gpuflow.spec.engine_options.airflow import TASK_FIELD_HINTS, TASK_OTHER_HINTS
 
 from .playing import POD, Stage
 from .stand_in import GOOD, StandIn
@@ -34,17 +34,17 @@ NAMES = [
 
 @pytest.mark.parametrize("name", sorted(set(NAMES)))
 def test_every_parameter_has_an_answer(name: str) -> None:
-    assert (name in TAKEN) != (way_out(name) is not None), f"{name} is neither taken nor refused"
+    assert (name in RESERVED_ARGUMENTS) != (argument_hint(name) is not None), f"{name} is neither taken nor refused"
 
 
 def test_the_table_names_nothing_that_does_not_exist() -> None:
-    assert set(NAMES) >= {*TAKEN, *OF_STEPS, *NO_EFFECT}
-    assert not set(TAKEN) & {*OF_STEPS, *NO_EFFECT}
+    assert set(NAMES) >= {*RESERVED_ARGUMENTS, *OF_STEPS, *NO_EFFECT}
+    assert not set(RESERVED_ARGUMENTS) & {*OF_STEPS, *NO_EFFECT}
     assert set(STOCK_DEFAULTS) >= {"image", "cmds", "env_vars", "volumes", "full_pod_spec", "pod_template_file", "name"}
 
 
 VALUES: dict[str, Any] = {"random_name_suffix": False, "get_logs": False, "hostnetwork": True}
-REFUSED = sorted(set(NAMES) - TAKEN)
+REFUSED = sorted(set(NAMES) - RESERVED_ARGUMENTS)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -139,5 +139,5 @@ def test_retries_beside_the_retry_of_the_step_are_refused() -> None:
 
 
 def test_every_way_out_is_a_sentence_for_people() -> None:
-    for name, hint in {**TASK_ELSEWHERE, **TASK_OURS, **NO_EFFECT, **OF_STEPS}.items():
+    for name, hint in {**TASK_OTHER_HINTS, **TASK_FIELD_HINTS, **NO_EFFECT, **OF_STEPS}.items():
         assert hint and not hint.endswith("."), name

@@ -23,7 +23,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, Pod, param, task, to_dag
-from gpuflow.airflow.links import PatternLink, filled
+from gpuflow.airflow.links import PatternLink, fill_pattern
 from gpuflow.airflow.trigger import NOTE_PREFIX, TaskNotes, api_address
 from gpuflow.site import Site
 
@@ -136,7 +136,7 @@ def test_links_are_stored_by_name_also_of_a_mapped_task() -> None:
 
 def test_values_in_a_link_are_quoted() -> None:
     values = {"run_id": "manual__2026-11-14T10:00:00+00:00/x", "pod": "p", "map_index": 0}
-    assert filled("https://x.example.com/?r={run_id}&p={pod}&i={map_index}", values) == (
+    assert fill_pattern("https://x.example.com/?r={run_id}&p={pod}&i={map_index}", values) == (
         "https://x.example.com/?r=manual__2026-11-14T10%3A00%3A00%2B00%3A00%2Fx&p=p&i=0"
     )
 

@@ -7,7 +7,16 @@ import ast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.targets.airflow.python_source import Call, Infix, Invert, Merged, Method, Name, quoted, source_text
+from gpuflow.targets.airflow.python_source import (
+    Call,
+    Infix,
+    Invert,
+    MergedDict,
+    Method,
+    Name,
+    source_text,
+    string_literal,
+)
 
 TEXT = st.text(alphabet=st.characters(), max_size=200)
 DATA = st.recursive(
@@ -19,7 +28,7 @@ DATA = st.recursive(
 
 @given(TEXT)
 def test_a_text_is_read_back_as_it_was(text: str) -> None:
-    assert ast.literal_eval(quoted(text)) == text
+    assert ast.literal_eval(string_literal(text)) == text
 
 
 @given(DATA, st.sampled_from(["", "    ", " " * 60]))
@@ -37,7 +46,7 @@ def test_calls_conditions_and_merges_read_as_a_person_writes_them() -> None:
     condition = Infix("&", Infix(">", Call("output", ("a", "b")), 0.9), Invert(Call("param", ("dry",))))
     assert source_text(condition) == '(output("a", "b") > 0.9) & ~param("dry")'
     assert source_text(Method(Name("x"), "is_in", (["a"],))) == 'x.is_in(["a"])'
-    assert source_text(Merged(Name("LABELS"), {"a": "b"})) == '{**LABELS, "a": "b"}'
+    assert source_text(MergedDict(Name("LABELS"), {"a": "b"})) == '{**LABELS, "a": "b"}'
 
 
 def test_a_long_text_is_cut_at_its_lines_and_at_spaces() -> None:

@@ -14,7 +14,7 @@ import pytest
 from gpuflow.api import check
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.readers import Foreign, Library, Options
+from gpuflow.readers import ForeignObject, Library, Options
 from gpuflow.readers.python import Pythons, read_program
 from gpuflow.site import Site
 from tests.cli.commands import Gpuflow
@@ -113,7 +113,7 @@ def demands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Demand]:
     (folder / "dags.py").write_text(HEAD + "\n".join(parts))
     found = {}
     for document in read_program(str(folder / "dags.py"), Pythons(sys.executable), allowed=True):
-        demand = Foreign(document, Library((document,))).demand(Options(Site.load("nvidia")))
+        demand = ForeignObject(document, Library((document,))).demand(Options(Site.load("nvidia")))
         assert isinstance(demand, Demand)
         found[document.name] = demand
     return found

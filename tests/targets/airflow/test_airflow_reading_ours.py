@@ -11,7 +11,7 @@ import pytest
 from gpuflow import Step
 from gpuflow.api import check, demand
 from gpuflow.demands import Demand
-from gpuflow.readers import Foreign, Library, Options
+from gpuflow.readers import ForeignObject, Library, Options
 from gpuflow.readers.python import Pythons, read_program
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
@@ -56,7 +56,7 @@ def demands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Demand]:
     (folder / "dags.py").write_text(HEAD + "\n".join(parts))
     found = {}
     for document in read_program(str(folder / "dags.py"), Pythons(sys.executable), allowed=True):
-        made = Foreign(document, Library((document,))).demand(Options(Site.load("nvidia")))
+        made = ForeignObject(document, Library((document,))).demand(Options(Site.load("nvidia")))
         assert isinstance(made, Demand)
         found[document.name] = made
     return found

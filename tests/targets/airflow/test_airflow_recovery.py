@@ -97,7 +97,7 @@ def test_a_pod_of_a_try_before_the_task_was_cleared_costs_the_new_budget_nothing
     server.tell(BAD, GOOD)
     make = maker(failures=0)
     lost = Stage(max_tries=2)
-    die_once(monkeypatch, GpuPodOperator, "_settle", after=False)
+    die_once(monkeypatch, GpuPodOperator, "_handle_end", after=False)
     with pytest.raises(Killed):
         lost.play(make)
     played = Stage(store=lost.store, max_tries=5).play(make)

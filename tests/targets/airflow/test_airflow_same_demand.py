@@ -8,7 +8,7 @@ import pytest
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
-from gpuflow.readers import Document, Foreign, Library, Options
+from gpuflow.readers import Document, ForeignObject, Library, Options
 from gpuflow.readers.python import Pythons, read_program
 from tests.readers.equality import EVERY_KEY, PIPELINES, assert_same, example
 
@@ -57,6 +57,6 @@ def test_the_demand_of_the_dag_is_the_demand_of_the_pipeline(name: str, dags: di
         return
     assert name not in REFUSED
     document = dags[_name(name)]
-    read = Foreign(document, Library((document,))).demand(Options(pipeline.site))
+    read = ForeignObject(document, Library((document,))).demand(Options(pipeline.site))
     assert isinstance(read, Demand)
     assert_same(pipeline.demand(), read, ALLOWED.get(name, {}))

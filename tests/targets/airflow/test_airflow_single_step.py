@@ -15,7 +15,7 @@ from airflow.sdk import task as python_task
 
 from gpuflow import Step, text
 from gpuflow.airflow import join, param, run_id, task
-from gpuflow.airflow.references import resolved
+from gpuflow.airflow.references import resolve_references
 from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.policies import Retry
 
@@ -32,7 +32,7 @@ def words(made: Any, **context: Any) -> list[str]:
     template = made.template if hasattr(made, "template") else made.partial_kwargs["template"]
     run = SimpleNamespace(dag_id="d", run_id="r")
     whole = {"dag_run": run, "params": {"lr": 0.1}, "task": made, **context}
-    found: list[str] = resolved(template.spec["containers"][0]["command"], whole, str)
+    found: list[str] = resolve_references(template.spec["containers"][0]["command"], whole, str)
     return found
 
 

@@ -34,7 +34,7 @@ from gpuflow.airflow import (
 from gpuflow.airflow.limits import is_beyond, is_full
 from gpuflow.airflow.links import SourceLink
 from gpuflow.airflow.provider import get_provider_info
-from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, WAIT, read_refusal, way_out
+from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, WAIT, read_refusal, refusal_hint
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.airflow.pools import pools
@@ -182,8 +182,8 @@ def test_an_account_that_may_not_make_pods_is_not_told_to_ask_for_less() -> None
     words = f'pods is forbidden: {who} in the namespace "ml"'
     refusal = read_refusal(403, json.dumps({"message": words, "reason": "Forbidden"}))
     assert (refusal.then, refusal.because) == (NEVER, "Airflow may not create pods there (HTTP 403)")
-    assert "Role" in way_out(refusal.words)
-    assert "ask for less" in way_out("exceeded quota")
+    assert "Role" in refusal_hint(refusal.words)
+    assert "ask for less" in refusal_hint("exceeded quota")
 
 
 def test_a_pod_that_is_there_already_is_taken() -> None:

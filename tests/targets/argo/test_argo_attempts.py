@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuflow.pod import pod_for
-from gpuflow.pod.later_attempts import Before
+from gpuflow.pod.later_attempts import EarlierAttempts
 from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
@@ -177,14 +177,14 @@ def _merged(old: Any, new: Any) -> Any:
 def test_argos_expressions_give_the_memory_that_the_one_maker_gives(case: Growing) -> None:
     for times in range(case.failures + 1):
         spec = patched(case.text, "nvidia", times, OOM["message"] if times else "")
-        assert memory(spec) == memory(pod_after(case.text, Before(out_of_memory=times)))
+        assert memory(spec) == memory(pod_after(case.text, EarlierAttempts(out_of_memory=times)))
 
 
 @pytest.mark.parametrize("case", INTERRUPTED, ids=str)
 def test_argos_expressions_leave_spot_nodes_when_the_one_maker_does(case: Interrupted) -> None:
     for times in range(case.interruptions + 1):
         spec = patched(case.text, case.site, times, DELETED["message"])
-        assert where(spec) == where(pod_after(case.text, Before(interruptions=times), case.site))
+        assert where(spec) == where(pod_after(case.text, EarlierAttempts(interruptions=times), case.site))
 
 
 @pytest.mark.go
@@ -193,7 +193,7 @@ def test_argo_itself_gives_the_memory_that_the_one_maker_gives(argo: Oracle, cas
     for times in range(case.failures + 1):
         text = case.text.removeprefix("command: [x], ")
         spec = attempt(argo, text, "nvidia", times, OOM if times else NOTHING)
-        assert memory(spec) == memory(pod_after(case.text, Before(out_of_memory=times)))
+        assert memory(spec) == memory(pod_after(case.text, EarlierAttempts(out_of_memory=times)))
 
 
 def test_a_retry_on_another_node_keeps_off_the_nodes_that_failed() -> None:

@@ -16,7 +16,7 @@ from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.targets.argo import target
-from gpuflow.targets.capabilities import Cannot
+from gpuflow.targets.capabilities import NoSupport
 from gpuflow.targets.constructs import VOCABULARY, uses
 from gpuflow.targets.target import Request, compile_with
 from tests.differential.oracle import Oracle
@@ -154,7 +154,7 @@ def test_the_pipelines_here_use_every_construct_that_argo_carries() -> None:
         for text in (MORE, CONSTRUCTS, SCHEDULED, FACTS, OWN_WORDS, OF_THE_POD)
         for use in uses(loads(HEAD + text, "p.yaml"))
     }
-    carried = {construct for construct in VOCABULARY if not isinstance(target.capabilities[construct], Cannot)}
+    carried = {construct for construct in VOCABULARY if not isinstance(target.capabilities[construct], NoSupport)}
     assert sorted(carried - used) == []
 
 

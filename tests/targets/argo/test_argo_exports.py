@@ -15,7 +15,7 @@ from gpuflow.spec.problems import Source
 from gpuflow.targets.argo import target
 from gpuflow.targets.argo.facts import ArgoOptions
 from gpuflow.targets.argo.workflow import build
-from gpuflow.targets.target import Request, accepted
+from gpuflow.targets.target import Request, accept_losses
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import compiled, substituted, task, template
 from tests.targets.argo.test_argo_text import PRINTABLE, SETTINGS, kubelet
@@ -33,7 +33,7 @@ def ending(fields: dict[str, Any]) -> dict[str, Any]:
     """The workflow as its exit handler sees it."""
     pipeline = check(Pipeline, {"name": "p", "defaults": {"image": "i"}, **fields}, Source())
     request = Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions("Workflow"))
-    accepted(target, request, allow_lossy=False)
+    accept_losses(target, request, allow_lossy=False)
     manifest = build(request)
     manifest["spec"]["entrypoint"] = manifest["spec"].pop("onExit")
     return manifest

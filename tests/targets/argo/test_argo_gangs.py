@@ -18,7 +18,7 @@ import gpuflow
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
 from gpuflow.demands.model import PodSet
-from gpuflow.kubernetes.expansion import expanded
+from gpuflow.kubernetes.expansion import expand
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import changes_of
 from gpuflow.readers.gang_launcher import later_in
@@ -26,14 +26,14 @@ from gpuflow.runtime.gangs import gang_command as launcher
 from gpuflow.runtime.gangs import later_attempts
 from gpuflow.runtime.gangs.attempt_object import Gang
 from gpuflow.runtime.gangs.kinds import WORDS
-from gpuflow.runtime.gangs.later_attempts import Before
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 from gpuflow.runtime.supervise import kube_client
 from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
 from gpuflow.targets.argo import target
 from gpuflow.targets.argo.notes import notes
-from gpuflow.targets.argo.single_step import template_alone
+from gpuflow.targets.argo.single_step import standalone_template
 from gpuflow.targets.argo.templates import sizes, step_template
 from gpuflow.targets.target import Request, compile_with
 from tests.gang_words import said
@@ -50,7 +50,7 @@ def _pipeline(text: str) -> Any:
 
 def _words(template: dict[str, Any]) -> list[str]:
     """The launcher's command after Argo and its kubelet."""
-    return [expanded(word, {"GPUFLOW_BRACE": "{"}) for word in template["container"]["command"]]
+    return [expand(word, {"GPUFLOW_BRACE": "{"}) for word in template["container"]["command"]]
 
 
 def _jobset(words: list[str]) -> dict[str, Any]:
@@ -104,8 +104,8 @@ def test_text_reaches_the_ranks_as_it_was_written(text: str) -> None:
     main = _jobset(_words({"container": {"command": words}}))["spec"]["replicatedJobs"][0]["template"]["spec"][
         "template"
     ]["spec"]["containers"][0]
-    assert expanded(main["command"][-1], {}) == text
-    assert expanded(next(entry["value"] for entry in main["env"] if entry["name"] == "A"), {}) == text
+    assert expand(main["command"][-1], {}) == text
+    assert expand(next(entry["value"] for entry in main["env"] if entry["name"] == "A"), {}) == text
 
 
 def test_a_value_of_the_run_travels_as_a_word_of_its_own() -> None:
@@ -163,9 +163,9 @@ def test_the_leader_has_later_attempts_of_its_own() -> None:
     gang = Gang(_jobset(words), options, None)
     gang.changes, gang.leader_on_demand = later_attempts.changes_of(options), later_attempts.leader_fields_of(options)
     places = {True: RANKS, False: RANKS.replace("[0]", "[1]")}
-    for before in (Before(1), Before(interruptions=2), Before(2, 5, ("a", "b"))):
+    for before in (EarlierAttempts(1), EarlierAttempts(interruptions=2), EarlierAttempts(2, 5, ("a", "b"))):
         for leads, place in places.items():
-            first = kube_client.object_state.found(gang.body(1, 0, 0, Before()), place)
+            first = kube_client.object_state.found(gang.body(1, 0, 0, EarlierAttempts()), place)
             made = kube_client.object_state.found(gang.body(7, 3, before.interruptions, before), place)
             assert (
                 made == changes_of(pipeline, "train", site, leads=leads).pod({"spec": first}, before)["spec"] != first
@@ -203,12 +203,17 @@ def test_the_launcher_makes_the_same_later_attempts_as_for_one_pod() -> None:
     options = launcher.parse([word for word in words[2:] if not word.startswith("--run-id")] + ["--run-id=r"], {})
     gang = Gang(_jobset(words), options, None)
     gang.changes = later_attempts.changes_of(options)
-    first = kube_client.object_state.found(gang.body(1, 0, 0, Before()), RANKS)
-    for before in (Before(1), Before(9), Before(interruptions=2), Before(2, 5, ("a", "b"))):
+    first = kube_client.object_state.found(gang.body(1, 0, 0, EarlierAttempts()), RANKS)
+    for before in (
+        EarlierAttempts(1),
+        EarlierAttempts(9),
+        EarlierAttempts(interruptions=2),
+        EarlierAttempts(2, 5, ("a", "b")),
+    ):
         made = kube_client.object_state.found(gang.body(7, 3, before.interruptions, before), RANKS)
         expected = changes_of(pipeline, "train", site).pod({"spec": first}, before)["spec"]
         assert made == expected != first
-    assert kube_client.object_state.found(gang.body(2, 0, 1, Before(interruptions=1)), RANKS) == first
+    assert kube_client.object_state.found(gang.body(2, 0, 1, EarlierAttempts(interruptions=1)), RANKS) == first
 
 
 def test_what_argo_does_only_in_part_is_no_matter_of_a_gang() -> None:
@@ -336,7 +341,7 @@ def test_the_launcher_limits_the_wait_for_its_ranks_which_argo_cannot() -> None:
 def test_a_template_of_its_own_refuses_the_same() -> None:
     step = _pipeline("gang: 2\ncache: true\ncommand: [run]").effective("train")
     with pytest.raises(GpuflowError, match="GF378"):
-        template_alone(step, SITE, "train")
+        standalone_template(step, SITE, "train")
 
 
 def test_under_mpi_every_rank_says_how_many_processes_it_takes() -> None:

@@ -32,7 +32,7 @@ def test_a_door_without_its_tags_hidden_is_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_door_without_the_kubelets_escape_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuflow.pod.spelling.escaped", lambda text, glued=False: text)
+    monkeypatch.setattr("gpuflow.pod.spelling.escape", lambda text, glued=False: text)
     assert injections("argo", 600)
 
 
@@ -71,7 +71,7 @@ def test_a_value_without_its_protection_is_noticed_by_argo_itself(monkeypatch: p
     argo = ArgoItself()
     try:
         argo.judge(case.text, case.made(), case.twin().made())
-        monkeypatch.setattr("gpuflow.targets.argo.graph.safe", lambda value: f"{{{{={value}}}}}")
+        monkeypatch.setattr("gpuflow.targets.argo.graph.safe_value", lambda value: f"{{{{={value}}}}}")
         with pytest.raises(Injected, match="a program would be started with"):
             argo.judge(case.text, case.made(), case.twin().made())
     finally:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import gpuflow
-from gpuflow.importing.pipelines import Imported
+from gpuflow.importing.pipelines import ImportResult
 from gpuflow.readers import Document
 from tests.conftest import ROOT
 from tests.importing.argo_pods import Run
@@ -20,13 +20,13 @@ from tests.importing.samples import JOB, SITE, WORKFLOW, import_text
 GOLDEN = Path(__file__).parent / "golden" / "import-corpus.txt"
 
 
-def compiled(result: Imported) -> dict[str, Any]:
+def compiled(result: ImportResult) -> dict[str, Any]:
     assert result.pipeline is not None, [finding.render() for finding in result.findings]
     found: dict[str, Any] = yaml.safe_load(gpuflow.compile(result.pipeline, target="argo", site=SITE).text)
     return found
 
 
-def same_pods(path: Path, document: Document, result: Imported) -> bool:
+def same_pods(path: Path, document: Document, result: ImportResult) -> bool:
     objects = [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if isinstance(each, dict)]
     own = next(each for each in objects if each["kind"] == document.kind and _name(each) == document.name)
     return Run(own, {}).pods() == Run(compiled(result), {}).pods()

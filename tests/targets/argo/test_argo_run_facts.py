@@ -15,14 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuflow.core.cron import following, previous
-from gpuflow.core.date_format import DIRECTIVES, MOMENT, formatted
+from gpuflow.core.cron import next_time, previous_time
+from gpuflow.core.date_format import DIRECTIVES, TIMESTAMP, format_date
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.step import Step
 from gpuflow.targets import load_target
-from gpuflow.targets.argo.single_step import template_alone
+from gpuflow.targets.argo.single_step import standalone_template
 from gpuflow.targets.cron import go_cron
 from gpuflow.targets.target import Request, compile_with, findings_of
 from tests.conftest import CORPORA
@@ -147,12 +147,12 @@ WORDS = [
 def test_every_format_gives_what_it_says(argo: Oracle, form: str, moment: datetime, after: str) -> None:
     moment = moment.replace(microsecond=0)
     try:
-        expected = formatted(moment.astimezone(ZoneInfo("Asia/Kathmandu")), form)
+        expected = format_date(moment.astimezone(ZoneInfo("Asia/Kathmandu")), form)
     except ValueError:
         return  # glued words that make another directive
     reference = {"run": "date", "format": form, "timezone": "Asia/Kathmandu"}
     text = f"steps: {{a: {{command: [x], env: {{A: {json.dumps({'join': [reference, after]})}}}}}}}"
-    scope = {**BY_HAND, "workflow.scheduledTime": formatted(moment, MOMENT)}
+    scope = {**BY_HAND, "workflow.scheduledTime": format_date(moment, TIMESTAMP)}
     assert values(argo, text, scope)["A"] == expected + after
 
 
@@ -174,12 +174,12 @@ def test_the_interval_begins_at_the_scheduled_time_before(
     argo: Oracle, cron: str, zone: str, day: datetime, seconds: int
 ) -> None:
     moment = day.replace(tzinfo=UTC) + timedelta(seconds=seconds)
-    before = previous(cron, zone, moment)
+    before = previous_time(cron, zone, moment)
     assert before is not None
     text = f'schedule: {{cron: "{cron}", timezone: {zone}}}\n'
     text += "steps: {a: {command: [x], env: {A: {run: interval_start}}}}"
-    scope = {**BY_HAND, "workflow.scheduledTime": formatted(moment, MOMENT)}
-    assert values(argo, text, scope)["A"] == formatted(before, MOMENT)
+    scope = {**BY_HAND, "workflow.scheduledTime": format_date(moment, TIMESTAMP)}
+    assert values(argo, text, scope)["A"] == format_date(before, TIMESTAMP)
 
 
 def test_a_cached_step_has_no_result_of_another_day() -> None:
@@ -225,10 +225,10 @@ def test_a_note_and_the_file_say_what_a_run_by_hand_gets() -> None:
 
 def test_a_step_alone_knows_its_run_but_no_schedule() -> None:
     step = Step("a", image="i", command=["x", {"run": "date"}, {"run": "attempt"}])
-    command = template_alone(step, Site.load("nvidia"), "a")["container"]["command"]
+    command = standalone_template(step, Site.load("nvidia"), "a")["container"]["command"]
     assert command[1].endswith(".In(timezone('UTC')).Format('2006-01-02')}}") and command[2] == "1"
     with pytest.raises(GpuflowError, match="has no schedule"):
-        template_alone(Step("a", image="i", command=["x", {"run": "interval_start"}]), Site.load("nvidia"), "a")
+        standalone_template(Step("a", image="i", command=["x", {"run": "interval_start"}]), Site.load("nvidia"), "a")
 
 
 SCHEDULES = st.builds(
@@ -255,11 +255,11 @@ def test_a_cron_names_the_times_at_which_argo_starts_runs() -> None:
         )
         def compare(cron: str, zone: str, day: datetime, seconds: int) -> None:
             moment = day.replace(tzinfo=UTC) + timedelta(seconds=seconds)
-            case = {"schedule": go_cron(cron), "timezone": zone, "after": formatted(moment, MOMENT), "count": 5}
+            case = {"schedule": go_cron(cron), "timezone": zone, "after": format_date(moment, TIMESTAMP), "count": 5}
             (answer,) = oracle.ask([case])
             found = []
             for _ in answer["times"]:
-                following_one = following(cron, zone, moment)
+                following_one = next_time(cron, zone, moment)
                 assert following_one is not None
                 moment = following_one
                 found.append(moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpuflow.cli.main import main
 from gpuflow.core.errors import GpuflowError
-from gpuflow.targets.argo.templates import Size, shares
+from gpuflow.targets.argo.templates import Size, semaphore_shares
 from tests.targets.argo.manifests import HEAD, artifact, compiled, template
 
 STEPS = """
@@ -60,9 +60,9 @@ def test_holders_of_all_sizes_together_never_take_more_than_there_is(counts: set
     sizes = [Size("nvidia.com/gpu", count) for count in sorted(counts, reverse=True)]
     if sum(counts) > available:
         with pytest.raises(GpuflowError, match="GF309"):
-            shares(sizes, {"nvidia.com/gpu": available})
+            semaphore_shares(sizes, {"nvidia.com/gpu": available})
         return
-    limits = shares(sizes, {"nvidia.com/gpu": available})
+    limits = semaphore_shares(sizes, {"nvidia.com/gpu": available})
     taken = sum(size.count * limit for size, limit in limits.items())
     assert all(limit >= 1 for limit in limits.values())
     assert taken <= available < taken + min(counts)

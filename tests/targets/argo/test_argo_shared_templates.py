@@ -16,7 +16,7 @@ from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline, check
 from gpuflow.spec.problems import Source
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
-from gpuflow.targets.argo.shared_templates import LONGEST, MOST_PARAMETERS, Names, common_stem, shared
+from gpuflow.targets.argo.shared_templates import LONGEST, MOST_PARAMETERS, Names, common_stem, share_templates
 from gpuflow.targets.argo.workflow import build
 from gpuflow.targets.target import Request
 from tests.differential.oracle import Oracle
@@ -143,7 +143,7 @@ def test_a_sub_pipeline_that_is_used_twice_is_written_once() -> None:
     inner = {"name": "q", "defaults": {"image": "i"}, "params": {"k": {"type": "int"}}, "steps": {}}
     inner["steps"] = {"x": {"command": ["x", {"param": "k"}]}, "y": {"needs": ["x"], "command": ["y", "1", "2", "3"]}}
     pipeline = pipeline_of({name: {"pipeline": inner, "params": {"k": number}} for number, name in enumerate("abc")})
-    found = shared(templates(pipeline), (MAIN, EXIT))
+    found = share_templates(templates(pipeline), (MAIN, EXIT))
     assert [entry["name"] for entry in found] == ["main", "a", "a-x", "a-y"]
     assert {entry["template"] for entry in found[0]["dag"]["tasks"]} == {"a"}
 
@@ -151,9 +151,9 @@ def test_a_sub_pipeline_that_is_used_twice_is_written_once() -> None:
 @pytest.mark.parametrize("odd", ["a\x01b", "\x7f", "😀", "x" * 300])
 def test_texts_that_argo_cannot_carry_or_would_repeat_for_every_node_stay_in_templates(odd: str) -> None:
     pipeline = pipeline_of({"a1": {"command": ["x", odd]}, "a2": {"command": ["x", odd + odd]}})
-    assert [entry["name"] for entry in shared(templates(pipeline), (MAIN, EXIT))] == ["main", "a1", "a2"]
+    assert [entry["name"] for entry in share_templates(templates(pipeline), (MAIN, EXIT))] == ["main", "a1", "a2"]
     pipeline = pipeline_of({"a1": {"command": ["x", odd]}, "a2": {"command": ["x", odd]}})
-    found = shared(templates(pipeline), (MAIN, EXIT))
+    found = share_templates(templates(pipeline), (MAIN, EXIT))
     assert len(found) == 2
     assert steps_of(found) == steps_of(templates(pipeline))
 
@@ -161,7 +161,7 @@ def test_texts_that_argo_cannot_carry_or_would_repeat_for_every_node_stay_in_tem
 def test_every_construct_runs_the_same_pods_shared_and_not() -> None:
     kin = "".join(f"  kin-{word}: {{needs: [first], command: [k, {word}]}}\n" for word in "ab")
     found = templates(loads(HEAD + CONSTRUCTS.replace("  ask:", f"{kin}  ask:"), "p.yaml"))
-    less = shared(found, (MAIN, EXIT))
+    less = share_templates(found, (MAIN, EXIT))
     assert len(less) < len(found)
     assert steps_of(less) == steps_of(found)
 
@@ -191,7 +191,7 @@ def test_sharing_never_changes_what_a_task_runs(steps: list[dict[str, Any]], ref
     named = {f"s{number}": step for number, step in enumerate(steps)}
     pipeline = pipeline_of(named, params={"step": {"type": "string", "default": "d"}})
     found = templates(pipeline)
-    less = shared(found, (MAIN, EXIT))
+    less = share_templates(found, (MAIN, EXIT))
     assert steps_of(less) == steps_of(found)
     assert len(less) <= len(found)
     for entry in less:
@@ -285,11 +285,11 @@ def test_names_stay_within_63_characters_and_near_collisions_stay_apart() -> Non
         "d-loop": {"command": ["d"], "cpu": 3},
     }
     found = templates(pipeline_of(steps, exit={"bye": {"command": ["bye"]}}))
-    for some in (found, shared(found, (MAIN, EXIT))):
+    for some in (found, share_templates(found, (MAIN, EXIT))):
         names = [entry["name"] for entry in some]
         assert len(set(names)) == len(names)
         assert max(map(len, names)) <= LONGEST
-    assert steps_of(found) == steps_of(shared(found, (MAIN, EXIT)))
+    assert steps_of(found) == steps_of(share_templates(found, (MAIN, EXIT)))
 
 
 @given(st.lists(st.text("ab-1", min_size=1, max_size=90), max_size=30))

@@ -24,7 +24,7 @@ from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.argo.facts import CAPABILITIES, ArgoOptions
-from gpuflow.targets.argo.single_step import template_alone
+from gpuflow.targets.argo.single_step import standalone_template
 from gpuflow.targets.argo.workflow import KINDS, build
 from gpuflow.targets.capabilities import construct_losses
 from gpuflow.targets.target import Request
@@ -87,7 +87,7 @@ def test_a_hand_written_workflow_holds_everything_that_a_step_says() -> None:
     step = gpuflow.Step(**FULL)
     manifest = hand_written(step, lr=2e-5, shards=4)
     (found,) = [entry for entry in manifest["spec"]["templates"] if entry["name"] == "train"]
-    assert found == template_alone(step, Site.load("nvidia"), "train")
+    assert found == standalone_template(step, Site.load("nvidia"), "train")
     assert sorted(found) == [
         "activeDeadlineSeconds", "affinity", "container", "initContainers", "inputs", "metadata", "name", "outputs",
         "podSpecPatch", "priorityClassName", "retryStrategy", "schedulerName", "securityContext", "serviceAccountName",
@@ -99,7 +99,7 @@ def test_a_container_is_the_same_template_as_in_a_compiled_pipeline() -> None:
     fields = {"image": "i", "command": ["x", "{{a}}", "--n", "1"], "gpu": "l4", "retry": 2, "outputs": {"rows": "int"}}
     pipeline = gpuflow.Pipeline(name="train", steps={"train": fields})
     compiled = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml"))["spec"]["templates"][1]
-    assert template_alone(gpuflow.Step(**fields), Site.load("nvidia"), "train") == compiled
+    assert standalone_template(gpuflow.Step(**fields), Site.load("nvidia"), "train") == compiled
 
 
 def test_outputs_and_parameters_of_hera_go_in_as_keyword_arguments() -> None:
@@ -220,7 +220,7 @@ def test_tasks_of_one_container_keep_their_checkpoints_apart(argo: Oracle) -> No
 
 
 def test_a_container_that_is_the_whole_workflow_needs_no_caller() -> None:
-    template = template_alone(KEEPS, Site.load("nvidia"), "train")
+    template = standalone_template(KEEPS, Site.load("nvidia"), "train")
     assert template["inputs"]["parameters"] == [{"name": "pipeline--place", "value": "train"}]
 
 
@@ -269,7 +269,7 @@ def test_hera_writes_exactly_the_manifest_that_is_compiled(name: str, kind: str)
 
 @pytest.mark.parametrize("wish", [1, gpuflow.gpu(), gpuflow.gpu(1), "any", {"count": 1}], ids=str)
 def test_a_step_in_hand_written_code_asks_for_any_gpu(wish: Any) -> None:
-    template = template_alone(gpuflow.Step(image="i:1", command=["train"], gpu=wish), Site.load("nvidia"), "train")
+    template = standalone_template(gpuflow.Step(image="i:1", command=["train"], gpu=wish), Site.load("nvidia"), "train")
     assert template["container"]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
     assert template["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     assert "nodeSelector" not in template and "affinity" not in template

@@ -14,7 +14,7 @@ from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline, check
 from gpuflow.spec.problems import Source
 from gpuflow.targets.argo import target
-from gpuflow.targets.argo.workflow import LARGEST, Nodes, nodes_of, size_findings
+from gpuflow.targets.argo.workflow import MAX_WORKFLOW_SIZE, Nodes, nodes_of, size_findings
 from gpuflow.targets.target import Request
 
 
@@ -78,4 +78,6 @@ def test_the_warning_goes_to_standard_error_and_the_manifest_to_standard_output(
 
 def test_a_thousand_distinct_steps_stay_far_below_the_limit() -> None:
     steps = {f"s{i}": {"command": ["work", str(i)], "gpu": "l4", "retry": 2} for i in range(1000)}
-    assert len(target.compile(Request(pipeline_of(steps), Site.load("nvidia"), None, "p"))[0].text) < LARGEST / 4
+    assert (
+        len(target.compile(Request(pipeline_of(steps), Site.load("nvidia"), None, "p"))[0].text) < MAX_WORKFLOW_SIZE / 4
+    )

@@ -15,10 +15,10 @@ from kfp import dsl
 import gpuflow
 from gpuflow import kubeflow
 from gpuflow.core.errors import GpuflowError
-from gpuflow.kubernetes.expansion import escaped, expanded
-from gpuflow.readers.kfp.conditions import unquoted
+from gpuflow.kubernetes.expansion import escape, expand
+from gpuflow.readers.kfp.conditions import unquote
 from gpuflow.spec.expression import compared_texts, parse
-from gpuflow.targets.kubeflow.references import for_driver, replaced
+from gpuflow.targets.kubeflow.references import for_driver, replaced_part
 from tests.importing.samples import import_text
 from tests.targets.kubeflow.compiling import compiled, documents
 from tests.targets.kubeflow.driver_model import driver_pods
@@ -61,8 +61,8 @@ def is_for_the_launcher(text: str) -> bool:
 
 @given(st.text(max_size=40), st.dictionaries(st.sampled_from(["NAME", "a$$b", "", "X"]), st.text(max_size=3)))
 def test_the_project_s_kubelet_is_the_one_that_walks(text: str, variables: dict[str, str]) -> None:
-    assert expanded(text, variables) == kubelet(text, variables)
-    assert kubelet(escaped(text), variables) == text
+    assert expand(text, variables) == kubelet(text, variables)
+    assert kubelet(escape(text), variables) == text
 
 
 @pytest.mark.parametrize("text", WORDS_OF_THE_BACKEND)
@@ -156,7 +156,7 @@ def test_a_text_of_a_condition_is_what_an_output_is_compared_with(text: str) -> 
     (task,) = [task for task in spec["root"]["dag"]["tasks"].values() if "triggerPolicy" in task]
     condition = as_argument(task)["triggerPolicy"]["condition"]
     assert "{{" not in condition
-    assert unquoted(condition.partition(" == ")[2]) == text
+    assert unquote(condition.partition(" == ")[2]) == text
 
 
 @MANY
@@ -192,7 +192,7 @@ def test_a_value_that_is_known_arrives_or_is_refused(text: str) -> None:
             }
         },
     }
-    if replaced(text, lambda: ["NAME"]) is not None:
+    if replaced_part(text, lambda: ["NAME"]) is not None:
         with pytest.raises(GpuflowError, match="holds"):
             documents(written(document))
         return

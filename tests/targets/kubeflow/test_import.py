@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 import gpuflow
-from gpuflow.importing.pipelines import Imported
+from gpuflow.importing.pipelines import ImportResult
 from gpuflow.pod.supervision import RUN_ID
 from gpuflow.readers import Document
 from gpuflow.spec.loading import loads
@@ -22,12 +22,12 @@ from tests.importing.samples import KFP, SITE, import_text
 GOLDEN = Path(__file__).parent / "golden" / "import-corpus.txt"
 
 
-def compiled(result: Imported) -> str:
+def compiled(result: ImportResult) -> str:
     assert result.pipeline is not None, [finding.render() for finding in result.findings]
     return gpuflow.compile(result.pipeline, target="kubeflow", site=SITE).text
 
 
-def same_pods(path: Path, document: Document, result: Imported) -> bool:
+def same_pods(path: Path, document: Document, result: ImportResult) -> bool:
     return pods_of(path.read_text(encoding="utf-8")) == pods_of(compiled(result))
 
 

@@ -25,7 +25,7 @@ def test_braces_that_are_not_hidden_are_noticed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_tags_that_are_not_refused_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "stray_tags", lambda name, pod, where: iter(()))
+    monkeypatch.setattr(refusals, "unresolved_tags", lambda name, pod, where: iter(()))
     assert injections("kubeflow", 1500)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuflow.targets.capabilities import Cannot
+from gpuflow.targets.capabilities import NoSupport
 from gpuflow.targets.kubeflow.facts import CAPABILITIES
 from proofs.kubeflow import acting, constructs, forced, scenes
 from proofs.kubeflow.all_cases import every_case
@@ -90,7 +90,7 @@ def test_what_is_retried_is_what_the_installation_says(settings: str, private_cl
 def test_every_construct_of_the_table_is_run_or_says_where_it_is() -> None:
     """No cluster needed: a construct that is new, or that moved, has to be put somewhere."""
     shown = {construct for case in CASES for construct in case.constructs} | set(constructs.ELSEWHERE)
-    carried = {name for name, answer in CAPABILITIES.items() if not isinstance(answer, Cannot)}
+    carried = {name for name, answer in CAPABILITIES.items() if not isinstance(answer, NoSupport)}
     assert sorted(carried - shown) == []
     assert (
         sorted(construct for case in forced.cases() for construct in case.constructs if construct not in CAPABILITIES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.targets.kubeflow.messages import plain
+from gpuflow.targets.kubeflow.messages import message_dict
 from gpuflow.targets.kubeflow.pods import container_spec, executor_config
 from tests.targets.kubeflow.compiling import documents
 
@@ -27,11 +27,11 @@ def _container(**more: Any) -> Any:
 
 def test_a_change_of_one_is_no_change_of_the_next() -> None:
     config, container = executor_config(_pod(), {}), _container()
-    before = plain(config), plain(container)
+    before = message_dict(config), message_dict(container)
     config.security_context.run_as_user, config.pod_metadata.labels["c"] = 7, "d"
     container.command.append("more")
     container.env[0].value = "b"
-    assert (plain(executor_config(_pod(), {})), plain(_container())) == before
+    assert (message_dict(executor_config(_pod(), {})), message_dict(_container())) == before
 
 
 def test_what_differs_stays_apart() -> None:
@@ -41,14 +41,14 @@ def test_what_differs_stays_apart() -> None:
         [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": flag}}}]
         for flag in (False, True, False)
     ]
-    configs = [plain(executor_config(_pod(env=env), {})) for env in optional]
+    configs = [message_dict(executor_config(_pod(env=env), {})) for env in optional]
     assert configs[0] == configs[2] != configs[1]
 
 
 def test_a_kind_of_str_says_the_same() -> None:
-    assert plain(_container(value=Text("a"))) == plain(_container(value="a"))
+    assert message_dict(_container(value=Text("a"))) == message_dict(_container(value="a"))
     ours = executor_config(_pod(imagePullPolicy=Text("Always")), {})
-    assert plain(ours) == plain(executor_config(_pod(imagePullPolicy="Always"), {}))
+    assert message_dict(ours) == message_dict(executor_config(_pod(imagePullPolicy="Always"), {}))
 
 
 def test_a_brace_in_one_command_is_not_in_the_next() -> None:

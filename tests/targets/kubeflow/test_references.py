@@ -15,13 +15,13 @@ from kfp import dsl
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.plan import plan_of
-from gpuflow.pod.spelling import spelled
+from gpuflow.pod.spelling import spell_text
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.template_tags import is_engines, meaning_of_tag, tags_in
 from gpuflow.spec.text import Join, ParamRef
 from gpuflow.targets.kubeflow.notes import notes
-from gpuflow.targets.kubeflow.references import BRACE, KubeflowSpelling, replaced
+from gpuflow.targets.kubeflow.references import BRACE, KubeflowSpelling, replaced_part
 from tests.targets.kubeflow.compiling import HEAD, compiled, documents
 from tests.targets.kubeflow.kubelets import as_argument, kubelet
 
@@ -30,14 +30,14 @@ TEXT = st.text(alphabet=st.sampled_from("{}$()=. aB'\"\\\n%é"), max_size=30)
 
 @given(TEXT)
 def test_any_text_arrives_as_it_was_written(text: str) -> None:
-    carried = spelled(text, KubeflowSpelling())
+    carried = spell_text(text, KubeflowSpelling())
     assert "{{" not in carried
     assert kubelet(carried, {BRACE: "{"}) == text
 
 
 @given(TEXT, TEXT)
 def test_text_around_a_reference_arrives_too(before: str, after: str) -> None:
-    carried = spelled(Join((before, ParamRef("who"), after)), KubeflowSpelling())
+    carried = spell_text(Join((before, ParamRef("who"), after)), KubeflowSpelling())
     assert re.findall(r"\{\{+", carried) == ["{{"]
     resolved = carried.replace("{{$.inputs.parameters['who']}}", "me")
     assert kubelet(resolved, {BRACE: "{"}) == before + "me" + after
@@ -46,14 +46,14 @@ def test_text_around_a_reference_arrives_too(before: str, after: str) -> None:
 @given(TEXT, st.sets(st.sampled_from(["aB", "B", "a"])))
 def test_a_value_that_is_let_through_arrives_as_it_was_written(value: str, names: set[str]) -> None:
     """The driver puts values into the pod's args as they are; whatever is not refused there must survive."""
-    if replaced(value, lambda: names) is None:
+    if replaced_part(value, lambda: names) is None:
         assert "{{" not in value
         assert kubelet(value, dict.fromkeys(names, "other")) == value
 
 
 @pytest.mark.parametrize("value", ["$", "5 $ 6", "$(date)", "a$(b", "{ {", "}}", "$()", "${HOME}"])
 def test_plain_values_are_not_refused(value: str) -> None:
-    assert replaced(value, lambda: {"OTHER"}) is None
+    assert replaced_part(value, lambda: {"OTHER"}) is None
 
 
 def noted(source: str) -> list[str]:

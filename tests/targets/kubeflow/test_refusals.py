@@ -10,7 +10,7 @@ import yaml
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
-from gpuflow.targets.capabilities import Cannot, Weaker
+from gpuflow.targets.capabilities import NoSupport, PartialSupport
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.kubeflow import target
 from gpuflow.targets.kubeflow.facts import CAPABILITIES
@@ -32,7 +32,7 @@ def refusal(source: str, *, lossy: bool = False) -> str:
 
 def test_the_table_answers_for_every_construct_and_every_gap_says_what_to_do() -> None:
     assert set(CAPABILITIES) == set(VOCABULARY)
-    gaps = [entry for entry in CAPABILITIES.values() if isinstance(entry, Cannot)]
+    gaps = [entry for entry in CAPABILITIES.values() if isinstance(entry, NoSupport)]
     assert gaps
     assert all(gap.reason and gap.instead for gap in gaps)
 
@@ -215,11 +215,13 @@ def test_the_page_on_engines_lists_every_gap_with_its_reason_and_its_way_out() -
     rows = {
         f"| `{name}` | {entry.reason} | {entry.instead} |"
         for name, entry in CAPABILITIES.items()
-        if isinstance(entry, Cannot)
+        if isinstance(entry, NoSupport)
     }
     table = guide.partition("| construct | why | instead |\n")[2].partition("\n\n")[0]
     assert rows == {line for line in table.splitlines() if line.startswith("| `")}
-    weaker = [f"- `{name}`: {entry.reason}" for name, entry in CAPABILITIES.items() if isinstance(entry, Weaker)]
+    weaker = [
+        f"- `{name}`: {entry.reason}" for name, entry in CAPABILITIES.items() if isinstance(entry, PartialSupport)
+    ]
     assert weaker
     assert set(weaker) <= set(guide.splitlines())
 

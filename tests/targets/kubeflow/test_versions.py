@@ -17,7 +17,7 @@ import gpuflow
 from gpuflow import kubeflow
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.targets.capabilities import Cannot, Weaker
+from gpuflow.targets.capabilities import NoSupport, PartialSupport
 from gpuflow.targets.kubeflow.facts import capabilities_at
 from tests.targets.kubeflow.compiling import compiled, documents
 from tests.targets.kubeflow.test_caching import notes_of
@@ -74,8 +74,8 @@ def test_this_kfp_refuses_them_and_names_the_key(version: str | None) -> None:
 
 
 def test_the_table_is_the_one_of_the_sites_version() -> None:
-    assert isinstance(capabilities_at(Site.load("nvidia"))["init_containers"], Cannot)
-    assert isinstance(capabilities_at(site(version="2.18"))["init_containers"], Weaker)
+    assert isinstance(capabilities_at(Site.load("nvidia"))["init_containers"], NoSupport)
+    assert isinstance(capabilities_at(site(version="2.18"))["init_containers"], PartialSupport)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from gpuflow.core.emit import emit
 from gpuflow.core.errors import Finding
 from gpuflow.engines import EngineFacts
 from gpuflow.pod import Engine, pod_for
-from gpuflow.targets.capabilities import Cannot, Loss, Weaker, capabilities
-from gpuflow.targets.constructs import ENGINE_WORDS, POD, VOCABULARY
+from gpuflow.targets.capabilities import Loss, NoSupport, PartialSupport, capabilities
+from gpuflow.targets.constructs import ENGINE_OPTIONS, POD, VOCABULARY
 from gpuflow.targets.target import Artifact, Request, Target, header, option
 
 FACTS = EngineFacts(
@@ -23,18 +23,20 @@ FACTS = EngineFacts(
     },
     keeps_parallel=False,
 )
-CARRIED = (*POD, *ENGINE_WORDS, "outputs.value", "parallel")
+CARRIED = (*POD, *ENGINE_OPTIONS, "outputs.value", "parallel")
 CANNOT = {
-    "pipeline": Cannot("never", "a toy holds no other toy", "write one pipeline"),
-    "cache": Cannot("not yet", "a toy forgets", "run it again"),
+    "pipeline": NoSupport("never", "a toy holds no other toy", "write one pipeline"),
+    "cache": NoSupport("not yet", "a toy forgets", "run it again"),
 }
 # The rest is refused, what is new in the vocabulary too.
 REST = {
-    name: Cannot("not yet", "a toy is small", "leave it out")
+    name: NoSupport("not yet", "a toy is small", "leave it out")
     for name in VOCABULARY
     if name not in (*CARRIED, *CANNOT, "timeout")
 }
-CAPABILITIES = capabilities(carried=CARRIED, weaker={"timeout": Weaker("a toy clock is slow")}, cannot=CANNOT | REST)
+CAPABILITIES = capabilities(
+    carried=CARRIED, weaker={"timeout": PartialSupport("a toy clock is slow")}, cannot=CANNOT | REST
+)
 
 
 @dataclass(frozen=True, slots=True)

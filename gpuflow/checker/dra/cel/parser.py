@@ -22,12 +22,12 @@ from gpuflow.checker.dra.cel.values import (
     Unsupported,
     Value,
     View,
-    equal,
+    compare,
     in_constants,
+    is_equal,
+    is_same,
     no_overload,
-    ordered,
     pattern,
-    same,
 )
 
 WORD: Final = re.compile(
@@ -63,7 +63,7 @@ def tokens(expression: str) -> Iterator[Token]:
         if kind == "raw":
             yield Token("text", text, text[2:-1])
         elif kind == "text":
-            yield Token("text", text, re.sub(r"\\(.)", _escaped, text[1:-1]))
+            yield Token("text", text, re.sub(r"\\(.)", _unescape, text[1:-1]))
         elif kind == "number":
             if int(text) > MAX_INT64:
                 raise Unsupported(f"the number {text}")
@@ -72,7 +72,7 @@ def tokens(expression: str) -> Iterator[Token]:
             yield Token(kind, text, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     if found[1] not in ESCAPES:
         raise Unsupported(f"the escape {found[0]}")
     return ESCAPES[found[1]]
@@ -86,7 +86,7 @@ DYN: Final = "dyn"
 DEVICE: Final = {"driver": "string", "allowMultipleAllocations": "bool", "attributes": "domains", "capacity": "amounts"}
 INNER: Final = {"domains": "domain", "amounts": "amount-domain"}
 """Of which type an entry of a map by domain is."""
-NAMED: Final = {"domain": DYN, "amount-domain": "quantity"}
+ENTRY_TYPES: Final = {"domain": DYN, "amount-domain": "quantity"}
 """Of which type an entry of a domain is."""
 SCALARS: Final = ("string", "int", "bool", "quantity", "semver", DYN)
 END: Final = Token("end", "", "")
@@ -119,7 +119,7 @@ class Selector(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def compiled(expression: str) -> Selector:
+def compile_expression(expression: str) -> Selector:
     """`Unsupported` for text that is not among what is evaluated."""
     parser = _Parser(list(tokens(expression)))
     node = parser.parse()
@@ -169,20 +169,20 @@ class _Parser:
         if self.take("?"):
             yes = self.disjunction()
             self.need(":")
-            condition = _conditional(condition, yes, self.expression())
+            condition = _conditional_node(condition, yes, self.expression())
         self.depth -= 1
         return condition
 
     def disjunction(self) -> Node:
         node = self.conjunction()
         while self.take("||"):
-            node = _logical(node, self.conjunction(), absorbing=True)
+            node = _logical_node(node, self.conjunction(), absorbing=True)
         return node
 
     def conjunction(self) -> Node:
         node = self.relation()
         while self.take("&&"):
-            node = _logical(node, self.relation(), absorbing=False)
+            node = _logical_node(node, self.relation(), absorbing=False)
         return node
 
     def relation(self) -> Node:
@@ -190,12 +190,12 @@ class _Parser:
         while self.next.text in ("==", "!=", "in", *ORDER) and self.next.kind in ("sign", "name"):
             operator = self.next.text
             self.position += 1
-            node = _related(operator, node, self.unary())
+            node = _relation_node(operator, node, self.unary())
         return node
 
     def unary(self) -> Node:
         if self.take("!"):
-            return _negated(self.unary_of("!"))
+            return _negation(self.unary_of("!"))
         if self.take("-"):
             word = self.next
             if word.kind != "number":
@@ -207,7 +207,7 @@ class _Parser:
     def unary_of(self, sign: str) -> Node:
         """What stands behind a sign that may be repeated."""
         if self.take(sign):
-            return _negated(self.unary_of(sign))
+            return _negation(self.unary_of(sign))
         return self.members(self.primary())
 
     def primary(self) -> Node:
@@ -288,7 +288,7 @@ class _Parser:
         holder, name = asked[0].key
         if holder.type in INNER:
             return _constant("bool", True)  # a domain that is not there is an empty map
-        if holder.type in NAMED:
+        if holder.type in ENTRY_TYPES:
             return Node("bool", lambda device, scope: name in holder.run(device, scope))
         raise Unsupported("has() of something that is no attribute and no capacity")
 
@@ -312,7 +312,7 @@ class _Parser:
             elif self.take("["):
                 index = self.expression()
                 self.need("]")
-                node = _indexed(node, index)
+                node = _index_node(node, index)
             else:
                 return node
 
@@ -350,7 +350,7 @@ def _field(holder: Node, name: str) -> Node:
         if name not in DEVICE:
             raise Unsupported(f"device.{name}")
         return Node(DEVICE[name], _DEVICE_FIELDS[name])
-    return _looked_up(holder, lambda device, scope: name, (holder, name))
+    return _lookup_node(holder, lambda device, scope: name, (holder, name))
 
 
 _DEVICE_FIELDS: Final[Mapping[str, Run]] = {
@@ -361,37 +361,37 @@ _DEVICE_FIELDS: Final[Mapping[str, Run]] = {
 }
 
 
-def _indexed(holder: Node, index: Node) -> Node:
+def _index_node(holder: Node, index: Node) -> Node:
     if index.type != "string":
         raise Unsupported(f"an index of type {index.type}")
-    return _looked_up(holder, index.run, None)
+    return _lookup_node(holder, index.run, None)
 
 
-def _looked_up(holder: Node, key: Run, field: tuple[Node, str] | None) -> Node:
+def _lookup_node(holder: Node, key: Run, field: tuple[Node, str] | None) -> Node:
     """An entry of a map: a domain that is missing is empty, a name that is missing is an error."""
     if holder.type in INNER:
         return Node(
             INNER[holder.type], lambda device, scope: holder.run(device, scope).get(key(device, scope), {}), field
         )
-    if holder.type not in NAMED:
+    if holder.type not in ENTRY_TYPES:
         raise Unsupported(f"a field of a {holder.type}")
 
-    def found(device: View, scope: Scope) -> Value:
+    def look_up(device: View, scope: Scope) -> Value:
         entries, name = holder.run(device, scope), key(device, scope)
         if name not in entries:
             raise CelError(f"no such key: {name}")
         return entries[name]
 
-    return Node(NAMED[holder.type], found, field)
+    return Node(ENTRY_TYPES[holder.type], look_up, field)
 
 
-def _logical(left: Node, right: Node, *, absorbing: bool) -> Node:
+def _logical_node(left: Node, right: Node, *, absorbing: bool) -> Node:
     """`&&` and `||`: one side may decide although the other is an error."""
     for each in (left, right):
         if each.type not in ("bool", DYN):
             raise Unsupported(f"a condition of type {each.type}")
 
-    def decided(device: View, scope: Scope) -> bool:
+    def decide(device: View, scope: Scope) -> bool:
         error: CelError | None = None
         for side in (left, right):
             try:
@@ -407,53 +407,53 @@ def _logical(left: Node, right: Node, *, absorbing: bool) -> Node:
             raise error
         return not absorbing
 
-    return Node("bool", decided)
+    return Node("bool", decide)
 
 
-def _negated(node: Node) -> Node:
+def _negation(node: Node) -> Node:
     if node.type not in ("bool", DYN):
         raise Unsupported(f"! of a {node.type}")
 
-    def turned(device: View, scope: Scope) -> bool:
+    def negate(device: View, scope: Scope) -> bool:
         value = node.run(device, scope)
         if type(value) is not bool:
             raise no_overload("!")
         return not value
 
-    return Node("bool", turned)
+    return Node("bool", negate)
 
 
-def _conditional(condition: Node, yes: Node, no: Node) -> Node:
+def _conditional_node(condition: Node, yes: Node, no: Node) -> Node:
     types = {yes.type, no.type}
     if condition.type not in ("bool", DYN) or not types.issubset(SCALARS) or len(types - {DYN}) > 1:
         raise Unsupported("a choice between different types")
 
-    def chosen(device: View, scope: Scope) -> Value:
+    def choose(device: View, scope: Scope) -> Value:
         value = condition.run(device, scope)
         if type(value) is not bool:
             raise no_overload("?:")
         return (yes if value else no).run(device, scope)
 
-    return Node(DYN if DYN in types else yes.type, chosen)
+    return Node(DYN if DYN in types else yes.type, choose)
 
 
-def _related(operator: str, left: Node, right: Node) -> Node:
+def _relation_node(operator: str, left: Node, right: Node) -> Node:
     if operator == "in":
-        return _contained(left, right)
+        return _membership_node(left, right)
     types = {left.type, right.type}
     if not types.issubset(SCALARS) or len(types - {DYN}) > 1:
         raise Unsupported(f"{operator} between {left.type} and {right.type}")
     if operator in ORDER:
         if types & {"quantity", "semver"}:
             raise Unsupported(f"{operator} of a {'quantity' if 'quantity' in types else 'semver'}")
-        return Node("bool", lambda device, scope: ordered(operator, left.run(device, scope), right.run(device, scope)))
+        return Node("bool", lambda device, scope: compare(operator, left.run(device, scope), right.run(device, scope)))
     if operator == "==":
-        return Node("bool", lambda device, scope: equal(left.run(device, scope), right.run(device, scope)))
-    return Node("bool", lambda device, scope: not same(left.run(device, scope), right.run(device, scope)))
+        return Node("bool", lambda device, scope: is_equal(left.run(device, scope), right.run(device, scope)))
+    return Node("bool", lambda device, scope: not is_same(left.run(device, scope), right.run(device, scope)))
 
 
-def _contained(left: Node, right: Node) -> Node:
-    if right.type in INNER or right.type in NAMED:
+def _membership_node(left: Node, right: Node) -> Node:
+    if right.type in INNER or right.type in ENTRY_TYPES:
         if left.type != "string":
             raise Unsupported("a name that is no text, in a map")
         return Node("bool", lambda device, scope: left.run(device, scope) in right.run(device, scope))
@@ -463,6 +463,6 @@ def _contained(left: Node, right: Node) -> Node:
 
     def among(device: View, scope: Scope) -> bool:
         value, members = left.run(device, scope), right.run(device, scope)
-        return in_constants(value, members) if right.is_constant else any(same(value, each) for each in members)
+        return in_constants(value, members) if right.is_constant else any(is_same(value, each) for each in members)
 
     return Node("bool", among)

@@ -92,10 +92,10 @@ class Pattern:
     def _sequence(self) -> Program:
         program: Program = []
         while self._next() not in ("", "|", ")"):
-            program += self._repeated()
+            program += self._repetition()
         return program
 
-    def _repeated(self) -> Program:
+    def _repetition(self) -> Program:
         can_repeat = self._next() not in ("^", "$")
         one = self._atom()
         sign = self._next()

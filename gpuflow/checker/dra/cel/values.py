@@ -105,23 +105,23 @@ def no_overload(name: str) -> CelError:
     return CelError(f"no such overload: {name}")
 
 
-def same(left: Value, right: Value) -> bool:
+def is_same(left: Value, right: Value) -> bool:
     """Values of different types are not the same."""
     return type(left) is type(right) and bool(left == right)
 
 
-def equal(left: Value, right: Value) -> bool:
-    """As `same`, but a version or quantity can only be compared with its like."""
+def is_equal(left: Value, right: Value) -> bool:
+    """As `is_same`, but a version or quantity can only be compared with its like."""
     if type(left) in (Quantity, Semver) and type(right) is not type(left):
         raise no_overload("==")
-    return same(left, right)
+    return is_same(left, right)
 
 
 def in_constants(value: Value, items: list[Value]) -> bool:
     """Whether a value is among constants, which are kept in a hash table: a version cannot be looked up there."""
     if type(value) is Semver:
         raise CelPanic("internal error: hash of unhashable type")
-    return any(same(value, each) for each in items)
+    return any(is_same(value, each) for each in items)
 
 
 ORDER: Final[Mapping[str, Callable[[Value, Value], bool]]] = {
@@ -133,7 +133,7 @@ ORDER: Final[Mapping[str, Callable[[Value, Value], bool]]] = {
 ORDERED: Final = (int, str, bool)
 
 
-def ordered(operator: str, left: Value, right: Value) -> bool:
+def compare(operator: str, left: Value, right: Value) -> bool:
     if type(left) is not type(right) or type(left) not in ORDERED:
         raise no_overload(operator)
     return ORDER[operator](left, right)
@@ -145,13 +145,13 @@ def _compare(left: Value, right: Value) -> int:
     return int(left > right) - int(left < right)
 
 
-def _text(function: Callable[[str, str], bool]) -> Callable[[Value, Value], bool]:
-    def applied(left: Value, right: Value) -> bool:
+def _text_function(function: Callable[[str, str], bool]) -> Callable[[Value, Value], bool]:
+    def apply(left: Value, right: Value) -> bool:
         if type(left) is not str or type(right) is not str:
             raise no_overload("a function of strings")
         return function(left, right)
 
-    return applied
+    return apply
 
 
 def pattern(text: str) -> Pattern:
@@ -180,21 +180,21 @@ class Method(NamedTuple):
 
 
 def _part(name: str) -> Callable[[Value], int]:
-    def found(version: Value) -> int:
+    def read_part(version: Value) -> int:
         if type(version) is not Semver:
             raise no_overload(name)
         return int(getattr(version, name))
 
-    return found
+    return read_part
 
 
-def _cased(name: str, change: Callable[[str], str]) -> Callable[[Value], str]:
-    def changed(text: Value) -> str:
+def _case_function(name: str, change: Callable[[str], str]) -> Callable[[Value], str]:
+    def change_case(text: Value) -> str:
         if type(text) is not str:
             raise no_overload(name)
         return "".join(change(each) if each.isascii() else each for each in text)
 
-    return changed
+    return change_case
 
 
 AMOUNTS: Final = ("quantity", "semver")
@@ -203,15 +203,15 @@ METHODS: Final[Mapping[str, Method]] = {
     "compareTo": Method(AMOUNTS, True, "int", _compare),
     "isGreaterThan": Method(AMOUNTS, True, "bool", lambda left, right: _compare(left, right) == 1),
     "isLessThan": Method(AMOUNTS, True, "bool", lambda left, right: _compare(left, right) == -1),
-    "startsWith": Method(TEXTS, True, "bool", _text(str.startswith)),
-    "endsWith": Method(TEXTS, True, "bool", _text(str.endswith)),
-    "contains": Method(TEXTS, True, "bool", _text(str.__contains__)),
-    "matches": Method(TEXTS, True, "bool", _text(_matches)),
+    "startsWith": Method(TEXTS, True, "bool", _text_function(str.startswith)),
+    "endsWith": Method(TEXTS, True, "bool", _text_function(str.endswith)),
+    "contains": Method(TEXTS, True, "bool", _text_function(str.__contains__)),
+    "matches": Method(TEXTS, True, "bool", _text_function(_matches)),
     "major": Method(("semver",), False, "int", _part("major")),
     "minor": Method(("semver",), False, "int", _part("minor")),
     "patch": Method(("semver",), False, "int", _part("patch")),
-    "lowerAscii": Method(TEXTS, False, "string", _cased("lowerAscii", str.lower)),
-    "upperAscii": Method(TEXTS, False, "string", _cased("upperAscii", str.upper)),
+    "lowerAscii": Method(TEXTS, False, "string", _case_function("lowerAscii", str.lower)),
+    "upperAscii": Method(TEXTS, False, "string", _case_function("upperAscii", str.upper)),
 }
 
 
@@ -236,7 +236,7 @@ def to_semver(text: Value, tolerant: Value = False) -> Semver:
 def is_readable(read: Callable[..., Value]) -> Callable[..., bool]:
     """Whether a text can be read as a quantity or version; another value than a text stays an error."""
 
-    def asked(text: Value, *more: Value) -> bool:
+    def check(text: Value, *more: Value) -> bool:
         if type(text) is not str or any(type(each) is not bool for each in more):
             raise no_overload("is")
         try:
@@ -245,7 +245,7 @@ def is_readable(read: Callable[..., Value]) -> Callable[..., bool]:
             return False
         return True
 
-    return asked
+    return check
 
 
 class Function(NamedTuple):

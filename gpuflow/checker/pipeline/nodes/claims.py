@@ -20,11 +20,11 @@ from gpuflow.checker.nodes.storage import Claim, Storage
 from gpuflow.checker.nodes.volumes import CLAIM_TAKEN, UNBOUND
 from gpuflow.checker.pipeline.nodes.mounted_claims import NO_VOLUMES, SETTLE, MountedClaim, MountedClaims, Tie
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
-from gpuflow.checker.report import Outcome, Verdict, merge_outcomes, outcome_of, worst
+from gpuflow.checker.report import Outcome, Verdict, merge_outcomes, outcome_of, worst_verdict
 from gpuflow.cluster import Cluster
-from gpuflow.core.errors import Finding, Severity, Where, listed, warning
+from gpuflow.core.errors import Finding, Severity, Where, list_names, warning
 from gpuflow.demands.model import Demand
-from gpuflow.graph import Dag, Leaf, reached
+from gpuflow.graph import Dag, Leaf, reachable
 from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
 
@@ -76,7 +76,7 @@ def unusable_claims(demand: Demand, claims: MountedClaims) -> Iterator[Finding]:
         if mounted.never is not None:
             yield Finding(
                 "GF556",
-                f"{mounted.words} of {_who(demand, claims, mounted)} {mounted.because}: the pod stays pending",
+                f"{mounted.words} of {_users_phrase(demand, claims, mounted)} {mounted.because}: the pod stays pending",
                 _where(demand, claims, mounted),
                 "make a PersistentVolume for it" if mounted.never in NO_VOLUMES else "make the claim anew",
                 kubernetes=mounted.never,
@@ -88,13 +88,13 @@ def claim_outcome(demand: Demand, claims: MountedClaims, nodes: NodeVerdicts, cl
     parts = [
         part
         for mounted in claims.mounted.values()
-        if mounted.never is None and not _is_said(mounted, cluster)
-        for part in _Judge(demand, claims, nodes, mounted, _holders(cluster, claims.namespace, mounted)).parts()
+        if mounted.never is None and not _is_reported(mounted, cluster)
+        for part in _ClaimCheck(demand, claims, nodes, mounted, _holders(cluster, claims.namespace, mounted)).parts()
     ]
     return merge_outcomes(parts)
 
 
-class _Judge:
+class _ClaimCheck:
     """One claim and the pods that mount it."""
 
     def __init__(
@@ -112,7 +112,7 @@ class _Judge:
             if mounted.key in claims.keys(each.request.pod_group.pod) and each.verdict != "never"
         ]
         self.members = [each.request for each in own]
-        self.free: Verdict = worst(each.verdict for each in own)
+        self.free: Verdict = worst_verdict(each.verdict for each in own)
         self.hosts = frozenset[int]().union(*(each.pool.hosts for each in self.members))
         groups = {
             each.pod_group: Competitor(each.pod_group.steps, {USES: 1}, each.pod_group.pods) for each in self.members
@@ -149,7 +149,7 @@ class _Judge:
             yield from self._one_node()
         yield from self._without_driver()
         if mounted.tie is not None:
-            yield from self._tied(mounted.tie)
+            yield from self._tied_outcomes(mounted.tie)
         if mounted.grants:
             yield outcome_of([self._finding("GF559", f"taken for granted: {'; '.join(mounted.grants)}", None, "note")])
 
@@ -214,7 +214,7 @@ class _Judge:
         others = sum(len(pod.claims) for pod in host.pods if pod.namespace != self.claims.namespace)
         return len(own) + others
 
-    def _tied(self, tie: Tie) -> Iterator[Outcome]:
+    def _tied_outcomes(self, tie: Tie) -> Iterator[Outcome]:
         if self.holders:
             tie = tie._replace(follows_pod=False)  # it may come to where another pod is
         if tie.follows_pod and self._is_used_once:
@@ -244,7 +244,7 @@ class _Judge:
 
     def _always_on_each(self, tie: Tie) -> bool:
         """Whether all pods always find room, wherever the volume comes to be."""
-        places, is_one = self._segments(tie, self._first_hosts() if tie.follows_pod else self._allowed(tie))
+        places, is_one = self._segments(tie, self._first_hosts() if tie.follows_pod else self._allowed_hosts(tie))
         if is_one and self.hosts <= places[0]:
             return True
         if len(places) * len(self.members) > MOST_TRIED or self._meets_others(tie):
@@ -264,7 +264,7 @@ class _Judge:
     def _is_stuck(self, tie: Tie) -> str | None:
         """A step that could never run where the volume may come to be, or none."""
         ever = frozenset(index for each in self.firsts for index in each.pool.ever)
-        places, is_one = self._segments(tie, ever if tie.follows_pod else self._allowed(tie))
+        places, is_one = self._segments(tie, ever if tie.follows_pod else self._allowed_hosts(tie))
         if self._meets_others(tie) and not is_one:
             return self.members[0].pod_group.steps[0]
         pools = self.nodes.node_pools
@@ -292,7 +292,7 @@ class _Judge:
                 return True
         return False
 
-    def _allowed(self, tie: Tie) -> frozenset[int]:
+    def _allowed_hosts(self, tie: Tie) -> frozenset[int]:
         """The nodes beside which a provisioner may put the volume."""
         hosts = self.nodes.node_pools.node_list.hosts
         return frozenset(
@@ -333,7 +333,7 @@ class _Judge:
     @property
     def _overlap(self) -> str:
         names = list(dict.fromkeys(self.together or [step for each in self.members for step in each.pod_group.steps]))
-        return f"copies of {names[0]}" if len(names) == 1 else listed(names, "step")
+        return f"copies of {names[0]}" if len(names) == 1 else list_names(names, "step")
 
     @property
     def _is_used_once(self) -> bool:
@@ -348,13 +348,13 @@ class _Judge:
         return step.copies == step.pods == step.tries == runs == 1
 
     def _waits(self, because: str, kubernetes: str | None) -> Outcome:
-        message = f"{self._who} may wait for {self.mounted.words}: {because}"
+        message = f"{self._users_phrase} may wait for {self.mounted.words}: {because}"
         if self.mounted.is_waiting and kubernetes == UNBOUND:
-            message = f"{self._who} must wait for {self.mounted.words}: it {because}"
+            message = f"{self._users_phrase} must wait for {self.mounted.words}: it {because}"
         return outcome_of([self._finding("GF557", message, WAITS, "warning", kubernetes)], "may-queue")
 
     def _unknown(self, because: str) -> Outcome:
-        message = f"it is unknown whether {self._who} can always have {self.mounted.words}: {because}"
+        message = f"it is unknown whether {self._users_phrase} can always have {self.mounted.words}: {because}"
         return outcome_of([self._finding("GF558", message, SETTLE, "warning")], "unknown")
 
     def _finding(
@@ -366,8 +366,8 @@ class _Judge:
         return Finding(code, message, where, hint, severity=severity, kubernetes=kubernetes)
 
     @property
-    def _who(self) -> str:
-        return _who(self.demand, self.claims, self.mounted)
+    def _users_phrase(self) -> str:
+        return _users_phrase(self.demand, self.claims, self.mounted)
 
 
 def _first_users(demand: Demand, users: set[str]) -> set[str]:
@@ -378,13 +378,13 @@ def _first_users(demand: Demand, users: set[str]) -> set[str]:
     mounting = {key for key, node in graph.nodes.items() if isinstance(node, Leaf) and node.name in users}
     unsure = {key for key, node in graph.nodes.items() if isinstance(node, Leaf) and node.name in demand.conditional}
     unsure |= {key for key, node in graph.nodes.items() if not isinstance(node, Leaf)}
-    unsure |= reached(graph.edges, unsure)  # what follows a step that is skipped may be skipped too
-    later = mounting & reached(graph.edges, mounting - unsure)
+    unsure |= reachable(graph.edges, unsure)  # what follows a step that is skipped may be skipped too
+    later = mounting & reachable(graph.edges, mounting - unsure)
     after_all = {step.name for step in demand.steps if step.is_exit}
     return users - ({node.name for key in later if isinstance(node := graph.nodes[key], Leaf)} - after_all)
 
 
-def _is_said(mounted: MountedClaim, cluster: Cluster) -> bool:
+def _is_reported(mounted: MountedClaim, cluster: Cluster) -> bool:
     """Whether the verdict is unknown already because the snapshot shows nothing of a kind."""
     return mounted.not_shown is not None and not cluster.knows(mounted.not_shown)
 
@@ -393,8 +393,8 @@ def _users(demand: Demand, claims: MountedClaims, mounted: MountedClaim) -> list
     return [step.name for step in demand.steps if any(mounted.key in claims.keys(each.pod) for each in step.pod_sets)]
 
 
-def _who(demand: Demand, claims: MountedClaims, mounted: MountedClaim) -> str:
-    return listed(_users(demand, claims, mounted)[:3] or ["a step"], "step")
+def _users_phrase(demand: Demand, claims: MountedClaims, mounted: MountedClaim) -> str:
+    return list_names(_users(demand, claims, mounted)[:3] or ["a step"], "step")
 
 
 def _where(demand: Demand, claims: MountedClaims, mounted: MountedClaim) -> Where:

@@ -75,16 +75,16 @@ def read_devices(
 
     claiming = {f"{item.namespace}/{item.name}" for item in cluster.of("Pod") if _claims(item)}
     waiting = [f"pod {each.name}" for each in pending_pods if each.name in claiming]
-    waiting += _queued(cluster)
+    waiting += _queued_workloads(cluster)
     pods = {number: (group.pod, read_pending(group.pod)) for number, group in enumerate(pod_groups)}
     plan = DevicePlan(Inventory(cluster, namespace), node_pools, pods, is_alone, waiting)
     for number, group in plan.groups.items():
         if pod_groups[number].labels.get(QUEUE_LABEL):
-            group.unknown += _renamed(cluster, group)
+            group.unknown += _renamed_resources(cluster, group)
     return Devices(plan, pod_groups) if plan.groups else None
 
 
-def _renamed(cluster: Cluster, group: Group) -> list[str]:
+def _renamed_resources(cluster: Cluster, group: Group) -> list[str]:
     """The resources that Kueue charges under another name, because its configuration maps their classes."""
     mapped: set[str] = set()
     for item in cluster.of("Configuration"):
@@ -103,7 +103,7 @@ def _claims(pod: Manifest) -> bool:
     return bool(read_map(pod.body.get("spec"), "spec").get("resourceClaims"))
 
 
-def _queued(cluster: Cluster) -> list[str]:
+def _queued_workloads(cluster: Cluster) -> list[str]:
     """Workloads that wait in a queue and whose pods will claim devices."""
     found = []
     for item in cluster.of("Workload"):

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpuflow.checker.contention.competitors import Competitor, Competitors, waiters
+from gpuflow.checker.contention.competitors import Competitor, Competitors, waiting_clause
 from gpuflow.checker.dra.inventory import ADMIN_ACCESS, EXTENDED_CLAIM
 from gpuflow.checker.dra.plan import ANY, Group
-from gpuflow.checker.hints.refusals import why_not_now, why_nowhere
+from gpuflow.checker.hints.refusals import reason_not_now, reason_nowhere
 from gpuflow.checker.hints.trials import OtherGpus, Trials
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.capacity import Fragmentation, fragmentation, room, way_out
+from gpuflow.checker.nodes.capacity import Fragmentation, capacity_hint, fragmentation, room
 from gpuflow.checker.nodes.filters import fit
 from gpuflow.checker.nodes.node_info import GROUP_MAX
 from gpuflow.checker.nodes.node_pools import NodePools
@@ -21,9 +21,9 @@ from gpuflow.checker.pipeline.nodes.mounted_claims import OWN
 from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdict, NodeVerdicts, PoolRequest
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
-from gpuflow.checker.report import LimitLine, Outcome, Verdict, foremost_resource, worst
-from gpuflow.checker.wording import amount, asking, bounding, waiting
-from gpuflow.core.errors import Finding, listed, warning
+from gpuflow.checker.report import LimitLine, Outcome, Verdict, foremost_resource, worst_verdict
+from gpuflow.checker.wording import amount, asking_clause, bounding_hint, waiting_note
+from gpuflow.core.errors import Finding, list_names, warning
 from gpuflow.demands import Demand
 from gpuflow.demands.gang_scheduling import is_scheduled_as_gang
 
@@ -63,11 +63,11 @@ def node_outcome(
             continue  # its queue never admits it
         fit_for = [each for each in own if each.verdict != "never"]
         if not fit_for:
-            unplaceable = _deviceless(demand, node_verdicts, pod_group, own)
+            unplaceable = _missing_devices_finding(demand, node_verdicts, pod_group, own)
             if unplaceable is None:
-                unplaceable = _unplaceable(demand, node_verdicts.node_pools, pod_group, own, others)
+                unplaceable = _unplaceable_finding(demand, node_verdicts.node_pools, pod_group, own, others)
             verdicts.append("unknown" if makers else "never")
-            findings.append(_maybe(unplaceable, makers) if makers else unplaceable)
+            findings.append(_with_node_makers(unplaceable, makers) if makers else unplaceable)
             continue
         verdicts += [each.verdict for each in fit_for]
         lost = [
@@ -77,24 +77,24 @@ def node_outcome(
         ]
         if lost:
             verdicts.append("may-queue")
-            findings.append(_lost(demand, pod_group, lost))
+            findings.append(_lost_flavor_finding(demand, pod_group, lost))
     reports = _pools(node_verdicts, is_trial=trials is None)
     findings += [finding for pool in reports for finding in _waits(demand, node_verdicts, pool)]
-    findings += _undecided(demand, reports)
-    findings += _unweighed(demand, node_verdicts)
+    findings += _undecided_findings(demand, reports)
+    findings += _unmodeled_findings(demand, node_verdicts)
     findings += _unseen_devices(demand, node_verdicts)
     findings += _gangs(demand, node_verdicts)
     scopes = tuple(scope for pool in reports for scope in _lines(node_verdicts, pool))
     if makers:
         scopes = tuple(replace(each, verdict="unknown") if each.verdict == "never" else each for each in scopes)
-    return Outcome(worst(verdicts), scopes, tuple(findings))
+    return Outcome(worst_verdict(verdicts), scopes, tuple(findings))
 
 
-def _unplaceable(
+def _unplaceable_finding(
     demand: Demand, node_pools: NodePools, pod_group: PodGroup, own: list[NodeVerdict], others: OtherGpus | None
 ) -> Finding:
     verb = "fits" if pod_group.is_one else "fit"
-    message, where = f"{_who(pod_group)} {verb} on no node", demand.where(pod_group.steps[0])
+    message, where = f"{_subject(pod_group)} {verb} on no node", demand.where(pod_group.steps[0])
     if not own:
         return Finding(
             "GF506",
@@ -107,7 +107,7 @@ def _unplaceable(
         names = ", ".join(name.removeprefix(OWN) for name in pod.volumes.names)
         hint = f"nodes that could hold it cannot mount {names}: see the volume's node affinity and its storage class"
         return Finding("GF506", message, where, hint, kubernetes=fit(pod, node_pools.node_list).message)
-    hint = why_nowhere(node_pools, pod, pod_group.pods)
+    hint = reason_nowhere(node_pools, pod, pod_group.pods)
     if own[0].request.assignment.flavors:
         hint += f"\nwith the labels of flavor {', '.join(own[0].request.assignment.flavors)} on it"
     if others is not None and not pod_group.is_driver:
@@ -115,7 +115,7 @@ def _unplaceable(
     return Finding("GF506", message, where, hint, kubernetes=fit(pod, node_pools.node_list).message)
 
 
-def _deviceless(
+def _missing_devices_finding(
     demand: Demand, node_verdicts: NodeVerdicts, pod_group: PodGroup, own: list[NodeVerdict]
 ) -> Finding | None:
     """Pods whose claims no node can satisfy; `None` where something else is short."""
@@ -124,7 +124,7 @@ def _deviceless(
     if devices is None or group is None or not own:
         return None
     refusal, pod = devices.refusal(pod_group), own[0].request.pod
-    short = way_out(node_verdicts.node_pools, pod).shortfalls
+    short = capacity_hint(node_verdicts.node_pools, pod).shortfalls
     lacking = [name for name in short if name in group.adds]
     if refusal is None and (not lacking or len(lacking) < len(short)):
         return None
@@ -135,7 +135,7 @@ def _deviceless(
     ]
     return Finding(
         "GF546",
-        f"{_who(pod_group)} {'finds' if pod_group.is_one else 'find'} the devices of {_claims(group)} on no node",
+        f"{_subject(pod_group)} {'finds' if pod_group.is_one else 'find'} the devices of {_claims(group)} on no node",
         demand.where(pod_group.steps[0]),
         ", ".join(counted) or _about_claim(refusal),
         kubernetes=refusal or fit(pod, node_verdicts.node_pools.node_list).message,
@@ -154,19 +154,19 @@ def _claims(group: Group) -> str:
     return f"claim {', '.join(names)}" if names else "its claims"
 
 
-def _maybe(unplaceable: Finding, makers: Sequence[str]) -> Finding:
+def _with_node_makers(unplaceable: Finding, makers: Sequence[str]) -> Finding:
     """The same finding where nodes that are not in the snapshot may be started for the step."""
     note = f"{', '.join(makers[:3])} may start other nodes; describe them with {GROUP_MAX} on a Node manifest"
     hint = f"{unplaceable.hint}\n{note}" if unplaceable.hint else note
     return replace(unplaceable, message=f"{unplaceable.message} of the snapshot", hint=hint, severity="warning")
 
 
-def _lost(demand: Demand, pod_group: PodGroup, lost: list[FlavorAssignment]) -> Finding:
+def _lost_flavor_finding(demand: Demand, pod_group: PodGroup, lost: list[FlavorAssignment]) -> Finding:
     names = ", ".join(dict.fromkeys(name for assignment in lost for name in assignment.flavors))
     return warning(
         "GF516",
-        f"{_who(pod_group)} may get quota of flavor {names}, whose nodes cannot hold it: then it stays Pending until "
-        "somebody deletes the pod",
+        f"{_subject(pod_group)} may get quota of flavor {names}, whose nodes cannot hold it: then it stays Pending "
+        "until somebody deletes the pod",
         demand.where(pod_group.steps[0]),
         "keep it off that flavor with a node selector, or have nodes with the flavor's labels added; waiting does not "
         "help",
@@ -204,11 +204,11 @@ def _lines(node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[LimitLine]
     """One line for each device that the pool's pods ask for, and for cpu or memory where they decide."""
     members, node_pools = pool.members, node_verdicts.node_pools
     asked = dict.fromkeys(resource for each in members for resource in each.request.pod.requests)
-    if any(PODS in _deciding(node_verdicts, each) for each in members):
+    if any(PODS in _deciding_resources(node_verdicts, each) for each in members):
         asked[PODS] = None
     devices = [resource for resource in asked if "/" in resource and is_reported(resource)]
     for resource in sorted(filter(is_reported, asked), key=lambda each: ("/" not in each, each)):
-        verdict = worst(_verdict(node_verdicts, each, resource) for each in members)
+        verdict = worst_verdict(_verdict(node_verdicts, each, resource) for each in members)
         if resource not in devices and devices and verdict == "always":
             continue
         hosts = [node_pools.node_list.hosts[index].node for index in pool.hosts]
@@ -239,10 +239,10 @@ def _verdict(node_verdicts: NodeVerdicts, node_verdict: NodeVerdict, resource: s
     """The verdict of one line, where this pod group asks for the resource."""
     if resource not in (*node_verdict.request.pod.requests, PODS):
         return "always"
-    return node_verdict.verdict if resource in _deciding(node_verdicts, node_verdict) else "always"
+    return node_verdict.verdict if resource in _deciding_resources(node_verdicts, node_verdict) else "always"
 
 
-def _deciding(node_verdicts: NodeVerdicts, node_verdict: NodeVerdict) -> Collection[str]:
+def _deciding_resources(node_verdicts: NodeVerdicts, node_verdict: NodeVerdict) -> Collection[str]:
     """The resources through which a pod group gets its verdict, pod slots among them; none of one that always fits."""
     request, decision = node_verdict.request, node_verdict.decision
     pod, node_pools = request.pod, node_verdicts.node_pools
@@ -252,7 +252,7 @@ def _deciding(node_verdicts: NodeVerdicts, node_verdict: NodeVerdict) -> Collect
         ever = request.pool.ever
         if ever and all(node_pools.empty[index].slots < 1 for index in ever):
             return (PODS,)
-        return way_out(node_pools, pod).shortfalls.keys() or pod.requests.keys() or (PODS,)
+        return capacity_hint(node_pools, pod).shortfalls.keys() or pod.requests.keys() or (PODS,)
     if decision is None:
         return pod.requests.keys() or (PODS,)
     if decision.resources:
@@ -270,7 +270,7 @@ def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Ite
         if node_verdict.verdict == "may-queue":
             waits.setdefault(_wait(node_verdicts, pool, node_verdict), []).append(pod_group)
     for wait, pod_groups in waits.items():
-        hints = [waiting(demand, "nodes", (step for each in pod_groups for step in each.steps))]
+        hints = [waiting_note(demand, "nodes", (step for each in pod_groups for step in each.steps))]
         if wait.pieces is not None:
             hints.append(
                 f"the free amount is fragmented: {wait.pieces.placeable} such pods fit, and {wait.pieces.whole} would "
@@ -278,14 +278,14 @@ def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Ite
             )
         yield warning(
             wait.code,
-            wait.sentence(_who(*pod_groups), is_one=len(pod_groups) == 1 and pod_groups[0].is_one),
+            wait.sentence(_subject(*pod_groups), is_one=len(pod_groups) == 1 and pod_groups[0].is_one),
             demand.where(pod_groups[0].steps[0]),
             "\n".join(hints),
             kubernetes=wait.kubernetes,
         )
 
 
-def _undecided(demand: Demand, reports: Iterable[PoolReport]) -> Iterator[Finding]:
+def _undecided_findings(demand: Demand, reports: Iterable[PoolReport]) -> Iterator[Finding]:
     """Why it is not known whether pods are always placed at once: each reason once."""
     undecided: dict[str | None, dict[PodGroup, None]] = {}
     for each in (member for pool in reports for member in pool.members):
@@ -295,9 +295,9 @@ def _undecided(demand: Demand, reports: Iterable[PoolReport]) -> Iterator[Findin
         many = f" ({len(pod_groups)} different pods)" if len(pod_groups) > 1 else ""
         yield warning(
             "GF514",
-            f"it is unknown whether nodes always have room for {_who(*pod_groups)}{many}: {because}",
+            f"it is unknown whether nodes always have room for {_subject(*pod_groups)}{many}: {because}",
             demand.where(next(iter(pod_groups)).steps[0]),
-            bounding(demand, "the fan-out"),
+            bounding_hint(demand, "the fan-out"),
         )
 
 
@@ -326,7 +326,9 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
     request, decision = node_verdict.request, node_verdict.decision
     nodes = f"{len(pool.hosts)} node{'' if len(pool.hosts) == 1 else 's'} ({pool.name})"
     if decision and decision.pending:
-        return Wait("GF524", f" on {nodes}: {waiters(decision.pending, 'pod')} for a node too and may get it first")
+        return Wait(
+            "GF524", f" on {nodes}: {waiting_clause(decision.pending, 'pod')} for a node too and may get it first"
+        )
     if decision and decision.avoided:
         which = "one of them" if decision.avoided == 1 else f"{decision.avoided} of them"
         return Wait("GF525", f" on {nodes} after failing on {which}: retry.other_node keeps later attempts away")
@@ -335,7 +337,7 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
         node_list = node_verdicts.node_pools.node_list
         fitted = fit(request.pod, node_list)
         names = [node_list.hosts[index].node.name for index in pool.hosts]
-        why = why_not_now(request.pod, nodes, names, fitted) if names else f"no node ({pool.name}) is up"
+        why = reason_not_now(request.pod, nodes, names, fitted) if names else f"no node ({pool.name}) is up"
         wait = Wait("GF515", f": {why}", is_now=True, kubernetes=fitted.message)
     elif not is_reported(resource):
         wait = Wait("GF515", f": steps that run at the same time may take the devices of its claims on {nodes}")
@@ -357,7 +359,7 @@ def _pressure(node_verdicts: NodeVerdicts, request: PoolRequest, resource: str) 
     else:
         free = sum(max(node_verdicts.node_pools.free[index].free.get(resource, 0), 0) for index in hosts)
     asked = "?" if peak is None else amount(as_quantity(resource, peak))
-    together = asking(witness or request.pod_group.steps[:1], request.pod_group.steps)
+    together = asking_clause(witness or request.pod_group.steps[:1], request.pod_group.steps)
     return f"{together} for up to {asked} {resource}, {amount(as_quantity(resource, free))} are free"
 
 
@@ -370,14 +372,14 @@ def _unseen_devices(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Fin
         names = list(dict.fromkeys(steps))
         yield warning(
             "GF547",
-            f"{listed(names)}: it is unknown whether a node has the devices: {'; '.join(reasons)}",
+            f"{list_names(names)}: it is unknown whether a node has the devices: {'; '.join(reasons)}",
             demand.where(names[0]),
             "gpuflow snapshot shows all that is judged; by hand: kubectl get deviceclasses,resourceslices -o yaml and "
             "kubectl get resourceclaims,resourceclaimtemplates -A -o yaml",
         )
 
 
-def _unweighed(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
+def _unmodeled_findings(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
     found: dict[tuple[str, ...], list[str]] = {}
     for each in node_verdicts.verdicts:
         if each.unknown:
@@ -386,7 +388,7 @@ def _unweighed(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]
         names = list(dict.fromkeys(steps))
         yield warning(
             "GF535",
-            f"{listed(names)}: it is unknown whether a node always has room; not modeled: {'; '.join(reasons)}",
+            f"{list_names(names)}: it is unknown whether a node always has room; not modeled: {'; '.join(reasons)}",
             demand.where(names[0]),
             "a node could hold it; the verdict covers quotas, queues and the other steps",
         )
@@ -405,12 +407,12 @@ def _gangs(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
     if not waits:
         return
     competitors = Competitors(Competitor(each.request.pod_group.steps, {GANGS: 1}) for each in free)
-    alive, witness = node_verdicts.worst(competitors, GANGS)
+    alive, witness = node_verdicts.worst_load(competitors, GANGS)
     if alive is None or alive > 1:
         many = "any number of" if alive is None else str(alive)
         yield warning(
             "GF522",
-            f"{listed(list(witness), 'gang')}: {many} gangs at once can each take a part of the nodes and wait "
+            f"{list_names(list(witness), 'gang')}: {many} gangs at once can each take a part of the nodes and wait "
             "forever for the rest",
             demand.where(waits[0].request.pod_group.steps[0]),
             f"let one gang run at a time (needs, or parallel); or {START_WHOLE}",
@@ -422,16 +424,16 @@ def _gangs(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
             steps = each.request.pod_group.steps
             yield warning(
                 "GF522",
-                f"{listed(list(steps), 'gang')}: {waiters(pending, 'pod')} for the same nodes; if they wait for each "
-                "other as well, each side can take a part of the nodes and wait forever for the rest",
+                f"{list_names(list(steps), 'gang')}: {waiting_clause(pending, 'pod')} for the same nodes; if they wait "
+                "for each other as well, each side can take a part of the nodes and wait forever for the rest",
                 demand.where(steps[0]),
                 START_WHOLE,
             )
 
 
-def _who(*pod_groups: PodGroup) -> str:
+def _subject(*pod_groups: PodGroup) -> str:
     steps = [step for pod_group in pod_groups if not pod_group.is_driver for step in pod_group.steps]
-    names = [listed(steps)] if steps else []
+    names = [list_names(steps)] if steps else []
     return " and ".join(
         [*names, *(["the engine's driver pod"] if any(pod_group.is_driver for pod_group in pod_groups) else [])]
     )

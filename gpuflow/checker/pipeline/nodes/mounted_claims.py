@@ -168,7 +168,7 @@ class MountedClaims:
             )
         if claim.is_leaving:
             return replace(mounted, never=f'persistentvolumeclaim "{key}" is being deleted', because="is being deleted")
-        return self._examine_bound(mounted, claim) if claim.is_bound else self._unbound(mounted, claim)
+        return self._examine_bound(mounted, claim) if claim.is_bound else self._examine_unbound(mounted, claim)
 
     def _examine_bound(self, mounted: MountedClaim, claim: Claim) -> MountedClaim:
         volumes = self.storage.volumes
@@ -186,7 +186,7 @@ class MountedClaims:
             )
         return replace(mounted, is_placed=True, driver=volume.driver, one_node=self._is_for_one_node(volume))
 
-    def _unbound(self, mounted: MountedClaim, claim: Claim) -> MountedClaim:
+    def _examine_unbound(self, mounted: MountedClaim, claim: Claim) -> MountedClaim:
         classes, volumes = self.storage.classes, self.storage.volumes
         if claim.volume:
             return replace(mounted, is_waiting=True, tie=Tie(None, False, follows_pod=False))
@@ -199,10 +199,10 @@ class MountedClaims:
                 )
             return replace(mounted, tie=Tie(None, False, follows_pod=True), one_node=self._writers(claim, None))
         if made is None or made.provisioner in ("", NO_PROVISIONER):
-            return self._static(mounted, claim, made, ready)
-        return self._dynamic(mounted, claim, made, ready)
+            return self._examine_static(mounted, claim, made, ready)
+        return self._examine_dynamic(mounted, claim, made, ready)
 
-    def _static(
+    def _examine_static(
         self, mounted: MountedClaim, claim: Claim, made: StorageClass | None, ready: Sequence[Volume]
     ) -> MountedClaim:
         """A claim for which no volume is made: it gets one that is there."""
@@ -228,7 +228,7 @@ class MountedClaims:
             one_node=True if all(forbidden) else None if any(each is not False for each in forbidden) else False,
         )
 
-    def _dynamic(
+    def _examine_dynamic(
         self, mounted: MountedClaim, claim: Claim, made: StorageClass, ready: Sequence[Volume]
     ) -> MountedClaim:
         """A claim for which a provisioner makes a volume."""

@@ -23,7 +23,7 @@ from gpuflow.checker.kueue.workloads import AdmittedPodSet, read_admitted
 from gpuflow.checker.nodes.amounts import Amounts
 from gpuflow.checker.nodes.controllers import missing_daemons
 from gpuflow.checker.nodes.node_info import UnboundPod, read_schedulable_pod, read_unbound_pod
-from gpuflow.checker.nodes.node_pools import NodePools, in_order
+from gpuflow.checker.nodes.node_pools import NodePools, scarce_first
 from gpuflow.checker.pipeline.queues.pending import PendingPodSet, PendingWorkload
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment, sent_spec, tolerations_of
 from gpuflow.cluster import Cluster
@@ -89,7 +89,7 @@ class PendingPods:
             self._pending[hosts] = PendingRequests(members, self._most) if members else None
         return self._pending[hosts]
 
-    def repelling(self, pod: UnboundPod) -> tuple[PendingRequest, ...]:
+    def repelling_requests(self, pod: UnboundPod) -> tuple[PendingRequest, ...]:
         """The pending pods that, once bound, keep this pod off their node by anti-affinity."""
         labels = self.node_pools.node_list.namespaces.get(pod.namespace, {})
         return tuple(
@@ -101,7 +101,7 @@ class PendingPods:
 
     def _could_run(self, pod: UnboundPod) -> bool:
         """Whether some node could hold it, if it was empty."""
-        names = in_order(pod.requests)
+        names = scarce_first(pod.requests)
         table = self.node_pools.pool(pod).table("empty", names)
         return table.count(tuple(pod.requests[name] for name in names), enough=1) > 0
 
@@ -132,14 +132,14 @@ def sent_pods(
 
     `unbound` are pods that wait for a node and count already.
     """
-    found = [each for workload in waiting for each in _of_waiting(kueue, workload)]
+    found = [each for workload in waiting for each in _pods_of_waiting(kueue, workload)]
     there = _Places(node_pools, unbound)
     placed: Counter[tuple[Source, str]] = Counter()
     for workload in admitted:
         for pod_set in read_admitted(workload):
             if pod_set.cluster_queue in kueue.snapshot.nodes:
                 missing = pod_set.pods - there.take(pod_set)
-                found += _of_admitted(kueue, pod_set, missing)
+                found += _pods_of_admitted(kueue, pod_set, missing)
                 source = _source(kueue, pod_set.cluster_queue, frozenset(pod_set.flavors.values()))
                 if source is not None:
                     for resource, amount in pod_set.each.items():
@@ -180,18 +180,18 @@ class _Places:
         return count
 
 
-def _of_waiting(kueue: Kueue, workload: PendingWorkload) -> Iterator[PendingPod]:
+def _pods_of_waiting(kueue: Kueue, workload: PendingWorkload) -> Iterator[PendingPod]:
     name = f"{workload.name} (in queue {workload.queue.name})"
     for pod_set in workload.pods:
-        pod = _sent(kueue, pod_set)
+        pod = _pod_on_flavor(kueue, pod_set)
         if pod is not None:
             source = _source(kueue, workload.queue.name, pod_set.flavors)
             yield from [PendingPod(name, pod, source)] * pod_set.pods
 
 
-def _of_admitted(kueue: Kueue, pod_set: AdmittedPodSet, pods: int) -> Iterator[PendingPod]:
+def _pods_of_admitted(kueue: Kueue, pod_set: AdmittedPodSet, pods: int) -> Iterator[PendingPod]:
     flavors = frozenset(name for name in pod_set.flavors.values() if name in kueue.flavors)
-    pod = _sent(kueue, PendingPodSet(pod_set.namespace, pod_set.spec, pods, flavors)) if pods > 0 else None
+    pod = _pod_on_flavor(kueue, PendingPodSet(pod_set.namespace, pod_set.spec, pods, flavors)) if pods > 0 else None
     if pod is not None:
         counted = {name: amount for name, amount in pod_set.each.items() if name != "pods" and amount > 0}
         pod = pod._replace(requests={**pod.requests, **counted})
@@ -222,7 +222,7 @@ def _quota(kueue: Kueue, source: Source) -> dict[str, int]:
     return {resource: max(amount, held[source[1], resource]) for resource, amount in total.items()}
 
 
-def _sent(kueue: Kueue, pod_set: PendingPodSet) -> UnboundPod | None:
+def _pod_on_flavor(kueue: Kueue, pod_set: PendingPodSet) -> UnboundPod | None:
     """A pod with what its flavor puts on it; of several flavors with the tolerations of all. `None`: it has none."""
     names = tuple(sorted(pod_set.flavors))
     if not names:

@@ -17,10 +17,10 @@ from gpuflow.checker.contention.bins import Bin
 from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, decide_with_pending
-from gpuflow.checker.nodes.capacity import gang_has_no_domain, room, taken_for_good
+from gpuflow.checker.nodes.capacity import gang_has_no_domain, is_port_taken_for_good, room
 from gpuflow.checker.nodes.filters import read_pending
 from gpuflow.checker.nodes.node_info import Node, UnboundPod
-from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, in_order, offer
+from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, offer, scarce_first
 from gpuflow.checker.pipeline.nodes.devices import Devices
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
@@ -138,7 +138,7 @@ class NodeVerdicts:
         )
         near = request.pool.hosts if hosts is None else request.pool.hosts & hosts
         decision = decide_with_pending(self.pending.on(near), contention, concurrency, self.runs)
-        repelling = self.pending.repelling(request.pod) if decision.verdict == "always" else ()
+        repelling = self.pending.repelling_requests(request.pod) if decision.verdict == "always" else ()
         return Decision("may-queue", tuple(request.pod.requests), pending=repelling) if repelling else decision
 
     def safe_parallelism(self, verdicts: Iterable[NodeVerdict]) -> int | None:
@@ -157,11 +157,11 @@ class NodeVerdicts:
     def competitors(self, request: PoolRequest) -> Competitors:
         """All pods that may be on a node of the request's pool, itself included."""
         if request.pool not in self._competitors:
-            by_group = {other.pod_group: other.competitor for other in self._near(request)}
+            by_group = {other.pod_group: other.competitor for other in self._neighbors(request)}
             self._competitors[request.pool] = Competitors(by_group.values())
         return self._competitors[request.pool]
 
-    def _near(self, request: PoolRequest) -> list[PoolRequest]:
+    def _neighbors(self, request: PoolRequest) -> list[PoolRequest]:
         """The requests, this one included, that may put pods on a node of its pool."""
         pool, own = request.pool, request.pool.hosts
         return [other for other in self.requests if other.pool is pool or not other.pool.hosts.isdisjoint(own)]
@@ -172,7 +172,7 @@ class NodeVerdicts:
         if self._share is not None and key not in self._ceilings:
             near = [
                 (other.pod.requests, self._share(other.pod_group, other.assignment, other.pod.requests))
-                for other in self._near(request)
+                for other in self._neighbors(request)
             ]
             given: dict[str, dict[tuple[str, str], int]] = {}
             for _, shares in near:
@@ -199,7 +199,7 @@ class NodeVerdicts:
     def _below_ceiling(
         self, request: PoolRequest, resource: str, competitors: Competitors
     ) -> tuple[int | None, tuple[str, ...]]:
-        value, witness = self.worst(competitors, resource)
+        value, witness = self.worst_load(competitors, resource)
         most = self.ceilings(request).get(resource)
         return (value if most is None else most if value is None else min(value, most)), witness
 
@@ -207,7 +207,7 @@ class NodeVerdicts:
         """The resources of which no node of the pool has enough free now; all when it is not one of them alone."""
         hosts = request.pool.hosts
         if not hosts:
-            return tuple(in_order(request.pod.requests)[:1])
+            return tuple(scarce_first(request.pod.requests)[:1])
         free = self.node_pools.free
         found = [
             name
@@ -216,13 +216,13 @@ class NodeVerdicts:
         ]
         return tuple(found or request.pod.requests)
 
-    def worst(self, competitors: Competitors, resource: str) -> tuple[int | None, tuple[str, ...]]:
+    def worst_load(self, competitors: Competitors, resource: str) -> tuple[int | None, tuple[str, ...]]:
         """The most of a resource that is alive at once, over all runs, and the steps that reach it."""
         value, _, witness = competitors.peak_load(resource, self.concurrency)
         return None if value is None else value * self.runs, witness
 
     def _bins(self, request: PoolRequest, only: frozenset[int] | None = None) -> list[Bin]:
-        names = tuple(in_order(request.pod.requests))
+        names = tuple(scarce_first(request.pod.requests))
         hosts = self.node_pools.open_hosts(request.pod)
         if only is not None:
             hosts = [index for index in hosts if index in only]
@@ -263,7 +263,7 @@ class NodeVerdicts:
         that is large enough."""
         if request.pool.templates:
             return False  # what new nodes carry is not known
-        return taken_for_good(self.node_pools, request.pod) or gang_has_no_domain(
+        return is_port_taken_for_good(self.node_pools, request.pod) or gang_has_no_domain(
             self.node_pools, request.pod, request.pod_group.pods
         )
 
@@ -275,10 +275,10 @@ class NodeVerdicts:
             return False
         if not self.node_pools.open_hosts(pod):
             return True
-        alive, _ = self.worst(
+        alive, _ = self.worst_load(
             Competitors([Competitor(request.pod_group.steps, {PODS: 1}, request.pod_group.pods)]), PODS
         )
-        others = (other.pod for other in self._near(request) if other is not request)
+        others = (other.pod for other in self._neighbors(request) if other is not request)
         return alive == 1 and all(can_share(pod, other) for other in (*others, *self.pending.pods))
 
     def new_nodes(self, request: PoolRequest) -> tuple[Node, int] | None:
@@ -286,7 +286,7 @@ class NodeVerdicts:
         for node in sorted(request.pool.templates, key=lambda each: each.name):
             each = offer(node).holds(request.pod.requests)
             if each and node.group_max:
-                alive, _ = self.worst(
+                alive, _ = self.worst_load(
                     Competitors([Competitor(request.pod_group.steps, {PODS: 1}, request.pod_group.pods)]), PODS
                 )
                 alone = len(self.competitors(request).members) == 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuflow.checker.contention.competitors import waiters
+from gpuflow.checker.contention.competitors import waiting_clause
 from gpuflow.checker.hints.refusals import other_queue, queue_hint
 from gpuflow.checker.kueue.amounts import UNLIMITED
 from gpuflow.checker.kueue.queues import NEVER
@@ -16,9 +16,9 @@ from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import QueueRequest, root_of
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdict, QueueVerdicts
-from gpuflow.checker.report import LimitLine, Outcome, Verdict, foremost_resource, worst
-from gpuflow.checker.wording import amount, asking, bounding, waiting
-from gpuflow.core.errors import Finding, listed, warning
+from gpuflow.checker.report import LimitLine, Outcome, Verdict, foremost_resource, worst_verdict
+from gpuflow.checker.wording import amount, asking_clause, bounding_hint, waiting_note
+from gpuflow.core.errors import Finding, list_names, warning
 from gpuflow.demands import Demand
 
 
@@ -36,11 +36,11 @@ def own_evictors(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Find
             for step in other.request.pod_group.steps
         ]
         if victims:
-            who = listed(each.request.pod_group.steps)
+            who = list_names(each.request.pod_group.steps)
             yield warning(
                 "GF527",
-                f"{who} may evict {listed(victims)} of the same pipeline in queue {each.request.queue}: they may run "
-                "at the same time, and Kueue may leave an evicted pod behind its gate forever",
+                f"{who} may evict {list_names(victims)} of the same pipeline in queue {each.request.queue}: they may "
+                "run at the same time, and Kueue may leave an evicted pod behind its gate forever",
                 demand.where(each.request.pod_group.steps[0]),
                 "let one of them run at a time (needs, or the pipeline's parallel); a retry budget does not help",
             )
@@ -86,7 +86,7 @@ def _may_overlap(queue_verdicts: QueueVerdicts, first: QueueRequest, second: Que
     return not near.isdisjoint(second.pod_group.steps)
 
 
-def held_up(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
+def held_up_steps(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
     """Steps with enough quota that wait behind a step of the same pipeline which has none, in a StrictFIFO queue."""
     for each in queue_verdicts.all:
         queue = each.request.cluster_queue
@@ -104,8 +104,8 @@ def held_up(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
             verb = "waits" if len(behind) == 1 else "wait"
             yield warning(
                 "GF528",
-                f"while {listed(each.request.pod_group.steps)} waits at the head of queue {each.request.queue}, "
-                f"{listed(behind)} {verb} behind it: ClusterQueue {queue.name} is StrictFIFO",
+                f"while {list_names(each.request.pod_group.steps)} waits at the head of queue {each.request.queue}, "
+                f"{list_names(behind)} {verb} behind it: ClusterQueue {queue.name} is StrictFIFO",
                 demand.where(behind[0]),
                 "there is quota for it; use a BestEffortFIFO queue for it, or lower the parallelism",
             )
@@ -114,21 +114,21 @@ def held_up(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
 def queue_outcome(demand: Demand, queue_verdicts: QueueVerdicts, *, is_trial: bool = False) -> Outcome:
     """What the queues say to the pipeline; in a trial nobody asks which cap would help."""
     findings: list[Finding] = []
-    contended = () if is_trial else _contended(queue_verdicts)
+    contended = () if is_trial else _contended_queues(queue_verdicts)
     safe = {name: queue_verdicts.safe_parallelism(name) for name in contended}
     for each in queue_verdicts.all:
         findings += _findings(demand, queue_verdicts, each)
-    findings += _undecided(demand, queue_verdicts)
+    findings += _undecided_findings(demand, queue_verdicts)
     findings += _own_blockers(demand, queue_verdicts)
     findings += own_evictors(demand, queue_verdicts)
-    findings += held_up(demand, queue_verdicts)
-    findings += _unshown(queue_verdicts)
+    findings += held_up_steps(demand, queue_verdicts)
+    findings += _unshown_quota(queue_verdicts)
     return Outcome(
-        worst(each.verdict for each in queue_verdicts.all), tuple(_lines(queue_verdicts, safe)), tuple(findings)
+        worst_verdict(each.verdict for each in queue_verdicts.all), tuple(_lines(queue_verdicts, safe)), tuple(findings)
     )
 
 
-def _contended(queue_verdicts: QueueVerdicts) -> list[str]:
+def _contended_queues(queue_verdicts: QueueVerdicts) -> list[str]:
     """The ClusterQueues in which some pods may have to wait for others of the pipeline."""
     names = (
         each.request.cluster_queue.name
@@ -140,14 +140,14 @@ def _contended(queue_verdicts: QueueVerdicts) -> list[str]:
 
 def _findings(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict) -> Iterator[Finding]:
     request, found = each.request, each.request.found
-    who, where = _who(request.pod_group), demand.where(request.pod_group.steps[0])
-    waits = f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue}"
+    who, where = _subject(request.pod_group), demand.where(request.pod_group.steps[0])
+    waits = f"{who} {_verb(request.pod_group, 'wait')} in queue {request.queue}"
     if each.shut is not None:
         text = f"{waits} forever: {each.shut.text}"
         yield Finding("GF507", text, where, each.shut.hint, kubernetes=each.shut.kueue)
         return
     if request.is_hopeless:
-        yield _never(demand, queue_verdicts, request)
+        yield _never_finding(demand, queue_verdicts, request)
         return
     if each.ahead and each.ahead.is_forever:
         text = f"{waits} until workload {each.ahead.namespace}/{each.ahead.name} is removed: it can never be admitted, "
@@ -169,7 +169,7 @@ def _findings(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict)
             "its quota could hold the step; the verdict covers the rest",
         )
         return
-    hint = waiting(demand, "queue", request.pod_group.steps)
+    hint = waiting_note(demand, "queue", request.pod_group.steps)
     if each.lags:
         text = f"{waits} until Kueue sees that it is active again"
         yield warning("GF517", text, where, hint, kubernetes=each.lags)
@@ -188,10 +188,10 @@ def _findings(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict)
         what = "nodes of its topology" if any(isinstance(one, NoPlace) for one in found.reasons) else "quota"
         yield warning("GF517", f"{waits} until others release {what}", where, hint, kubernetes=found.message)
     elif each.decision.verdict == "may-queue":
-        yield _wait(demand, queue_verdicts, each, hint)
+        yield _wait_finding(demand, queue_verdicts, each, hint)
 
 
-def _undecided(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
+def _undecided_findings(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
     """Why it is not known whether a queue always has quota: each reason once."""
     undecided: dict[tuple[str, str | None], list[PodGroup]] = {}
     for each in queue_verdicts.all:
@@ -199,24 +199,24 @@ def _undecided(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Findin
         if each.decision and each.decision.verdict == "unknown" and not is_told:
             undecided.setdefault((each.request.queue, each.decision.because), []).append(each.request.pod_group)
     for (queue, because), pod_groups in undecided.items():
-        who, many = _who(pod_groups[0]), ""
+        who, many = _subject(pod_groups[0]), ""
         if len(pod_groups) > 1:
-            who = listed([step for each in pod_groups if not each.is_driver for step in each.steps])
+            who = list_names([step for each in pod_groups if not each.is_driver for step in each.steps])
             many = f" ({len(pod_groups)} different pods)"
         yield warning(
             "GF514",
             f"it is unknown whether queue {queue} always has quota for {who}{many}: {because}",
             demand.where(pod_groups[0].steps[0]),
-            bounding(demand, "the fan-out"),
+            bounding_hint(demand, "the fan-out"),
         )
 
 
-def _never(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest) -> Finding:
-    who, where, found = _who(request.pod_group), demand.where(request.pod_group.steps[0]), request.found
+def _never_finding(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest) -> Finding:
+    who, where, found = _subject(request.pod_group), demand.where(request.pod_group.steps[0]), request.found
     if not request.queue:
         return Finding(
             "GF507",
-            f"{who} {_do(request.pod_group, 'name')} no queue, and Kueue never admits such pods here",
+            f"{who} {_verb(request.pod_group, 'name')} no queue, and Kueue never admits such pods here",
             where,
             "give it a queue: this Kueue manages pods without one too (manageJobsWithoutQueueName)",
         )
@@ -231,20 +231,20 @@ def _never(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest)
     )
     if hint is None:
         hint = f"on an empty cluster: {because}" if because else "ask for less, or ask the owner of the queue"
-    text = f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} forever"
+    text = f"{who} {_verb(request.pod_group, 'wait')} in queue {request.queue} forever"
     return Finding("GF507", text, where, hint, kubernetes=found.message)
 
 
-def _wait(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, hint: str) -> Finding:
+def _wait_finding(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, hint: str) -> Finding:
     """The pipeline's own pods are in each other's way."""
     request, decision = each.request, each.decision
     assert decision is not None and request.cluster_queue is not None
-    who, where = _who(request.pod_group), demand.where(request.pod_group.steps[0])
+    who, where = _subject(request.pod_group), demand.where(request.pod_group.steps[0])
     if decision.pending:
         return warning(
             "GF524",
-            f"{who} may wait in queue {request.queue}: {waiters(decision.pending, 'workload')} for the same quota and "
-            "may be admitted first",
+            f"{who} may wait in queue {request.queue}: {waiting_clause(decision.pending, 'workload')} for the same "
+            "quota and may be admitted first",
             where,
             hint,
         )
@@ -257,7 +257,7 @@ def _wait(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, hin
     peak, _, witness = competitors.peak_load(resource, queue_verdicts.concurrency)
     left = sum(queue_verdicts.available(request, flavor, resource) for flavor in flavors)
     asked = "?" if peak is None else amount(as_quantity(resource, peak * queue_verdicts.runs))
-    together = asking(witness or request.pod_group.steps[:1], request.pod_group.steps)
+    together = asking_clause(witness or request.pod_group.steps[:1], request.pod_group.steps)
     if len(flavors) > 1:
         names = ", ".join(flavors)
         hint += f"\nthe quota is split over {len(flavors)} flavors ({names}), and a pod takes all of it from one"
@@ -282,17 +282,17 @@ def _own_blockers(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Fin
             if other is not each and other.request.cluster_queue is queue and other.verdict != "never"
             for step in other.request.pod_group.steps
         ]
-        others = f"{listed(behind)} and all other workloads" if behind else "all workloads"
+        others = f"{list_names(behind)} and all other workloads" if behind else "all workloads"
         yield Finding(
             "GF519",
-            f"{_who(each.request.pod_group)} can never be admitted, and ClusterQueue {queue.name} is StrictFIFO: at "
-            f"its head it holds up {others} behind it",
+            f"{_subject(each.request.pod_group)} can never be admitted, and ClusterQueue {queue.name} is StrictFIFO: "
+            f"at its head it holds up {others} behind it",
             demand.where(each.request.pod_group.steps[0]),
             "correct the step before anything is submitted: one such workload stops the queue for all its users",
         )
 
 
-def _unshown(queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
+def _unshown_quota(queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
     """Quota that a queue says it has reserved, and for which no workload is shown."""
     kueue = queue_verdicts.kueue
     roots = {root_of(kueue, request) for request in queue_verdicts.requests if request.groups}
@@ -328,7 +328,7 @@ def _lines(queue_verdicts: QueueVerdicts, safe: dict[str, int | None]) -> Iterat
         used = sum(queue_verdicts.usage(request, flavor, resource) for flavor in flavors)
         if UNLIMITED in left:
             continue
-        verdict = worst(_verdict(each, resource) for each in members)
+        verdict = worst_verdict(_verdict(each, resource) for each in members)
         # What steps in other queues of the cohort ask for matters where it can block this one.
         competitors = (
             queue_verdicts.own_competitors(request, flavors)
@@ -365,9 +365,9 @@ def _verdict(each: QueueVerdict, resource: str) -> Verdict:
     return each.verdict if not resources or resource in resources else "always"
 
 
-def _do(pod_group: PodGroup, verb: str) -> str:
+def _verb(pod_group: PodGroup, verb: str) -> str:
     return f"{verb}s" if pod_group.is_one else verb
 
 
-def _who(pod_group: PodGroup) -> str:
-    return "the engine's driver pod" if pod_group.is_driver else listed(pod_group.steps)
+def _subject(pod_group: PodGroup) -> str:
+    return "the engine's driver pod" if pod_group.is_driver else list_names(pod_group.steps)

@@ -59,7 +59,7 @@ class PendingWorkloads:
                 PendingRequest(each.name, {**amounts, COUNT: 1})
                 for each in self.workloads
                 if top in self.kueue.snapshot.nodes[each.queue.name].path()
-                and (amounts := _charged(each, frozenset(flavors)))
+                and (amounts := _charged_amounts(each, frozenset(flavors)))
             ]
             self._pending[key] = PendingRequests(members) if members else None
         return self._pending[key]
@@ -94,13 +94,13 @@ def _charges(kueue: Kueue, queue: ClusterQueue, demand: PodSetResources) -> Iter
             if not kueue.flavors[name].mismatch(demand.pod_set.constraints)
             and (
                 demand.pod_set.fewest < demand.pod_set.pods  # fewer of them may find room there
-                or all(node.potential((name, resource)) >= amount for resource, amount in asked.items())
+                or all(node.potential_available((name, resource)) >= amount for resource, amount in asked.items())
             )
         )
         yield Charge(flavors, asked)
 
 
-def _charged(pending_workload: PendingWorkload, flavors: frozenset[str]) -> dict[str, int]:
+def _charged_amounts(pending_workload: PendingWorkload, flavors: frozenset[str]) -> dict[str, int]:
     """The most that it takes of these flavors."""
     amounts: Counter[str] = Counter()
     for charge in pending_workload.charges:

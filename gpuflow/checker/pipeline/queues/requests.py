@@ -21,7 +21,7 @@ from gpuflow.checker.contention.competitors import Competitor, Competitors, Pend
 from gpuflow.checker.contention.proof import Contention
 from gpuflow.checker.kueue import Assignment, Kueue
 from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, minus, plus
-from gpuflow.checker.kueue.flavor_assigner import topology_mismatch
+from gpuflow.checker.kueue.flavor_assigner import check_pod_set_and_flavor_match_for_tas
 from gpuflow.checker.kueue.queues import MAY_STOP, NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue
 from gpuflow.checker.kueue.scheduler import Head
 from gpuflow.checker.kueue.snapshot import NO_QUOTA, QuotaNode
@@ -42,7 +42,7 @@ PendingBelow = Callable[[QuotaNode, tuple[str, ...]], PendingRequests | None]
 
 
 def no_pending(_top: QuotaNode, _flavors: tuple[str, ...]) -> None:
-    """Nobody waits."""
+    """No pending requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class FlavorAssignment:
     tolerations: tuple[Mapping[str, str], ...] = ()
 
 
-UNQUEUED: Final = FlavorAssignment((), {})
+UNQUEUED_ASSIGNMENT: Final = FlavorAssignment((), {})
 """The way of a pod that no queue sends anywhere."""
 
 
@@ -116,8 +116,10 @@ def _groups(kueue: Kueue, head: Head, amounts: Mapping[str, int]) -> Iterator[Gr
             name
             for name in group.flavors
             if not kueue.flavors[name].mismatch(pod_set.constraints)
-            and not topology_mismatch(pod_set, kueue.flavors[name], queue, topologies, group.covered, kueue.levels)
-            and all(node.potential((name, resource)) >= amount for resource, amount in asked.items())
+            and not check_pod_set_and_flavor_match_for_tas(
+                pod_set, kueue.flavors[name], queue, topologies, group.covered, kueue.levels
+            )
+            and all(node.potential_available((name, resource)) >= amount for resource, amount in asked.items())
         )
         may_preempt_on = may_preempt and len(fitting) > 1
         first_flavor_only = may_preempt_on and fungibility.when_can_preempt == MAY_STOP
@@ -245,7 +247,7 @@ def sent_spec(spec: Mapping[str, Any], assignment: FlavorAssignment) -> dict[str
     }
 
 
-Below = Callable[[QuotaNode, tuple[str, ...]], Competitors]
+CompetitorsBelow = Callable[[QuotaNode, tuple[str, ...]], Competitors]
 """Who may be charged for some flavors in the queues below a node."""
 MostCharged = Callable[[QuotaNode, FlavorResource], int | None]
 """The most that the pipeline's steps are charged at a node for a resource of a flavor; `None`: not known."""
@@ -269,7 +271,7 @@ def cohort_headroom(
     kueue: Kueue,
     request: QueueRequest,
     group: GroupRequest,
-    below: Below,
+    below: CompetitorsBelow,
     most_charged: MostCharged,
     pending: PendingBelow,
 ) -> Iterator[list[CohortHeadroom]]:
@@ -296,7 +298,7 @@ def cohort_headroom(
             others = 0 if waiting is None else waiting.total(resource)
             return Level(contention, most is not None and most + others <= room)
 
-        levels = [level(node, _let_through(leaf, height, key)) for height, node in enumerate(leaf.path())]
+        levels = [level(node, _most_from_level(leaf, height, key)) for height, node in enumerate(leaf.path())]
         # Where the cohort has given out more than it has, Kueue takes the difference from what the queue keeps.
         kept = max(0, min(leaf.local_available(key), leaf.available(key)))
         return CohortHeadroom(levels, level(leaf, kept))
@@ -305,7 +307,7 @@ def cohort_headroom(
         yield [headroom(flavor, resource, amount) for resource, amount in group.asked.items()]
 
 
-def _let_through(leaf: QuotaNode, height: int, key: FlavorResource) -> int:
+def _most_from_level(leaf: QuotaNode, height: int, key: FlavorResource) -> int:
     """What the level so far above a queue lets it have, with what the levels below keep for it."""
     path = leaf.path()
     node = path[height]

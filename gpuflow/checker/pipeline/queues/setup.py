@@ -23,7 +23,7 @@ from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_tex
 QUEUE_KINDS: Final = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Cohort")
 
 
-class Inactive(NamedTuple):
+class InactiveStatus(NamedTuple):
     """What a queue says of itself when it admits nothing."""
 
     reason: str
@@ -46,7 +46,7 @@ class Setup:
     """Workloads that wait."""
     admitted: tuple[Mapping[str, Any], ...] = ()
     """All others: those that hold quota, and those that are over."""
-    inactive: Mapping[tuple[str, str | None, str], Inactive] = field(default_factory=dict)
+    inactive: Mapping[tuple[str, str | None, str], InactiveStatus] = field(default_factory=dict)
     """Queues that say of themselves that they are not active, by kind, namespace and name."""
     knows_queues: bool = True
     """Whether the snapshot says which queues there are; where it does not, no pod is followed into one."""
@@ -112,7 +112,7 @@ def read_setup(cluster: Cluster, *namespaces: str) -> Setup | None:
         return None
     try:
         configuration = _configuration(cluster)
-        takes_all, integrations = _managed(configuration or {})
+        takes_all, integrations = _managed_kinds(configuration or {})
         workloads = cluster.bodies("Workload") or []
         return Setup(
             Kueue(
@@ -137,7 +137,7 @@ def read_setup(cluster: Cluster, *namespaces: str) -> Setup | None:
             _priorities(cluster),
             tuple(each for each in workloads if not _is_settled(each)),
             tuple(each for each in workloads if _is_settled(each)),
-            dict(_inactive(cluster)),
+            dict(_inactive_statuses(cluster)),
             cluster.knows("LocalQueue") and cluster.knows("ClusterQueue"),
             cluster.knows("ResourceFlavor"),
             integrations,
@@ -168,14 +168,14 @@ def _cluster_queues(cluster: Cluster, namespaces: Sequence[str]) -> list[Mapping
     ]
 
 
-def _inactive(cluster: Cluster) -> Iterator[tuple[tuple[str, str | None, str], Inactive]]:
+def _inactive_statuses(cluster: Cluster) -> Iterator[tuple[tuple[str, str | None, str], InactiveStatus]]:
     for item in (*cluster.of("ClusterQueue"), *cluster.of("LocalQueue")):
         status = read_map(item.body.get("status"), f"{item.kind} {item.name}: status")
         for each in read_maps(status.get("conditions"), f"{item.kind} {item.name}: status.conditions"):
             if each.get("type") == "Active" and each.get("status") == "False":
                 words = str(each.get("message") or each.get("reason") or "no reason is given")
                 home = item.namespace if item.kind == "LocalQueue" else None
-                yield (item.kind, home, item.name), Inactive(str(each.get("reason") or ""), words)
+                yield (item.kind, home, item.name), InactiveStatus(str(each.get("reason") or ""), words)
 
 
 def _configuration(cluster: Cluster) -> Mapping[str, Any] | None:
@@ -206,7 +206,7 @@ def _entry(item: Manifest) -> str | None:
     return text if isinstance(text, str) and "config.kueue.x-k8s.io" in text else None
 
 
-def _managed(configuration: Mapping[str, Any]) -> tuple[bool, frozenset[str]]:
+def _managed_kinds(configuration: Mapping[str, Any]) -> tuple[bool, frozenset[str]]:
     """Whether also what names no queue is Kueue's business, and which kinds are."""
     integrations = read_map(configuration.get("integrations"), "Configuration: integrations")
     frameworks = read_texts(integrations.get("frameworks"), "Configuration: integrations.frameworks")

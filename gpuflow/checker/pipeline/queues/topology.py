@@ -15,7 +15,7 @@ from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.kueue import Assignment, Kueue
 from gpuflow.checker.kueue.amounts import amounts_of
-from gpuflow.checker.kueue.flavor_assigner import asks_topology, place_request
+from gpuflow.checker.kueue.flavor_assigner import is_tas_requested, pod_set_topology_request
 from gpuflow.checker.kueue.requests import read_template
 from gpuflow.checker.kueue.tas_flavor_snapshot import PlaceRequest, TopologyTree, domain_rooms
 from gpuflow.checker.kueue.workloads import read_workload
@@ -67,15 +67,15 @@ def placed_flavors(kueue: Kueue, workload: Mapping[str, Any], flavors: Sequence[
     known = (kueue.flavors[name] for name in head.queue.flavors)
     topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
     return [
-        place_request(each.pod_set, each.pods, flavor)
+        pod_set_topology_request(each.pod_set, each.pods, flavor)
         for each in head.demands
-        if asks_topology(each.pod_set, head.queue, topologies)
+        if is_tas_requested(each.pod_set, head.queue, topologies)
         for flavor in flavors
         if flavor in topologies
     ]
 
 
-def always_placed(kueue: Kueue, own: PodGroup, asked: Sequence[PlaceRequest], others: OtherPods) -> bool:
+def is_always_placed(kueue: Kueue, own: PodGroup, asked: Sequence[PlaceRequest], others: OtherPods) -> bool:
     """Whether every flavor has a place for it, wherever the other pods of the pipeline are."""
     trees = kueue.snapshot.trees or {}
     if kueue.inventory is None or kueue.inventory.waiting or any(each.group is not None for each in asked):

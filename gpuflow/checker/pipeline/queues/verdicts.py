@@ -8,15 +8,15 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.contention.competitors import Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
-from gpuflow.checker.contention.proof import Decision, blocked_by, decide
-from gpuflow.checker.kueue import Ahead, blocker_ahead
+from gpuflow.checker.contention.proof import Decision, decide, decision_with_pending
+from gpuflow.checker.kueue import BlockingWorkload, blocker_ahead
 from gpuflow.checker.kueue.amounts import FlavorResource
 from gpuflow.checker.kueue.scheduler import FAIR_SHARING, check_decides
 from gpuflow.checker.kueue.snapshot import QuotaNode
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.pending import PendingWorkloads
 from gpuflow.checker.pipeline.queues.requests import (
-    UNQUEUED,
+    UNQUEUED_ASSIGNMENT,
     FlavorAssignment,
     GroupRequest,
     Level,
@@ -31,9 +31,9 @@ from gpuflow.checker.pipeline.queues.requests import (
     queue_request,
     root_of,
 )
-from gpuflow.checker.pipeline.queues.setup import Inactive, Setup
-from gpuflow.checker.pipeline.queues.topology import OtherPods, always_placed, placed_flavors
-from gpuflow.checker.report import Verdict, worst
+from gpuflow.checker.pipeline.queues.setup import InactiveStatus, Setup
+from gpuflow.checker.pipeline.queues.topology import OtherPods, is_always_placed, placed_flavors
+from gpuflow.checker.report import Verdict, worst_verdict
 from gpuflow.core.errors import did_you_mean
 from gpuflow.core.work_budget import limited_advice, may_advise
 
@@ -48,7 +48,7 @@ SEEN_IN_QUEUES: Final = (
 SEEN_IN_CHECKS: Final = ("AdmissionCheckNotFound", "AdmissionCheckInactive")
 
 
-class Shut(NamedTuple):
+class QueueRefusal(NamedTuple):
     """Why Kueue takes no pod of a request: in our words, in its own, and what to do."""
 
     text: str
@@ -66,11 +66,11 @@ class QueueVerdict:
     """Whether the pipeline's own pods leave quota for it; `None` where other workloads already decide."""
     unknown: tuple[str, ...] = ()
     """What Kueue also considers and is not modeled."""
-    ahead: Ahead | None = None
+    ahead: BlockingWorkload | None = None
     """Who keeps it from being looked at."""
     assignments: tuple[FlavorAssignment, ...] = ()
     """Where it may be sent when it is admitted."""
-    shut: Shut | None = None
+    shut: QueueRefusal | None = None
     """Why it is never admitted, for another reason than quota."""
     lags: str | None = None
     """What a queue says against itself that its objects no longer confirm."""
@@ -102,7 +102,9 @@ class QueueVerdicts:
 
     def assignments(self, pod_group: PodGroup) -> tuple[FlavorAssignment, ...]:
         """Where pods of this kind may be sent; nowhere when their queue never lets them go."""
-        return next((each.assignments for each in self.all if each.request.pod_group is pod_group), (UNQUEUED,))
+        return next(
+            (each.assignments for each in self.all if each.request.pod_group is pod_group), (UNQUEUED_ASSIGNMENT,)
+        )
 
     def safe_parallelism(self, name: str) -> int | None:
         """The largest cap on live pods with which everything in a ClusterQueue is always admitted at once."""
@@ -192,7 +194,7 @@ class QueueVerdicts:
     def _decide(self, request: QueueRequest) -> QueueVerdict:
         if request.is_hopeless:
             return QueueVerdict(request, "never")
-        shut = self._shut(request)
+        shut = self._find_refusal(request)
         if shut is not None:
             return QueueVerdict(request, "never", shut=shut)
         unknown = tuple(self._unknown(request))
@@ -200,9 +202,9 @@ class QueueVerdicts:
         assignments = flavor_assignments(self.kueue, [flavors for _, flavors in decisions])
         if assignments is None:
             unknown += (f"{len(request.groups)} resource groups have too many combinations of flavors to follow",)
-        ahead = self._ahead(request)
-        decision = _summed([answer for answer, _ in decisions]) if request.found.verdict == "fit" else None
-        lags = next((own.words for _, own in self._own_words(request)), None)
+        ahead = self._blocker_ahead(request)
+        decision = _combine_decisions([answer for answer, _ in decisions]) if request.found.verdict == "fit" else None
+        lags = next((own.words for _, own in self._own_statuses(request)), None)
         verdict: Verdict = "may-queue" if decision is None or ahead or lags else decision.verdict
         lacks_place = verdict == "always" and not self._is_always_placed(request)
         verdict = "may-queue" if lacks_place else verdict
@@ -222,7 +224,7 @@ class QueueVerdicts:
             return True
         placed = {name for name, flavor in self.kueue.flavors.items() if flavor.topology is not None}
         waiting = any(not placed.isdisjoint(self.kueue.queues[name].flavors) for name in self._pending_workloads)
-        return not waiting and always_placed(self.kueue, request.pod_group, asked, self._others)
+        return not waiting and is_always_placed(self.kueue, request.pod_group, asked, self._others)
 
     def _decide_with_pending(
         self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency
@@ -233,7 +235,9 @@ class QueueVerdicts:
         if answer.verdict != "always" or pending is None:
             return answer, flavors
         with_pending, flavors = self._decide_group(request, group, concurrency, self.pending.requests_below)
-        return (answer if with_pending.verdict == "always" else blocked_by(pending, with_pending, group.asked)), flavors
+        return (
+            answer if with_pending.verdict == "always" else decision_with_pending(pending, with_pending, group.asked)
+        ), flavors
 
     def _decide_group(
         self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency, pending_below: PendingBelow
@@ -297,21 +301,23 @@ class QueueVerdicts:
             if check.flavors & possible and words not in request.found.unmodeled:
                 yield words
 
-    def _shut(self, request: QueueRequest) -> Shut | None:
+    def _find_refusal(self, request: QueueRequest) -> QueueRefusal | None:
         """Why Kueue takes none of these pods, though its quota could hold them."""
         named, known = self.setup.workload_class(request.pod_group), self.setup.priorities
         if named is not None and known is not None and named not in known:
             # Kueue makes no Workload then, and says so in its log only.
             missing = f'workloadpriorityclasses.kueue.x-k8s.io "{named}" not found'
             hint = did_you_mean(named, known) or "name a WorkloadPriorityClass that exists"
-            return Shut(f"WorkloadPriorityClass {named} does not exist", missing, hint)
-        for (kind, _, name), own in self._own_words(request):
+            return QueueRefusal(f"WorkloadPriorityClass {named} does not exist", missing, hint)
+        for (kind, _, name), own in self._own_statuses(request):
             if not self._is_refuted(own.reason):
                 text = f"{kind} {name} says that it is not active"
-                return Shut(text, own.words, "ask the owner of the queue; take a new snapshot when it is active again")
+                return QueueRefusal(
+                    text, own.words, "ask the owner of the queue; take a new snapshot when it is active again"
+                )
         return None
 
-    def _own_words(self, request: QueueRequest) -> Iterator[tuple[tuple[str, str | None, str], Inactive]]:
+    def _own_statuses(self, request: QueueRequest) -> Iterator[tuple[tuple[str, str | None, str], InactiveStatus]]:
         assert request.cluster_queue is not None
         own = "LocalQueue", request.pod_group.namespace, request.queue
         for key in (own, ("ClusterQueue", None, request.cluster_queue.name)):
@@ -336,7 +342,7 @@ class QueueVerdicts:
                 found.setdefault(local_queue.cluster_queue, []).append(workload)
         return found
 
-    def _ahead(self, request: QueueRequest) -> Ahead | None:
+    def _blocker_ahead(self, request: QueueRequest) -> BlockingWorkload | None:
         """The workload ahead of it: in its own StrictFIFO queue, or at the head of one that shares its quota."""
         own = request.cluster_queue
         assert own is not None
@@ -354,15 +360,17 @@ class QueueVerdicts:
                 stuck = [(each, self.kueue.assign(each)) for each in waiting]
                 for each, answer in stuck:
                     if answer.verdict in ("wait", "preempt"):
-                        return Ahead(each["metadata"].get("namespace") or "default", each["metadata"]["name"], answer)
+                        return BlockingWorkload(
+                            each["metadata"].get("namespace") or "default", each["metadata"]["name"], answer
+                        )
         return None
 
 
-def _summed(answers: list[Decision]) -> Decision:
+def _combine_decisions(answers: list[Decision]) -> Decision:
     """What several resource groups come to together."""
     because = [each.because for each in answers if each.because]
     return Decision(
-        worst(each.verdict for each in answers),
+        worst_verdict(each.verdict for each in answers),
         tuple(name for each in answers for name in each.resources),
         "; ".join(dict.fromkeys(because)) or None,
         tuple({one.name: one for each in answers for one in each.pending}.values()),

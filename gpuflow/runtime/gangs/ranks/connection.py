@@ -8,19 +8,19 @@ import socket
 import threading
 import time
 
-from gpuflow.runtime.gangs.ranks import protocol as words
+from gpuflow.runtime.gangs.ranks import protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuflow.runtime.gangs.ranks.protocol import Message, Times
 
 _TICK = 0.1
-_UNSENT = 1 << 20
+_MOST_UNSENT = 1 << 20
 """Most bytes that wait for a peer who does not read."""
 _READ = 64 << 10
 
 
-class Broken(Exception):
+class ConnectionClosed(Exception):
     """The connection is over, and why."""
 
 
@@ -42,28 +42,28 @@ class Line:
         self._in, self._out = b"", b""
 
     def read(self) -> list[Message]:
-        """The messages that have come; Broken at the end, and for what is none."""
+        """The messages that have come; ConnectionClosed at the end, and for what is none."""
         try:
             data = self.socket.recv(_READ)
         except (BlockingIOError, InterruptedError):
             return []
         except OSError as refusal:
-            raise Broken(refusal.strerror or str(refusal)) from None
+            raise ConnectionClosed(refusal.strerror or str(refusal)) from None
         if not data:
-            raise Broken("its connection was closed")
+            raise ConnectionClosed("its connection was closed")
         *lines, self._in = (self._in + data).split(b"\n")
-        if len(self._in) > words.LONGEST or any(len(line) > words.LONGEST for line in lines):
-            raise Broken(f"it sent a line of more than {words.LONGEST} bytes")
+        if len(self._in) > protocol.LONGEST or any(len(line) > protocol.LONGEST for line in lines):
+            raise ConnectionClosed(f"it sent a line of more than {protocol.LONGEST} bytes")
         try:
-            found = [words.unpack(line) for line in lines]
-        except words.Garbage as refusal:
-            raise Broken(f"what it sent cannot be read: {refusal}") from None
+            found = [protocol.unpack(line) for line in lines]
+        except protocol.BadMessage as refusal:
+            raise ConnectionClosed(f"what it sent cannot be read: {refusal}") from None
         if found:
             self.heard = time.monotonic()
         return found
 
     def write(self, message: bytes) -> None:
-        """Send it, now or when there is room; Broken when nobody reads."""
+        """Send it, now or when there is room; ConnectionClosed when nobody reads."""
         self._out += message
         self.flush()
 
@@ -72,13 +72,13 @@ class Line:
             while self._out:
                 self._out = self._out[self.socket.send(self._out) :]
         except (BlockingIOError, InterruptedError):
-            if len(self._out) > _UNSENT:
-                raise Broken("it does not read") from None
+            if len(self._out) > _MOST_UNSENT:
+                raise ConnectionClosed("it does not read") from None
         except OSError as refusal:
-            raise Broken(refusal.strerror or str(refusal)) from None
+            raise ConnectionClosed(refusal.strerror or str(refusal)) from None
 
     @property
-    def unsent(self) -> bool:
+    def has_unsent(self) -> bool:
         return bool(self._out)
 
     def close(self) -> None:
@@ -87,8 +87,8 @@ class Line:
             self.socket.close()
 
 
-class Star(threading.Thread):
-    """The thread of either side. What it knows is under `lock`; whoever waits for it looks again and again."""
+class ConnectionThread(threading.Thread):
+    """The thread of either side. `lock` protects its state; callers poll for changes."""
 
     def __init__(self, times: Times) -> None:
         super().__init__(name="gang", daemon=True)
@@ -116,22 +116,22 @@ class Star(threading.Thread):
             last = now
 
     def _on_event(self, line: Line | None) -> None:
-        """Something can be read, or, without a line, somebody knocks."""
+        """A connection can be read, or, without a line, a new connection waits."""
         if line is None:
-            self._let_in()
+            self._accept()
             return
         try:
             for message in [] if line.closed else line.read():
                 self._hear(line, message)
                 if line.closed:
                     return
-        except Broken as end:
+        except ConnectionClosed as end:
             self._drop(line, str(end))
 
     def _write(self, line: Line, message: bytes) -> None:
         try:
             line.write(message)
-        except Broken as end:
+        except ConnectionClosed as end:
             self._drop(line, str(end))
 
     def _close(self, line: Line) -> None:
@@ -139,7 +139,7 @@ class Star(threading.Thread):
             self.selector.unregister(line.socket)
         line.close()
 
-    def _let_in(self) -> None:
+    def _accept(self) -> None:
         """Somebody knocks, where this side listens."""
         raise NotImplementedError
 
@@ -159,7 +159,7 @@ class Star(threading.Thread):
         raise NotImplementedError
 
     def forgive(self, now: float) -> None:
-        """We were the ones who stood still: nobody was silent."""
+        """This process was paused: reset the timers, since the peers were not silent."""
 
     def end(self) -> None:
         self._over.set()

@@ -19,18 +19,17 @@ import selectors
 import socket
 import time
 
-from gpuflow.runtime.base import child as children
-from gpuflow.runtime.base import records, units
+from gpuflow.runtime.base import child, records, units
 from gpuflow.runtime.base.child import say
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, OUTCOMES, RETRYABLE, SUCCEEDED, TIMED_OUT
 from gpuflow.runtime.base.records import Corrupt, File, Manifest
-from gpuflow.runtime.gangs.ranks import protocol as words
-from gpuflow.runtime.gangs.ranks.connection import Broken, Line, Star
+from gpuflow.runtime.gangs.ranks import protocol
+from gpuflow.runtime.gangs.ranks.connection import ConnectionClosed, ConnectionThread, Line
 from gpuflow.runtime.gangs.ranks.protocol import COLLATERAL, Report, Tally
-from gpuflow.runtime.stores.local_files import Refused, Vanished
+from gpuflow.runtime.stores.local_files import CheckpointRefused, CheckpointVanished
 from gpuflow.runtime.stores.store import StorageError, Store
-from gpuflow.runtime.supervise.running import Stopped
+from gpuflow.runtime.supervise.running import StopRequested
 
 TYPE_CHECKING = False
 
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from gpuflow.runtime.state.checkpoint_dir import Directory
     from gpuflow.runtime.state.ledger import Ledger
 
-    class Desk(Protocol):
+    class AgentServer(Protocol):
         """Who sends mpirun's orders to members; `mpi` has it."""
 
         def hear(self, rank: int, message: Message) -> None: ...
@@ -53,13 +52,13 @@ if TYPE_CHECKING:
 
 FROM_MEMBERS = ("finished", "part", "nopart", "moving", "last")
 """What members say of their parts. `protocol` has the table."""
-_REMEMBERED = 64
+_MOST_ENTRIES = 64
 """Entries that are remembered of one rank: programs keep only a few."""
 _TOKEN = 4096
 
 
 class Parts:
-    """What rank 0 knows of the members' parts. The star's thread fills it, the keeper's thread reads it."""
+    """What rank 0 knows of the members' parts. The hub's thread fills it, the keeper's thread reads it."""
 
     def __init__(self, hub: Hub, ranks: Iterable[int]) -> None:
         self._hub, self.ranks = hub, sorted(ranks)
@@ -82,14 +81,14 @@ class Parts:
             return
         if what == "finished":
             known = self._finished[rank]
-            name = words.text(message, "entry")
+            name = protocol.text(message, "entry")
             known.pop(name, None)
-            known[name] = words.text(message, "token")
-            for old in list(known)[:-_REMEMBERED]:
+            known[name] = protocol.text(message, "token")
+            for old in list(known)[:-_MOST_ENTRIES]:
                 del known[old]
-        elif what == "part" and words.number(message, "order") == self._order:
-            self._stored[rank] = (words.text(message, "checkpoint"), words.text(message, "digest"))
-        elif what == "nopart" and words.number(message, "order") == self._order:
+        elif what == "part" and protocol.number(message, "order") == self._order:
+            self._stored[rank] = (protocol.text(message, "checkpoint"), protocol.text(message, "digest"))
+        elif what == "nopart" and protocol.number(message, "order") == self._order:
             self._refused[rank] = message
         elif what == "last":
             self._over.add(rank)
@@ -118,7 +117,7 @@ class Parts:
             self._hub.tell("keep", entry=entry, token=token, checkpoint=checkpoint, order=self._order)
 
     def announce(self, checkpoint: str, *, kept: bool) -> None:
-        """Tell them that it exists, or that it never will."""
+        """Tell the members whether the checkpoint was stored."""
         self._hub.tell("done", checkpoint=checkpoint, kept=kept)
 
     def close(self) -> None:
@@ -133,9 +132,9 @@ class Parts:
         """What each member's list hashes to, once all have stored theirs. Raises what a member could not do."""
         with self._hub.lock:
             for rank, message in sorted(self._refused.items()):
-                because = f"rank {rank}: {words.text(message, 'because', 'it did not say why')}"
-                kind = words.text(message, "kind")
-                raise {"refused": Refused, "gone": Vanished}.get(kind, StorageError)(because)
+                because = f"rank {rank}: {protocol.text(message, 'because', 'it did not say why')}"
+                kind = protocol.text(message, "kind")
+                raise {"refused": CheckpointRefused, "gone": CheckpointVanished}.get(kind, StorageError)(because)
             found = {rank: digest for rank, (name, digest) in self._stored.items() if name == checkpoint}
         return found if len(found) == len(self.ranks) else None
 
@@ -159,7 +158,7 @@ def write_list(store: Store, ledger: Ledger, rank: int, part: Manifest) -> str:
     key = list_key(ledger, part.checkpoint, rank)
     data = records.pack(part, key, ledger.keys)
     if len(data) > records.LARGE:
-        raise Refused(f"its {len(part.files)} files are too many to name in one list; put them into archives")
+        raise CheckpointRefused(f"its {len(part.files)} files are too many to name in one list; put them into archives")
     store.write(key, data)
     try:
         same = store.read(key) == data
@@ -188,7 +187,7 @@ def read_list(store: Store, ledger: Ledger, rank: int, checkpoint: str, entry: s
     if (part.checkpoint, part.entry, part.attempt) != (checkpoint, entry, ledger.number):
         raise StorageError(f"{key} is of another checkpoint")
     if part.kind != "directory":
-        raise Refused(f"{entry} is a file on rank {rank}; a checkpoint of many ranks is a directory")
+        raise CheckpointRefused(f"{entry} is a file on rank {rank}; a checkpoint of many ranks is a directory")
     return part.files
 
 
@@ -199,7 +198,7 @@ def merge_lists(parts: Mapping[int, list[File]]) -> list[File]:
         for file in parts[rank]:
             first, known = found.setdefault(file.path, (rank, file))
             if (known.sha256, known.link, known.directory) != (file.sha256, file.link, file.directory):
-                raise Refused(
+                raise CheckpointRefused(
                     f"{file.path} is not the same on rank {first} and on rank {rank}; let one rank write it, or give "
                     "each rank's file a name of its own"
                 )
@@ -215,20 +214,20 @@ def check_all_listed(store: Store, prefix: str, files: Iterable[File]) -> None:
             raise StorageError(f"{key} has {there.get(key)} bytes in the store, not {file.size}")
 
 
-_GLANCE = 0.02
+_POLL = 0.02
 _HELLO_WITHIN = 10.0
 """Seconds for a new connection to say who it is."""
-_STRANGERS = 32
+_MOST_UNKNOWN = 32
 """Connections that have not said who they are, beside one per rank."""
 _REMARKS = 20
-_FLAT = "no proof of being of this gang; the log of rank 0 says more"
+_REJECTION = "no proof of being of this gang; the log of rank 0 says more"
 """What a stranger is told, whatever was wrong."""
 _BYE_WITHIN = 2.0
 _KNOWN_OUTCOMES = frozenset((*OUTCOMES, COLLATERAL))
 
 
-class Hub(Star):
-    """The star's middle. The main thread asks for one thing after another; the thread here hears and answers."""
+class Hub(ConnectionThread):
+    """Rank 0's side of all connections. The main thread sends requests; this thread reads and answers."""
 
     def __init__(self, place: Place, keys: Keys | None) -> None:
         super().__init__(place.times)
@@ -246,7 +245,7 @@ class Hub(Star):
         self._listener: socket.socket | None = None
         self.parts: Parts | None = None
         """The members' parts of checkpoints, where they have some."""
-        self.desk: Desk | None = None
+        self.agent_server: AgentServer | None = None
         """Who sends the orders of rank 0's mpirun, where it is the program."""
         self._listening: dict[int, int] = {}
 
@@ -264,15 +263,15 @@ class Hub(Star):
                     raise BadOption(
                         f"rank 0 cannot listen on port {self.place.port} (--gang-port): {refusal.strerror or refusal}"
                     ) from None
-                if children.stop_is_pending():
-                    raise Stopped() from None
+                if child.stop_is_pending():
+                    raise StopRequested() from None
                 self._remark(f"port {self.place.port} cannot be had yet: {refusal.strerror or refusal}")
                 time.sleep(0.2)
         self._listener.setblocking(False)
         if self.keys is None and self.place.size > 1:
             say(
-                f"no ${words.SECRET} and no --key-file: whoever reaches port {self.place.port} and knows the name of "
-                "this gang can join it"
+                f"no ${protocol.SECRET} and no --key-file: whoever reaches port {self.place.port} and knows the name "
+                "of this gang can join it"
             )
         self.selector.register(self._listener, selectors.EVENT_READ, None)
         self.start()
@@ -286,15 +285,16 @@ class Hub(Star):
                 self._complete = not missing
             if not missing:
                 break
-            if children.stop_is_pending():
-                raise Stopped()
+            if child.stop_is_pending():
+                raise StopRequested()
             if time.monotonic() >= until:
                 raise BadOption(
-                    f"rank {', '.join(map(str, missing))} of {size} did not come within {units.spoken(timeout)} to "
-                    f"{self.place.leader or os.uname().nodename}, port {self.place.port}; are those pods running, and "
-                    f"does every NetworkPolicy let the gang's pods reach port {self.place.port} of rank 0?"
+                    f"rank {', '.join(map(str, missing))} of {size} did not come within "
+                    f"{units.format_seconds(timeout)} to {self.place.leader or os.uname().nodename}, port "
+                    f"{self.place.port}; are those pods running, and does every NetworkPolicy let the gang's pods "
+                    f"reach port {self.place.port} of rank 0?"
                 )
-            time.sleep(_GLANCE)
+            time.sleep(_POLL)
         if size > 1:
             say(f"all {size} ranks are here")
 
@@ -305,23 +305,23 @@ class Hub(Star):
             with self.lock:
                 found = self._answers.get(answer, {})
                 decided, refused = self.tally.decided, self._refused
-            if decided is not None or children.stop_is_pending():
-                raise Stopped()
+            if decided is not None or child.stop_is_pending():
+                raise StopRequested()
             if refused is not None:
                 raise BadOption(refused)
             if len(found) == self.place.size - 1:
                 return found
-            time.sleep(_GLANCE)
+            time.sleep(_POLL)
 
     def go(self) -> None:
         with self.lock:
             self._running = True
             self.tell("go")
 
-    def stopping(self, outcome: str, because: str, *, told: bool = False) -> None:
+    def report_stop(self, outcome: str, because: str, *, told: bool = False) -> None:
         """Rank 0 itself was told to stop, or its time is over."""
         with self.lock:
-            self.tally.stopping(0, outcome, because, told=told)
+            self.tally.report_stop(0, outcome, because, told=told)
             self._act()
 
     def report_end(self, ending: Ending, *, collateral: bool) -> None:
@@ -340,8 +340,8 @@ class Hub(Star):
                     return self.tally.decided
                 deadline = until()
                 if deadline is not None and time.monotonic() >= deadline:
-                    self.tally.stopping(0, INTERRUPTED, "rank 0 had no more time to wait for the others")
-            time.sleep(_GLANCE)
+                    self.tally.report_stop(0, INTERRUPTED, "rank 0 had no more time to wait for the others")
+            time.sleep(_POLL)
 
     def conclude(self, code: int, outcome: str, because: str) -> None:
         """Tell every member the exit code of all, and go. Those whose command runs still stop it by themselves."""
@@ -351,11 +351,11 @@ class Hub(Star):
         until = time.monotonic() + _BYE_WITHIN
         while time.monotonic() < until:
             with self.lock:
-                waiting = [rank for rank, line in self.members.items() if line.unsent or rank in self.tally.over]
+                waiting = [rank for rank, line in self.members.items() if line.has_unsent or rank in self.tally.over]
                 waiting = [rank for rank in waiting if rank not in self._answers.get("bye", {})]
             if not waiting:
                 break
-            time.sleep(_GLANCE)
+            time.sleep(_POLL)
         self.end()
         for line in (*self.members.values(), *self._strangers):
             line.close()
@@ -366,14 +366,14 @@ class Hub(Star):
         """One message to every member."""
         with self.lock:
             for line in list(self.members.values()):
-                self._write(line, words.pack(what, **facts))
+                self._write(line, protocol.pack(what, **facts))
 
     def tell_one(self, rank: int, what: str, **facts: Any) -> bool:
         """One message to one member; False when it is not there."""
         with self.lock:
             line = self.members.get(rank)
             if line is not None:
-                self._write(line, words.pack(what, **facts))
+                self._write(line, protocol.pack(what, **facts))
             return rank in self.members
 
     def others_listen(self) -> bool:
@@ -389,15 +389,15 @@ class Hub(Star):
     def on_tick(self, now: float) -> None:
         for line in list(self.members.values()):
             if now - line.heard > self.times.lost:
-                self._drop(line, f"nothing was heard from it for {units.spoken(self.times.lost)}")
-            elif line.unsent:
+                self._drop(line, f"nothing was heard from it for {units.format_seconds(self.times.lost)}")
+            elif line.has_unsent:
                 self._write(line, b"")
         for line in list(self._strangers):
             if now - line.opened > _HELLO_WITHIN:
-                self._turn_away(line, "it did not say who it is", told=_FLAT)
-        if self._running and not self._ignores_stops and children.stop_is_pending():
+                self._reject(line, "it did not say who it is", told=_REJECTION)
+        if self._running and not self._ignores_stops and child.stop_is_pending():
             # The main thread is at work elsewhere, such as the last upload.
-            self.tally.stopping(0, INTERRUPTED, "rank 0 was told to stop", told=True)
+            self.tally.report_stop(0, INTERRUPTED, "rank 0 was told to stop", told=True)
         self.tally.look(now)
         self._act()
 
@@ -414,32 +414,32 @@ class Hub(Star):
         if self.place.size > 1 and self._complete:
             say(f"{self.order}; all ranks are told to stop")
         self.tell("stop", because=self.order)
-        children.wake()
+        child.wake()
 
-    def _let_in(self) -> None:
+    def _accept(self) -> None:
         assert self._listener is not None
         try:
             connection, peer = self._listener.accept()
         except OSError:
             return
         line = Line(connection, str(peer[0]))
-        if len(self._strangers) >= _STRANGERS + self.place.size:
-            self._turn_away(self._strangers[0], "too many connections that did not say who they are", told=_FLAT)
+        if len(self._strangers) >= _MOST_UNKNOWN + self.place.size:
+            self._reject(self._strangers[0], "too many connections that did not say who they are", told=_REJECTION)
         line.nonce = os.urandom(16).hex()
         self._strangers.append(line)
         self.selector.register(connection, selectors.EVENT_READ, line)
-        self._write(line, words.pack("welcome", gpuflow=words.VERSION, nonce=line.nonce))
+        self._write(line, protocol.pack("welcome", gpuflow=protocol.VERSION, nonce=line.nonce))
 
     def _hear(self, line: Line, message: Message) -> None:
         if line.rank is None:
             self._greet(line, message)
             return
-        what, rank, because = message["say"], line.rank, words.text(message, "because", "it did not say why")
-        outcome = words.text(message, "outcome")
+        what, rank, because = message["say"], line.rank, protocol.text(message, "because", "it did not say why")
+        outcome = protocol.text(message, "outcome")
         if what == "stopping" and outcome in (INTERRUPTED, TIMED_OUT):
-            self.tally.stopping(rank, outcome, because, told=message.get("told") is True)
+            self.tally.report_stop(rank, outcome, because, told=message.get("told") is True)
         elif what == "ended" and outcome in _KNOWN_OUTCOMES:
-            self.tally.report_end(rank, outcome, because, words.number(message, "code"), time.monotonic())
+            self.tally.report_end(rank, outcome, because, protocol.number(message, "code"), time.monotonic())
         elif what == "refuse":
             self._refused = self._refused or f"rank {rank} cannot start: {because}"
         elif what in ("seen", "ready", "bye"):
@@ -447,49 +447,49 @@ class Hub(Star):
         elif what in FROM_MEMBERS and self.parts is not None:
             self.parts.hear(rank, message)
         elif what in ("printed", "returned") and self.place.slots is not None:
-            if self.desk is not None:
-                self.desk.hear(rank, message)
+            if self.agent_server is not None:
+                self.agent_server.hear(rank, message)
         elif what == "beat":
-            self._listening[rank] = words.number(message, "listening") or 0
+            self._listening[rank] = protocol.number(message, "listening") or 0
         else:
             self._drop(line, f"it said what nobody understands here: {what[:40]!r}")
         self._act()
 
     def _greet(self, line: Line, message: Message) -> None:
-        """Whether a stranger is one of us."""
-        place, rank = self.place, words.number(message, "rank")
-        name = words.text(message, "gang")
-        if message["say"] != "hello" or message.get("gpuflow") != words.VERSION or rank is None:
-            self._turn_away(line, "it is no supervisor of a gang", told=_FLAT)
+        """Authenticate a new connection as a member of this gang."""
+        place, rank = self.place, protocol.number(message, "rank")
+        name = protocol.text(message, "gang")
+        if message["say"] != "hello" or message.get("gpuflow") != protocol.VERSION or rank is None:
+            self._reject(line, "it is no supervisor of a gang", told=_REJECTION)
         elif name != place.name:
-            self._turn_away(line, f"it is of the gang {name[:80]!r}, and this is {place.name[:80]!r}", told=_FLAT)
+            self._reject(line, f"it is of the gang {name[:80]!r}, and this is {place.name[:80]!r}", told=_REJECTION)
         elif self.keys is not None and not self.keys.verify(
-            message.get("proof"), line.nonce, words.sign_of(place.name, rank)
+            message.get("proof"), line.nonce, protocol.sign_of(place.name, rank)
         ):
             # Not for good: this may still be the address of another attempt, which has another secret.
-            self._turn_away(line, f"it lacks this gang's ${words.SECRET} or key of --key-file", told=_FLAT)
+            self._reject(line, f"it lacks this gang's ${protocol.SECRET} or key of --key-file", told=_REJECTION)
         elif message.get("size") != place.size or not 0 < rank < place.size:
             why = f"rank {rank} of {message.get('size')}, and this gang has the ranks 0 to {place.size - 1}"
             told = None if self.keys is not None else "it is none of the ranks of this gang"
-            self._turn_away(line, f"it says that it is {why[:200]}", told=told, final=True)
-        elif (words.number(message, "slots") is None) != (place.slots is None):
-            self._turn_away(line, f"rank {rank} and rank 0 do not both have --mpi", final=True)
+            self._reject(line, f"it says that it is {why[:200]}", told=told, final=True)
+        elif (protocol.number(message, "slots") is None) != (place.slots is None):
+            self._reject(line, f"rank {rank} and rank 0 do not both have --mpi", final=True)
         elif rank in self.members:
             why = f"rank {rank} is here already"
-            self._turn_away(line, f"{why}, from {self.members[rank].peer}", told=why)
+            self._reject(line, f"{why}, from {self.members[rank].peer}", told=why)
         elif self._complete or self._closed_to_new:
-            self._turn_away(line, f"rank {rank} comes too late: the gang has started", final=True)
+            self._reject(line, f"rank {rank} comes too late: the gang has started", final=True)
         else:
             line.rank, line.hello = rank, message
             self._strangers.remove(line)
             self.members[rank] = line
-            self._write(line, words.pack("beat"))
+            self._write(line, protocol.pack("beat"))
 
-    def _turn_away(self, line: Line, why: str, *, told: str | None = None, final: bool = False) -> None:
+    def _reject(self, line: Line, why: str, *, told: str | None = None, final: bool = False) -> None:
         """Say why in our log, and to the peer only as much as it may know."""
         self._remark(f"a connection from {line.peer} was turned away: {why}")
-        with contextlib.suppress(Broken):
-            line.write(words.pack("no", because=told or why, final=final))
+        with contextlib.suppress(ConnectionClosed):
+            line.write(protocol.pack("no", because=told or why, final=final))
         self._forget(line)
 
     def _drop(self, line: Line, why: str) -> None:
@@ -501,8 +501,8 @@ class Hub(Star):
         if not self._complete:
             self._remark(f"rank {rank} has left before the gang was complete: {why}")
             return
-        if self.desk is not None:
-            self.desk.lose(rank, why)
+        if self.agent_server is not None:
+            self.agent_server.lose(rank, why)
         if rank not in self._answers.get("bye", {}):
             self.tally.report_loss(rank, f"rank {rank} is lost: {why}")
             self._act()
@@ -515,7 +515,7 @@ class Hub(Star):
             del self.members[line.rank]
 
     def _remark(self, sentence: str) -> None:
-        """Say it, once: who knocks again and again does not fill the log."""
+        """Log a sentence once, so that repeated connections do not fill the log."""
         if sentence not in self._remarks and len(self._remarks) < _REMARKS:
             self._remarks.add(sentence)
             say(sentence)

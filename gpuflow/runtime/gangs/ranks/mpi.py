@@ -1,12 +1,12 @@
 """MPI in a gang: rank 0 runs the program, `mpirun …`, and the other ranks run what it starts there.
 
-    mpirun ── agent ── `Desk` of rank 0 ── connection ── `Relay` of rank 2 ── worker of rank 2 ── orted …
+    mpirun ── agent ── `AgentServer` of rank 0 ── connection ── `Relay` of rank 2 ── worker of rank 2 ── orted …
 
 mpirun wants to start its daemon on other hosts as `ssh HOST COMMAND`. In the place of ssh it gets an agent
-(`mpi_agent`), which asks rank 0's supervisor (`Desk`). That one sends the order over the connections which the gang has
-already. The rank's supervisor (`Relay`) takes orders from rank 0, and from nobody else, and hands them to its own
-program (`mpi_worker`), which starts them. So there are no keys and no sshd, and what mpirun starts has signals, grace
-and log as any program of a rank has.
+(`mpi_agent`), which asks rank 0's supervisor (`AgentServer`). That one sends the order over the connections which the
+gang has already. The rank's supervisor (`Relay`) takes orders from rank 0, and from nobody else, and hands them to its
+own program (`mpi_worker`), which starts them. So there are no keys and no sshd, and what mpirun starts has signals,
+grace and log as any program of a rank has.
 
 Here is also what mpirun reads: which hosts there are, with how many slots, and which agent to use. A variable that the
 step sets itself is left as it is.
@@ -25,8 +25,8 @@ import socket
 from gpuflow.runtime.base import container, files
 from gpuflow.runtime.base.child import say
 from gpuflow.runtime.base.options import BadOption
-from gpuflow.runtime.gangs.ranks import protocol as words
-from gpuflow.runtime.gangs.ranks.connection import Line, Star
+from gpuflow.runtime.gangs.ranks import protocol
+from gpuflow.runtime.gangs.ranks.connection import ConnectionThread, Line
 from gpuflow.runtime.state.checkpoint_dir import discard
 
 TYPE_CHECKING = False
@@ -199,7 +199,7 @@ def mpi_variables(place: str, size: int) -> dict[str, str]:
 _LOCAL = "127.0.0.1"
 
 
-class Desk(Star):
+class AgentServer(ConnectionThread):
     """A connection for each agent, and the order that it waits for. It shares the hub's lock: they call each other."""
 
     def __init__(self, hub: Hub) -> None:
@@ -225,7 +225,7 @@ class Desk(Star):
         write_files(self.folder, self.hosts, own)
         self._listener = listen_in(self.folder)
         self.selector.register(self._listener, selectors.EVENT_READ, None)
-        self._hub.desk = self
+        self._hub.agent_server = self
         self.start()
 
     def variables(self) -> dict[str, str]:
@@ -240,10 +240,10 @@ class Desk(Star):
                 self._hub.tell("over", code=code)
 
     def close(self) -> None:
-        """Leave nothing behind. Whoever still waits for an order finds the connection closed."""
+        """Remove the folder and close all connections, also of agents that still wait."""
         self.end()
         with self.lock:  # the hub looks whether there is a desk, and then calls it
-            self._hub.desk = None
+            self._hub.agent_server = None
         if self._listener is not None:
             self._listener.close()
         for line in self._agents:
@@ -257,15 +257,15 @@ class Desk(Star):
     # -- what a rank says, told by the hub's thread
 
     def hear(self, rank: int, message: Message) -> None:
-        order = words.number(message, "order")
+        order = protocol.number(message, "order")
         found = None if order is None else self._waiting.get(order)
         if order is None or found is None or found[0] != rank:
             return  # of an order that nobody waits for any more
         what = message["say"]
-        facts = {"to": message.get("to"), "data": words.whole(message, "data")}
+        facts = {"to": message.get("to"), "data": protocol.long_text(message, "data")}
         if what == "returned":
             del self._waiting[order]
-            facts = {"code": words.number(message, "code")}
+            facts = {"code": protocol.number(message, "code")}
         self._answer(found[1], what, **facts)
 
     def lose(self, rank: int, why: str) -> None:
@@ -277,7 +277,7 @@ class Desk(Star):
 
     # -- what the thread does
 
-    def _let_in(self) -> None:
+    def _accept(self) -> None:
         assert self._listener is not None
         with contextlib.suppress(OSError):
             connection, _ = self._listener.accept()
@@ -288,11 +288,11 @@ class Desk(Star):
     def on_tick(self, now: float) -> None:
         # Also those whose order has returned: mpirun may be slow to read.
         for line in list(self._agents):
-            if line.unsent:
+            if line.has_unsent:
                 self._write(line, b"")
 
     def _hear(self, line: Line, message: Message) -> None:
-        host, command = words.text(message, "host"), words.whole(message, "command")
+        host, command = protocol.text(message, "host"), protocol.long_text(message, "command")
         rank = self._ranks.get(host)
         if message["say"] != "ask" or not command or line.rank is not None:
             self._answer(line, "no", because="the agent said what nobody understands here")
@@ -315,13 +315,13 @@ class Desk(Star):
         agent = os.path.join(self.folder, AGENT)
         facts: dict[str, Any] = {"order": order, "command": command, "agent": agent}
         if hub.keys is not None and member is not None:
-            nonce = words.text(member.hello, "nonce")
-            facts["proof"] = hub.keys.sign(nonce, words.order_sign(hub.place.name, rank, order, command, agent))
+            nonce = protocol.text(member.hello, "nonce")
+            facts["proof"] = hub.keys.sign(nonce, protocol.order_sign(hub.place.name, rank, order, command, agent))
         if not hub.tell_one(rank, "run", **facts):
             self.lose(rank, "it is not connected")
 
     def _answer(self, line: Line, what: str, **facts: Any) -> None:
-        self._write(line, words.pack(what, **facts))
+        self._write(line, protocol.pack(what, **facts))
 
     def _drop(self, line: Line, why: str) -> None:
         """An agent is gone. mpirun has ended it where its order was still waited for: what it started must end too."""
@@ -342,19 +342,19 @@ class Desk(Star):
             if lines:
                 with contextlib.suppress(OSError):
                     own = str(lines[0].socket.getsockname()[0])
-            members = [(line.peer, words.number(line.hello, "slots") or 0) for line in lines]
+            members = [(line.peer, protocol.number(line.hello, "slots") or 0) for line in lines]
             found = hosts_of([(own, hub.place.slots or 0), *members])
         if not any(host.slots for host in found[1:]) and len(found) > 1:
             say("no rank but 0 has a slot for mpirun: the others have nothing to do")
         return plain_address(own) or own, found
 
 
-REFUSED = 255
+EXIT_REFUSED = 255
 PATIENCE = 5.0
 """Seconds that what mpirun started may take to end by itself, once rank 0's program has ended."""
 
 
-class Relay(Star):
+class Relay(ConnectionThread):
     """Between the spoke and the rank's own program (`mpi_worker`). It shares the spoke's lock: they call each other."""
 
     def __init__(self, spoke: Spoke, environ: Mapping[str, str], *places: str) -> None:
@@ -386,29 +386,29 @@ class Relay(Star):
 
     def take(self, message: Message) -> None:
         """What rank 0 says of its mpirun's orders; called by the spoke's thread."""
-        what, order = message["say"], words.number(message, "order") or 0
+        what, order = message["say"], protocol.number(message, "order") or 0
         if what == "over":
-            self.leaders_code = words.number(message, "code")
+            self.leaders_code = protocol.number(message, "code")
             self.finish(PATIENCE)
         elif what == "hangup":
-            self._hand("hangup", order=order)
+            self._send("hangup", order=order)
         else:
-            why = self._refusal(message, order) or self._no_agent(words.text(message, "agent"))
+            why = self._refusal(message, order) or self._write_agent_stub(protocol.text(message, "agent"))
             if why is None:
                 self._last = order
-                self._hand("run", order=order, command=words.whole(message, "command"))
+                self._send("run", order=order, command=protocol.long_text(message, "command"))
             else:
                 say(f"an order was refused: {why}")
                 note = base64.b64encode(f"gpuflow-run: rank {self._spoke.place.rank} refused it: {why}\n".encode())
                 self._spoke.say("printed", order=order, to=2, data=note.decode("ascii"))
-                self._spoke.say("returned", order=order, code=REFUSED)
+                self._spoke.say("returned", order=order, code=EXIT_REFUSED)
 
     def finish(self, patience: float | None) -> None:
         """Take no more orders. What runs may end by itself, within `patience` seconds, or in the grace of a stop."""
         with self.lock:
             if not self._closed:
                 self._closed = True
-                self._hand("over", patience=patience)
+                self._send("over", patience=patience)
 
     def close(self) -> None:
         self._spoke.take_order = lambda message: None
@@ -421,7 +421,7 @@ class Relay(Star):
 
     def _refusal(self, message: Message, order: int) -> str | None:
         """Why a command is not run. It came over the connection to rank 0; with a key that must be proved as well."""
-        spoke, command = self._spoke, words.whole(message, "command")
+        spoke, command = self._spoke, protocol.long_text(message, "command")
         if not command or order <= self._last:
             return "it is none, or came twice"
         if self._closed:
@@ -429,12 +429,12 @@ class Relay(Star):
         if spoke.keys is not None and not spoke.keys.verify(
             message.get("proof"),
             spoke.nonce,
-            words.order_sign(spoke.place.name, spoke.place.rank, order, command, words.text(message, "agent")),
+            protocol.order_sign(spoke.place.name, spoke.place.rank, order, command, protocol.text(message, "agent")),
         ):
             return "it is not signed with the key or the secret of this gang"
         return None
 
-    def _no_agent(self, path: str) -> str | None:
+    def _write_agent_stub(self, path: str) -> str | None:
         """Open MPI's daemon starts nothing on other hosts, and yet ends if the agent is not where mpirun has it."""
         if not path or os.path.exists(path):
             return None
@@ -450,8 +450,8 @@ class Relay(Star):
             return f"mpirun's agent {path} cannot be had here too: {refusal.strerror or refusal}"
         return None
 
-    def _hand(self, what: str, **facts: object) -> None:
-        message = words.pack(what, **facts)
+    def _send(self, what: str, **facts: object) -> None:
+        message = protocol.pack(what, **facts)
         if self._worker is None:
             self._early.append(message)
         else:
@@ -460,10 +460,10 @@ class Relay(Star):
     # -- what the thread does
 
     def on_tick(self, now: float) -> None:
-        if self._worker is not None and self._worker.unsent:
+        if self._worker is not None and self._worker.has_unsent:
             self._write(self._worker, b"")
 
-    def _let_in(self) -> None:
+    def _accept(self) -> None:
         with contextlib.suppress(OSError):
             connection, _ = self._listener.accept()
             if self._worker is not None:
@@ -475,11 +475,11 @@ class Relay(Star):
             self._write(self._worker, b"".join(early))
 
     def _hear(self, line: Line, message: Message) -> None:
-        order = words.number(message, "order")
+        order = protocol.number(message, "order")
         if message["say"] == "printed":
-            self._spoke.say("printed", order=order, to=message.get("to"), data=words.whole(message, "data"))
+            self._spoke.say("printed", order=order, to=message.get("to"), data=protocol.long_text(message, "data"))
         elif message["say"] == "returned":
-            self._spoke.say("returned", order=order, code=words.number(message, "code"))
+            self._spoke.say("returned", order=order, code=protocol.number(message, "code"))
 
     def _drop(self, line: Line, why: str) -> None:
         self._close(line)

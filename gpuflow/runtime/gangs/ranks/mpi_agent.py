@@ -13,13 +13,13 @@ import socket
 import sys
 
 from gpuflow.runtime.base import files
-from gpuflow.runtime.gangs.ranks import protocol as words
+from gpuflow.runtime.gangs.ranks import protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FAILED = 255
+EXIT_FAILED = 255
 _WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"
 """Options of ssh whose value may be the next word."""
 LONGEST = 48 << 10
@@ -31,7 +31,7 @@ def main(given: Sequence[str]) -> int:
     host, command = split(given[1:])
     if not host or not command:
         return _refuse("mpirun named no host or no command; it calls: agent HOST COMMAND…")
-    line = words.pack("ask", host=host, command=command)
+    line = protocol.pack("ask", host=host, command=command)
     if len(line) > LONGEST:
         return _refuse(f"the command for {host} has {len(line)} bytes, and the most is {LONGEST}")
     try:
@@ -57,21 +57,23 @@ def split(given: Sequence[str]) -> tuple[str, str]:
 
 def _follow(stream: object, command: str) -> int:
     for line in stream:  # type: ignore[attr-defined]  # a file of bytes
-        message = words.unpack(line)
+        message = protocol.unpack(line)
         said = message["say"]
         if said == "printed":
             with contextlib.suppress(OSError):  # mpirun reads no more; what the command does still counts
-                files.write_all(2 if message.get("to") == 2 else 1, base64.b64decode(words.whole(message, "data")))
+                files.write_all(
+                    2 if message.get("to") == 2 else 1, base64.b64decode(protocol.long_text(message, "data"))
+                )
         elif said == "returned":
-            code = words.number(message, "code")
-            return FAILED if code is None else code
+            code = protocol.number(message, "code")
+            return EXIT_FAILED if code is None else code
         elif said == "here":
             os.execvp("sh", ["sh", "-c", command])
         elif said == "no":
-            return _refuse(words.text(message, "because"))
+            return _refuse(protocol.text(message, "because"))
     return _refuse("rank 0's supervisor has ended")
 
 
 def _refuse(sentence: str) -> int:
     print(f"gpuflow-run: {sentence}", file=sys.stderr)
-    return FAILED
+    return EXIT_FAILED

@@ -18,8 +18,8 @@ import sys
 import time
 
 from gpuflow.runtime.base import files
-from gpuflow.runtime.gangs.ranks import protocol as words
-from gpuflow.runtime.gangs.ranks.connection import Broken, Line
+from gpuflow.runtime.gangs.ranks import protocol
+from gpuflow.runtime.gangs.ranks.connection import ConnectionClosed, Line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,9 +102,9 @@ class Worker:
     def serve(self) -> int:
         """Until there is nothing more to do. 0, whatever became of the orders: mpirun judges them."""
         try:
-            while not (self._is_over and not self._orders and not self._line.unsent):
+            while not (self._is_over and not self._orders and not self._line.has_unsent):
                 self._turn()
-        except Broken as end:
+        except ConnectionClosed as end:
             print(f"gpuflow-run: the supervisor is gone: {end}", file=sys.stderr)
             for order in self._orders.values():
                 order.tell(signal.SIGKILL)
@@ -119,7 +119,7 @@ class Worker:
             else:
                 self._read(key.fd, key.data)
         now = time.monotonic()
-        self._bury(now)
+        self._reap(now)
         for order in list(self._orders.values()):
             if order.number in self._hung_up or (self._until is not None and now >= self._until):
                 order.stop(now)
@@ -128,7 +128,7 @@ class Worker:
         self._line.flush()
 
     def _hear(self, message: Message) -> None:
-        what, number = message["say"], words.number(message, "order") or 0
+        what, number = message["say"], protocol.number(message, "order") or 0
         if what == "over":
             self._is_over = True
             patience = message.get("patience")
@@ -137,9 +137,9 @@ class Worker:
             self._hung_up.add(number)
         elif what == "run":
             try:
-                order = self._orders[number] = Order(number, words.whole(message, "command"))
+                order = self._orders[number] = Order(number, protocol.long_text(message, "command"))
             except OSError as refusal:
-                self._say("printed", order=number, to=2, data=_packed(f"sh: {refusal.strerror or refusal}\n".encode()))
+                self._say("printed", order=number, to=2, data=_encode(f"sh: {refusal.strerror or refusal}\n".encode()))
                 self._say("returned", order=number, code=CANNOT_START)
                 return
             for source in order.pipes:
@@ -161,12 +161,12 @@ class Worker:
         if order.number not in self._orders or order.sent >= _MOST_BACK:
             return
         order.sent += len(data)
-        self._say("printed", order=order.number, to=to, data=_packed(data))
+        self._say("printed", order=order.number, to=to, data=_encode(data))
         if order.sent >= _MOST_BACK:
             note = "\ngpuflow-run: what follows is in this rank's log alone\n"
-            self._say("printed", order=order.number, to=2, data=_packed(note.encode()))
+            self._say("printed", order=order.number, to=2, data=_encode(note.encode()))
 
-    def _bury(self, now: float) -> None:
+    def _reap(self, now: float) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -187,7 +187,7 @@ class Worker:
         self._say("returned", order=order.number, code=order.code)
 
     def _say(self, what: str, **facts: object) -> None:
-        self._line.write(words.pack(what, **facts))
+        self._line.write(protocol.pack(what, **facts))
 
 
 def main(given: Sequence[str]) -> int:
@@ -199,5 +199,5 @@ def main(given: Sequence[str]) -> int:
     return Worker(Line(connection, "the supervisor")).serve()
 
 
-def _packed(data: bytes) -> str:
+def _encode(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")

@@ -20,7 +20,7 @@ A rank says who it is, then each line is one JSON object with `say`. Rank 0 keep
 | `run` / `hangup` | rank 0 | with `--mpi`: start this command of mpirun's, whose agent is at `agent` / end it |
 | `printed`, `returned` | member | what such a command has printed / its exit code |
 | `over` | rank 0 | rank 0's program has ended, with this code: there are no more orders |
-| `stopping` | member | it was told to stop, or its time is over |
+| `report_stop` | member | it was told to stop, or its time is over |
 | `ended` | member | its command has ended, and how |
 | `stop` | rank 0 | tell your command to stop |
 | `verdict` | rank 0 | how the gang ended: the exit code of every rank |
@@ -59,7 +59,7 @@ SECRET = "GPUFLOW_GANG_SECRET"
 """What a rank has from whoever created its gang, and proves to have; another one for each attempt."""
 
 
-class Garbage(Exception):
+class BadMessage(Exception):
     """What came is no message."""
 
 
@@ -71,13 +71,13 @@ def pack(say: str, **facts: Any) -> bytes:
 
 
 def unpack(line: bytes) -> Message:
-    """The message in a line, or Garbage."""
+    """The message in a line, or BadMessage."""
     try:
         message = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):
-        raise Garbage("it is no JSON") from None
+        raise BadMessage("it is no JSON") from None
     if not isinstance(message, dict) or not isinstance(message.get("say"), str):
-        raise Garbage("it is no message of gpuflow-run")
+        raise BadMessage("it is no message of gpuflow-run")
     return message
 
 
@@ -87,7 +87,7 @@ def text(message: Mapping[str, Any], field: str, default: str = "") -> str:
     return value[:_REASON] if isinstance(value, str) else default
 
 
-def whole(message: Mapping[str, Any], field: str) -> str:
+def long_text(message: Mapping[str, Any], field: str) -> str:
     """A field that should be a text, however long: a line has a limit."""
     value = message.get(field)
     return value if isinstance(value, str) else ""
@@ -181,7 +181,7 @@ def new_secret() -> str:
     return secrets.token_hex(32)
 
 
-def proving(keys: Keys | None, environ: Mapping[str, str]) -> Keys | None:
+def proof_keys(keys: Keys | None, environ: Mapping[str, str]) -> Keys | None:
     """What the ranks prove themselves with: the gang's secret, the key of --key-file, or both where both are there."""
     from gpuflow.runtime.base.signing import SHORTEST, Keys
 
@@ -224,7 +224,7 @@ class Report:
 
 
 def agree(reports: Iterable[Report], size: int) -> Report:
-    """The report that speaks for the gang: of the strongest outcome the first. Without one, all must have succeeded."""
+    """The report that decides for the gang: the first with the strongest outcome; success only when all succeeded."""
     found = sorted(reports, key=lambda report: (report.order, report.rank))
     for outcome in STRONGEST_FIRST:
         for report in found:
@@ -249,15 +249,15 @@ class Tally:
         self.over: set[int] = set()
         """Ranks whose command runs no more."""
 
-    def stopping(self, rank: int, outcome: str, because: str, *, told: bool = False) -> None:
+    def report_stop(self, rank: int, outcome: str, because: str, *, told: bool = False) -> None:
         """A rank stops before its command's own end."""
         self._add(rank, outcome, because, None, told=told)
         self._decide()
 
     def report_loss(self, rank: int, because: str) -> None:
-        """Nothing more will be heard from a rank."""
+        """Record that the connection to a rank is lost."""
         self.over.add(rank)
-        self.stopping(rank, INTERRUPTED, because)
+        self.report_stop(rank, INTERRUPTED, because)
 
     def report_end(self, rank: int, outcome: str, because: str, code: int | None, now: float) -> None:
         """A rank's command has ended."""

@@ -15,8 +15,7 @@ import json
 import os
 
 from gpuflow.runtime.artifacts import input_options
-from gpuflow.runtime.base import attempt_folder, files, termination_message
-from gpuflow.runtime.base import child as children
+from gpuflow.runtime.base import attempt_folder, child, files, termination_message
 from gpuflow.runtime.base.attempt_folder import identity_of
 from gpuflow.runtime.base.child import say
 from gpuflow.runtime.base.options import BadOption
@@ -31,26 +30,26 @@ from gpuflow.runtime.base.outcomes import (
 )
 from gpuflow.runtime.base.signing import read_keys
 from gpuflow.runtime.gangs import launcher_liveness
-from gpuflow.runtime.gangs.ranks import protocol as words
+from gpuflow.runtime.gangs.ranks import protocol
 from gpuflow.runtime.gangs.ranks.hub import Hub, Parts
 from gpuflow.runtime.gangs.ranks.protocol import RANK
 from gpuflow.runtime.gangs.ranks.rank_command import (
-    GangRunning,
-    KeeperRunning,
-    LaunchingRunning,
-    MemberRunning,
-    OrderedRunning,
+    MemberRun,
+    MpirunRun,
+    OrderedRun,
+    Rank0Run,
+    RankRun,
 )
-from gpuflow.runtime.gangs.ranks.spoke import Ended, Spoke, Verdict
+from gpuflow.runtime.gangs.ranks.spoke import GangEnded, Spoke, Verdict
 from gpuflow.runtime.state import directory_owner
 from gpuflow.runtime.state.checkpoint_dir import Directory, discard
-from gpuflow.runtime.state.directory_owner import Alive, remove_if_dead
+from gpuflow.runtime.state.directory_owner import AttemptLock, remove_if_dead
 from gpuflow.runtime.state.ledger import Counts, History, Ledger
 from gpuflow.runtime.stores import storage_timeout
 from gpuflow.runtime.stores.storage_timeout import Limit
 from gpuflow.runtime.stores.store import Memory, StorageError
 from gpuflow.runtime.supervise import supervisor
-from gpuflow.runtime.supervise.running import Running, Stopped
+from gpuflow.runtime.supervise.running import CommandRun, StopRequested
 
 TYPE_CHECKING = False
 
@@ -60,10 +59,10 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.artifacts.delivery import Delivery
     from gpuflow.runtime.base.options import Options
-    from gpuflow.runtime.base.records import Kept, Success
+    from gpuflow.runtime.base.records import KeptOutput, Success
     from gpuflow.runtime.base.signing import Keys
-    from gpuflow.runtime.checkpoints.restore import Restored
-    from gpuflow.runtime.gangs.ranks.mpi import Desk, Relay
+    from gpuflow.runtime.checkpoints.restore import RestoreResult
+    from gpuflow.runtime.gangs.ranks.mpi import AgentServer, Relay
     from gpuflow.runtime.gangs.ranks.protocol import Message, Place
     from gpuflow.runtime.stores.store import Store
 
@@ -76,11 +75,11 @@ OUTPUTS_MOST = 3000
 def run_rank(options: Options, environ: Mapping[str, str]) -> int:
     """One rank of a gang; the exit code is the same on all."""
     supervisor.prepare(options)
-    storage_timeout.EXPECTED.other_ports = frozenset({options.gang_port})
+    storage_timeout.CALL_DEFAULTS.other_ports = frozenset({options.gang_port})
     try:
-        place = words.place(options, environ)
+        place = protocol.place(options, environ)
         keys = read_keys(options.key_file)
-        proving = words.proving(keys, environ)
+        proving = protocol.proof_keys(keys, environ)
     except BadOption as refusal:
         return termination_message.refuse(str(refusal), options.termination_log)
     if options.rank_offset:
@@ -90,7 +89,7 @@ def run_rank(options: Options, environ: Mapping[str, str]) -> int:
         return run_member(options, environ, place, keys, proving)
     launcher_liveness.hold(environ, place)
     attempt = KeeperAttempt(options, environ, Hub(place, proving))
-    code = supervisor.one(attempt)
+    code = supervisor.run_attempt(attempt)
     attempt.hub.conclude(code, *attempt.word)
     return code
 
@@ -107,10 +106,10 @@ class KeeperAttempt(supervisor.Attempt):
         """Members that do not see our checkpoint directory."""
         self._cause: int | None = None
         """The rank that ended the gang: all exit alike, and whoever looks from outside cannot see it."""
-        self.desk: Desk | None = None
+        self.agent_server: AgentServer | None = None
         """Where the agents of mpirun ask, if that is the program."""
 
-    def _meet(self) -> None:
+    def _gather(self) -> None:
         self.hub.listen(self.options.gang_timeout)
         self.hub.gather(self.options.gang_timeout)
 
@@ -126,36 +125,36 @@ class KeeperAttempt(supervisor.Attempt):
                 "--store the parts of a checkpoint never come together; give a store, or put the directory on a volume "
                 "that all ranks share"
             )
-            self._costs_nothing(ledger, refusal)
+            self._record_never_started(ledger, refusal)
             raise BadOption(refusal)
         return bool(self._apart)
 
-    def _run_of(self, folder: str, ledger: Ledger, history: History, restored: Restored | None) -> Running:
+    def _make_run(self, folder: str, ledger: Ledger, history: History, restored: RestoreResult | None) -> CommandRun:
         given = (self.options, self.environ, folder, self.directory, self.store, ledger, history, restored)
-        running = KeeperRunning(*given) if self.options.mpi is None else self._launching(*given)
-        running.star = self.hub
+        running = Rank0Run(*given) if self.options.mpi is None else self._make_mpirun_run(*given)
+        running.connection = self.hub
         if self.options.sharded and self._apart:
             # Whoever shares our directory has its files there already.
             running.parts = self.hub.parts = Parts(self.hub, self._apart)
         try:
-            self.hub.ask("begin", "ready", **self._word_of(ledger, history, restored))
-            if self.desk is not None:
-                self.desk.open(self.environ, folder)
+            self.hub.ask("begin", "ready", **self._message_to_members(ledger, history, restored))
+            if self.agent_server is not None:
+                self.agent_server.open(self.environ, folder)
         except BadOption as refusal:
-            self._costs_nothing(ledger, str(refusal))
+            self._record_never_started(ledger, str(refusal))
             raise
         self.hub.go()
         return running
 
-    def _launching(self, *given: Any) -> KeeperRunning:
+    def _make_mpirun_run(self, *given: Any) -> Rank0Run:
         """Rank 0's command where it is mpirun."""
-        from gpuflow.runtime.gangs.ranks.mpi import Desk
+        from gpuflow.runtime.gangs.ranks.mpi import AgentServer
 
-        running = LaunchingRunning(*given)
-        running.desk = self.desk = Desk(self.hub)
+        running = MpirunRun(*given)
+        running.agent_server = self.agent_server = AgentServer(self.hub)
         return running
 
-    def _word_of(self, ledger: Ledger, history: History, restored: Restored | None) -> dict[str, Any]:
+    def _message_to_members(self, ledger: Ledger, history: History, restored: RestoreResult | None) -> dict[str, Any]:
         """What a member must know. `checkpoint` is the name in the store, `path` the place in the directory."""
         path = restored.path if restored is not None else None
         inside = os.path.relpath(path, self.directory.path) if path and self.directory is not None else None
@@ -167,17 +166,17 @@ class KeeperAttempt(supervisor.Attempt):
             "checkpoint": ledger.resumed if path else None,
         }
 
-    def _agreed(self, running: Running, ending: Ending) -> Ending:
+    def _gang_ending(self, running: CommandRun, ending: Ending) -> Ending:
         """The gang's ending instead of rank 0's own."""
-        assert isinstance(running, GangRunning)
+        assert isinstance(running, RankRun)
         running._report_end(ending)
         if running.keeper is not None and running.keeper.lost is not None:
-            self.hub.stopping(INTERRUPTED, running.keeper.lost)
+            self.hub.report_stop(INTERRUPTED, running.keeper.lost)
         gang = self.hub.outcome(lambda: running.deadline)
         if gang.outcome == SUCCEEDED:
             return ending
         # mpirun says that a process of it failed, and not to us where: -1 is no rank, so that no node is avoided.
-        by_mpirun = self.desk is not None and gang.rank == 0 and gang.outcome in (RETRYABLE, FINAL)
+        by_mpirun = self.agent_server is not None and gang.rank == 0 and gang.outcome in (RETRYABLE, FINAL)
         self._cause = -1 if by_mpirun else gang.rank
         because = gang.because if gang.because.startswith(f"rank {gang.rank}") else f"rank {gang.rank}: {gang.because}"
         return Ending(gang.outcome, because, gang.code, until=running.deadline, told=gang.told)
@@ -185,8 +184,8 @@ class KeeperAttempt(supervisor.Attempt):
     # -- the end
 
     def clean_up(self) -> None:
-        if self.desk is not None:
-            self.desk.close()
+        if self.agent_server is not None:
+            self.agent_server.close()
         super().clean_up()
 
     def stop_ending(self) -> Ending:
@@ -210,7 +209,7 @@ class KeeperAttempt(supervisor.Attempt):
 
     # -- outputs, which the launcher reads in the last words
 
-    def _fit(self, kept: Mapping[str, Kept]) -> None:
+    def _fit(self, kept: Mapping[str, KeptOutput]) -> None:
         from gpuflow.runtime.artifacts.outputs import BadOutput
 
         size = len(json.dumps(_output_values(kept), ensure_ascii=False).encode("utf-8", "backslashreplace"))
@@ -224,14 +223,14 @@ class KeeperAttempt(supervisor.Attempt):
         cause = {} if self._cause is None else {"cause_rank": self._cause}
         return {**cause, **({"outputs": _output_values(self._outputs)} if self._outputs else {})}
 
-    def _give_again(self, delivery: Delivery, done: Success, ledger: Ledger, store: Store) -> int:
-        code = super()._give_again(delivery, done, ledger, store)
+    def _deliver_again(self, delivery: Delivery, done: Success, ledger: Ledger, store: Store) -> int:
+        code = super()._deliver_again(delivery, done, ledger, store)
         because = f"attempt {done.attempt} has succeeded already"
         self.word = (SUCCEEDED, because)
         return self._last_words(because, SUCCEEDED, code, because=because, outputs=_output_values(done.outputs))
 
 
-def _output_values(outputs: Mapping[str, Kept]) -> dict[str, str]:
+def _output_values(outputs: Mapping[str, KeptOutput]) -> dict[str, str]:
     """Each output's value; of a file or directory, where it is kept."""
     found = {name: kept.uri if kept.value is None else kept.value for name, kept in outputs.items()}
     return {name: value for name, value in found.items() if value is not None}
@@ -244,10 +243,10 @@ def run_member(
     member = Member(options, environ, place, keys, proving)
     try:
         verdict = member.run()
-    except Ended:
+    except GangEnded:
         assert member.spoke.verdict is not None
         verdict = member.spoke.verdict
-    except Stopped:
+    except StopRequested:
         verdict = Verdict(EXIT_INTERRUPTED, INTERRUPTED, "told to stop before the command ran")
     except (BadOption, StorageError, OSError) as refusal:
         verdict = member.refuse(str(refusal))
@@ -275,7 +274,7 @@ class Member:
             self.directory = Directory(options.checkpoint_dir, options.marker, own)
             self.directory.follow = options.follow
         self._shared = False
-        self._alive = Alive()
+        self._alive = AttemptLock()
         self._outputs = ""
         self._relay: Relay | None = None
         """Who takes the orders of rank 0's mpirun, where that is the program."""
@@ -288,11 +287,11 @@ class Member:
         if self.directory is not None:
             self._look(spoke.wait_for("look"))
         word = spoke.wait_for("begin")
-        self.ledger.number = words.number(word, "attempt") or 0
+        self.ledger.number = protocol.number(word, "attempt") or 0
         # The name of this rank's folder: one of its own, also where all ranks share the directory.
-        own = f"{words.text(word, 'id')}/{self.place.rank}"
+        own = f"{protocol.text(word, 'id')}/{self.place.rank}"
         self.ledger.id = hashlib.sha256(own.encode()).hexdigest()[:16]
-        history = History(0, Counts(interruptions=words.number(word, "interruptions") or 0), None, None)
+        history = History(0, Counts(interruptions=protocol.number(word, "interruptions") or 0), None, None)
         directory_owner.end_orphans(options, None, self.ledger, history)
         restored = self._restore(word)
         if inputs:
@@ -307,13 +306,13 @@ class Member:
         store = supervisor.open_place(options.store) if options.store else None
         given = (options, self.environ, self._outputs, self.directory, store, self.ledger, history, restored)
         if self._relay is None:
-            running = MemberRunning(*given)
+            running = MemberRun(*given)
         else:
-            running = OrderedRunning(*given)
+            running = OrderedRun(*given)
             running.relay = self._relay
-        running.star = spoke
+        running.connection = spoke
         running.keeps_parts = options.sharded and self.directory is not None and not self._shared and store is not None
-        running.attempt_id = words.text(word, "id")
+        running.attempt_id = protocol.text(word, "id")
         ending = running.run()
         running._report_end(ending)
         self.own_code = ending.own_code
@@ -324,14 +323,14 @@ class Member:
         return verdict
 
     def refuse(self, sentence: str) -> Verdict:
-        """This rank cannot start: rank 0 hears of it, and then all leave with the same code."""
+        """Tell rank 0 that this rank cannot start; then all ranks exit with the same code."""
         if self.spoke.is_alive() and self.spoke.verdict is None:
             self.spoke.say("refuse", because=sentence)
             return self.spoke.await_verdict(None, self.options.grace)
         return Verdict(EXIT_RUNTIME, RETRYABLE, sentence)
 
     def leave(self, verdict: Verdict) -> int:
-        """Say goodbye and the last words; the gang's exit code."""
+        """Leave the gang and write the termination message; returns the gang's exit code."""
         self.spoke.leave()
         code, rank = verdict.code, self.place.rank
         sentence = f"rank {rank} of {self.place.size} ends with its gang: {verdict.because} (exit code {code})"
@@ -361,14 +360,14 @@ class Member:
         """Whether the folder of rank 0's attempt is in our checkpoint directory: then it is the same directory."""
         assert self.directory is not None
         self.directory.prepare()
-        parent, name = os.path.split(os.path.join(self.directory.path, words.text(word, "folder", "?")))
+        parent, name = os.path.split(os.path.join(self.directory.path, protocol.text(word, "folder", "?")))
         try:
             self._shared = name in os.listdir(parent)  # a listing, since a mount may remember that it was not there
         except OSError:
             self._shared = False
         self.spoke.say("seen", shared=self._shared)
 
-    def _restore(self, word: Message) -> Restored | None:
+    def _restore(self, word: Message) -> RestoreResult | None:
         from gpuflow.runtime.checkpoints import restore, transfer
 
         directory, options = self.directory, self.options
@@ -377,11 +376,11 @@ class Member:
         directory.enter(identity_of(self.ledger.base), self.ledger.id)
         self._alive.hold(directory.shared, directory.attempt_folder)
         directory.prepare()
-        path, name = words.text(word, "path"), words.text(word, "checkpoint")
+        path, name = protocol.text(word, "path"), protocol.text(word, "checkpoint")
         if not path:
             return None
         if self._shared:
-            return restore.Restored(os.path.join(directory.path, path), os.path.basename(path), "rank 0's own")
+            return restore.RestoreResult(os.path.join(directory.path, path), os.path.basename(path), "rank 0's own")
         if not options.store or not name:
             raise BadOption(
                 f"rank 0 resumes from {path} in its checkpoint directory, which is not there on this rank, and there "
@@ -391,11 +390,11 @@ class Member:
         if options.sharded:
             directory.disown()
         try:
-            restored = restore.restore_named(
+            restored = restore.restore_checkpoint(
                 directory, self.ledger, name, supervisor.open_place(options.store), Limit(options.storage_timeout),
                 proceed, say,
             )  # fmt: skip
-        except (transfer.Abandoned, StorageError):
+        except (transfer.TransferAbandoned, StorageError):
             self._leave_if_over()
             raise
         say(f"rank {self.place.rank} resumes from {restored.name} ({restored.how}), as rank 0 does")
@@ -411,18 +410,18 @@ class Member:
         )
         try:
             bringing.bring()
-        except (transfer.Abandoned, StorageError, BadOption):
+        except (transfer.TransferAbandoned, StorageError, BadOption):
             self._leave_if_over()
             raise
 
     def _proceed(self) -> bool:
-        return self.spoke.order is None and not children.stop_is_pending()
+        return self.spoke.order is None and not child.stop_is_pending()
 
     def _leave_if_over(self) -> None:
         """A transfer that was given up, since there is no more use for it."""
-        if children.stop_is_pending():
-            self.spoke.stopping(INTERRUPTED, f"rank {self.place.rank} was told to stop", told=True)
-            raise Stopped() from None
+        if child.stop_is_pending():
+            self.spoke.report_stop(INTERRUPTED, f"rank {self.place.rank} was told to stop", told=True)
+            raise StopRequested() from None
         if self.spoke.order is not None:
             self.spoke.wait_for("verdict")
-            raise Ended() from None
+            raise GangEnded() from None

@@ -12,7 +12,7 @@ from gpuflow.runtime.base import container
 from gpuflow.runtime.base.child import say
 from gpuflow.runtime.base.outcomes import INTERRUPTED, OUT_OF_MEMORY, TIMED_OUT, Ending
 from gpuflow.runtime.gangs.ranks.spoke import Spoke
-from gpuflow.runtime.supervise.running import LATE, TOLD, Running
+from gpuflow.runtime.supervise.running import LATE, TOLD, CommandRun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,42 +20,42 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.checkpoints.keeper import Keeper
     from gpuflow.runtime.gangs.ranks.hub import Hub, Parts
-    from gpuflow.runtime.gangs.ranks.mpi import Desk, Relay
+    from gpuflow.runtime.gangs.ranks.mpi import AgentServer, Relay
 
-_KILLED = 137
+_KILLED_FOR_MEMORY = 137
 _COUNT_EVERY = 0.5
 
 
-class GangRunning(Running):
-    """The command of one rank: the others hear of its notice and its end, and it of theirs."""
+class RankRun(CommandRun):
+    """The command of one rank; stop notices and ends are exchanged with the other ranks."""
 
-    star: Hub | Spoke
+    connection: Hub | Spoke
     by_gang = False
     """Whether the gang told it to stop. What it does then says nothing."""
     reported = False
 
     def _stop_order(self) -> str | None:
-        return self.star.order
+        return self.connection.order
 
     def _tell_to_stop(self, child: children.Child, why: str) -> None:
-        rank = self.star.place.rank
-        if why == self.star.order:
+        rank = self.connection.place.rank
+        if why == self.connection.order:
             self.by_gang = True
         elif why == LATE:
-            self.star.stopping(TIMED_OUT, f"rank {rank} ran for longer than its --timeout")
+            self.connection.report_stop(TIMED_OUT, f"rank {rank} ran for longer than its --timeout")
         elif why == TOLD:
-            self.star.stopping(INTERRUPTED, f"rank {rank} was told to stop", told=True)
+            self.connection.report_stop(INTERRUPTED, f"rank {rank} was told to stop", told=True)
         else:
-            self.star.stopping(INTERRUPTED, f"rank {rank}: {why}")
+            self.connection.report_stop(INTERRUPTED, f"rank {rank}: {why}")
         super()._tell_to_stop(child, why)
 
     def _report_end(self, ending: Ending) -> None:
         if not self.reported:
             self.reported = True
-            self.star.report_end(ending, collateral=self.by_gang)
+            self.connection.report_end(ending, collateral=self.by_gang)
 
 
-class KeeperRunning(GangRunning):
+class Rank0Run(RankRun):
     """Rank 0's command."""
 
     parts: Parts | None = None
@@ -71,7 +71,7 @@ class KeeperRunning(GangRunning):
         return keeper
 
 
-class MemberRunning(GangRunning):
+class MemberRun(RankRun):
     """A member's command. Nobody keeps checkpoints here, unless each rank writes a part of them."""
 
     keeps_parts = False
@@ -82,9 +82,9 @@ class MemberRunning(GangRunning):
             return None
         from gpuflow.runtime.gangs.ranks.sharded_keeper import PartKeeper
 
-        assert self.directory is not None and isinstance(self.star, Spoke)
+        assert self.directory is not None and isinstance(self.connection, Spoke)
         keeper = PartKeeper(self.options, self.directory, self.ledger, self.store, say, children.wake)
-        keeper.spoke, keeper.attempt_id = self.star, self.attempt_id
+        keeper.spoke, keeper.attempt_id = self.connection, self.attempt_id
         return keeper
 
     def _finish_keeper(self) -> None:
@@ -96,25 +96,25 @@ class MemberRunning(GangRunning):
             self.keeper.finish(self.deadline)
 
 
-class LaunchingRunning(KeeperRunning):
+class MpirunRun(Rank0Run):
     """Rank 0's mpirun. Told to stop, it would kill its processes everywhere in a second or two: so it is told last."""
 
-    desk: Desk
+    agent_server: AgentServer
 
     def _variables(self) -> dict[str, str]:
         from gpuflow.runtime.gangs.ranks.mpi import OPERATORS_HOSTS
 
         # The MPI operator sets its own host file after everything that the step says: nobody has meant it.
         own = {name: value for name, value in super()._variables().items() if value != OPERATORS_HOSTS}
-        return {**self.desk.variables(), **own}
+        return {**self.agent_server.variables(), **own}
 
     def _start(self, environ: Mapping[str, str]) -> children.Child:
         child = super()._start(environ)
-        child.others_listen = self.desk.others_listen
+        child.others_listen = self.agent_server.others_listen
         return child
 
     def _report_end(self, ending: Ending) -> None:
-        self.desk.end_orders(ending.own_code)
+        self.agent_server.end_orders(ending.own_code)
         super()._report_end(ending)
 
 
@@ -131,15 +131,15 @@ class _Listeners(threading.Thread):
             self.count = self._find()
 
 
-class OrderedRunning(MemberRunning):
+class OrderedRun(MemberRun):
     """The program of another rank: ours, which starts what mpirun asks for, until rank 0's program has ended."""
 
     relay: Relay
 
     def _run(self) -> Ending:
-        assert isinstance(self.star, Spoke)
+        assert isinstance(self.connection, Spoke)
         listeners = _Listeners(self._count_listeners)
-        self.star.listening = lambda: listeners.count
+        self.connection.listening = lambda: listeners.count
         listeners.start()
         try:
             return super()._run()
@@ -159,7 +159,7 @@ class OrderedRunning(MemberRunning):
         """mpirun says how its processes ended. That one of them was killed for memory only this rank can see."""
         failed = not told and child.code == 0 and self.relay.leaders_code not in (None, 0)
         if failed and container.oom_kills() > kills:
-            return Ending(OUT_OF_MEMORY, "a process that mpirun started here was killed for memory", _KILLED)
+            return Ending(OUT_OF_MEMORY, "a process that mpirun started here was killed for memory", _KILLED_FOR_MEMORY)
         return super()._judge(child, kills, told=told)
 
     def _count_listeners(self) -> int:

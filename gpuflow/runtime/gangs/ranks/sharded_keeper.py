@@ -11,9 +11,8 @@ import time
 from gpuflow.runtime.base import files
 from gpuflow.runtime.base.records import File, Manifest
 from gpuflow.runtime.checkpoints import transfer
-from gpuflow.runtime.checkpoints.keeper import Keeper, Pending
-from gpuflow.runtime.gangs.ranks import hub
-from gpuflow.runtime.gangs.ranks import protocol as words
+from gpuflow.runtime.checkpoints.keeper import Keeper, PendingUpload
+from gpuflow.runtime.gangs.ranks import hub, protocol
 from gpuflow.runtime.state.checkpoint_dir import Entry
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.store import StorageError, Store
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
     from gpuflow.runtime.gangs.ranks.protocol import Message
     from gpuflow.runtime.gangs.ranks.spoke import Spoke
 
-_GLANCE = 0.05
+_POLL = 0.05
 _SAY_MOVING = 1.0
 _SETTLED = 2.0
-REUSED = (
+REUSED_MESSAGE = (
     "was written again under its name: with parts from several ranks the new one cannot be told from the old one; give "
     "each checkpoint a name of its own, or write its step into the marker file"
 )
@@ -43,11 +42,11 @@ class _Names:
         self.reused: set[str] = set()
 
     def sees(self, entry: Entry, token: str) -> bool:
-        """Whether this is the first that we hear of it being used twice."""
+        """Whether this is the first time that the name is seen to be reused."""
         if token:
             return False
         known = self._first.setdefault(entry.name, entry.key)
-        if files.same_fingerprint(known, entry.key) or entry.name in self.reused:
+        if files.is_same_fingerprint(known, entry.key) or entry.name in self.reused:
             return False
         self.reused.add(entry.name)
         return True
@@ -66,17 +65,17 @@ class GatheringKeeper(Keeper):
         self.parts.wake = self._wake
         super().start()
 
-    def _newest(self) -> Entry | None:
+    def _newest_unsaved(self) -> Entry | None:
         if self.parts.lost_members():
             return None  # nothing becomes whole any more: nobody waits for it
         for entry in reversed(self.directory.finished_entries()):
-            if files.same_fingerprint(self._refused.get(entry.name), entry.key):
+            if files.is_same_fingerprint(self._refused.get(entry.name), entry.key):
                 continue
             if entry.stored is not None:
                 return None
             token = hub.token_of(self.directory, entry.name)
             if self._names.sees(entry, token):
-                self.say(f"{entry.name} {REUSED}")
+                self.say(f"{entry.name} {REUSED_MESSAGE}")
             if entry.name not in self._names.reused and not self.parts.members_without(entry.name, token):
                 return entry
         return None
@@ -85,21 +84,21 @@ class GatheringKeeper(Keeper):
         if last and self.lost is None and not self._is_over() and self.parts.may_finish_more():
             # Another rank's program still runs: what it finishes may make a checkpoint whole.
             self._limit.progress()
-            time.sleep(_GLANCE)
+            time.sleep(_POLL)
             return False
         ended = super()._is_finished(last)
         if ended:
-            self._say_what_is_not_whole()
+            self._report_incomplete()
             self.parts.close()
         return ended
 
-    def _say_what_is_not_whole(self) -> None:
+    def _report_incomplete(self) -> None:
         """The newest entry that some rank lacks; what could not be stored is said by others."""
         newest = next(reversed(self.directory.finished_entries()), None)
         if (
             newest is None
             or newest.stored is not None
-            or files.same_fingerprint(self._refused.get(newest.name), newest.key)
+            or files.is_same_fingerprint(self._refused.get(newest.name), newest.key)
         ):
             return
         lacking = self.parts.members_without(newest.name, hub.token_of(self.directory, newest.name))
@@ -110,16 +109,16 @@ class GatheringKeeper(Keeper):
             then = f"the newest one in the store is {self.kept}" if self.kept else "nothing of this attempt is there"
             self.say(f"{newest.name} was not kept: rank {ranks} {why}; {then}")
 
-    def _send(self, pending: Pending, store: Store) -> None:
+    def _send(self, pending: PendingUpload, store: Store) -> None:
         token = hub.token_of(self.directory, pending.entry.name)
         self.parts.ask(pending.entry.name, token, pending.name)
         super()._send(pending, store)
         self.parts.announce(pending.name, kept=True)
 
-    def _all_files(self, pending: Pending, files: list[File], store: Store) -> list[File]:
+    def _all_files(self, pending: PendingUpload, files: list[File], store: Store) -> list[File]:
         if files and files[0].path == "":
-            raise transfer.Refused("it is a file; a checkpoint of many ranks is a directory")
-        found = self._stored_parts(pending)
+            raise transfer.CheckpointRefused("it is a file; a checkpoint of many ranks is a directory")
+        found = self._wait_for_parts(pending)
         parts = {
             rank: hub.read_list(store, self.ledger, rank, pending.name, pending.entry.name, digest)
             for rank, digest in found.items()
@@ -129,20 +128,20 @@ class GatheringKeeper(Keeper):
         self._add_progress()
         return whole
 
-    def _stored_parts(self, pending: Pending) -> dict[int, str]:
+    def _wait_for_parts(self, pending: PendingUpload) -> dict[int, str]:
         """Wait until every member has stored its part."""
         while True:
             found = self.parts.answers(pending.name)
             if found is not None:
                 return found
             if not self._proceed() or self.parts.lost_members():
-                raise transfer.Abandoned()
+                raise transfer.TransferAbandoned()
             quiet = time.monotonic() - self.parts.moved
             if quiet > self.options.storage_timeout:
                 raise StorageError("the other ranks do not get on with their parts")
             if quiet < 1.0:
                 self._limit.progress()
-            time.sleep(_GLANCE)
+            time.sleep(_POLL)
 
     def _drop(self, store: Store) -> None:
         if self._pending is not None:
@@ -176,7 +175,7 @@ class PartKeeper(Keeper):
         self.spoke.wake_keeper = self._wake
         super().start()
 
-    def _newest(self) -> Entry | None:
+    def _newest_unsaved(self) -> Entry | None:
         return None  # rank 0 chooses
 
     def _turn(self, last: bool) -> None:
@@ -192,48 +191,48 @@ class PartKeeper(Keeper):
             self._order = self._asked_order()
             self._keep_part(message, self.store)
         elif last:
-            time.sleep(_GLANCE)
+            time.sleep(_POLL)
 
     def _asked_order(self) -> int:
-        return 0 if self.spoke.keep is None else words.number(self.spoke.keep, "order") or 0
+        return 0 if self.spoke.keep is None else protocol.number(self.spoke.keep, "order") or 0
 
     def _tell_finished(self) -> None:
         for entry in self.directory.finished_entries():
             token = hub.token_of(self.directory, entry.name)
             known = self._told_of.get(entry.name)
-            if known is not None and files.same_fingerprint(known[0], entry.key) and known[1] == token:
+            if known is not None and files.is_same_fingerprint(known[0], entry.key) and known[1] == token:
                 continue
             self._told_of[entry.name] = (entry.key, token)
             if self._names.sees(entry, token):
-                self.say(f"{entry.name} {REUSED}")
+                self.say(f"{entry.name} {REUSED_MESSAGE}")
             if entry.name not in self._names.reused:
                 self.spoke.say("finished", entry=entry.name, token=token)
 
     def _settle_done(self, store: Store) -> None:
-        """What rank 0 has said of our part: it is in a checkpoint now, or never will be."""
+        """Handle rank 0's message on our part: stored in a checkpoint, or given up."""
         message, pending = self.spoke.done, self._pending
-        if message is None or pending is None or words.text(message, "checkpoint") != pending.name:
+        if message is None or pending is None or protocol.text(message, "checkpoint") != pending.name:
             return
         if message.get("kept") is True:
             self.kept = pending.name
-            if self._is_still(pending.entry):
+            if self._is_unchanged(pending.entry):
                 self.directory.record(pending.entry.name, stored=pending.name)
         self.directory.shared.discard(pending.copy)
         self._pending = None
 
     def _keep_part(self, message: Message, store: Store) -> None:
         """Store our part, and say so, or why not."""
-        checkpoint = words.text(message, "checkpoint")
+        checkpoint = protocol.text(message, "checkpoint")
         try:
-            digest = self._stored_part(message, checkpoint, store)
-        except transfer.Abandoned:
+            digest = self._store_part(message, checkpoint, store)
+        except transfer.TransferAbandoned:
             return
-        except transfer.Vanished as loss:
+        except transfer.CheckpointVanished as loss:
             self._refuse(checkpoint, "gone", f"its part is gone or was written again: {loss}")
-        except transfer.Refused as refusal:
+        except transfer.CheckpointRefused as refusal:
             self._refuse(checkpoint, "refused", str(refusal))
         except (StorageError, OSError) as refusal:
-            self._complain(f"could not keep our part of {words.text(message, 'entry')}, training goes on: {refusal}")
+            self._complain(f"could not keep our part of {protocol.text(message, 'entry')}, training goes on: {refusal}")
             self._refuse(checkpoint, "storage", str(refusal))
         else:
             self.trouble = None
@@ -242,12 +241,12 @@ class PartKeeper(Keeper):
     def _refuse(self, checkpoint: str, kind: str, because: str) -> None:
         self.spoke.say("nopart", checkpoint=checkpoint, kind=kind, because=because, order=self._order)
 
-    def _stored_part(self, message: Message, checkpoint: str, store: Store) -> str:
+    def _store_part(self, message: Message, checkpoint: str, store: Store) -> str:
         pending = self._part(message, checkpoint)
         throttle = transfer.Throttle(self._bandwidth, self._proceed, self._add_progress)
         files = pending.upload.send(store, throttle)
         if time.monotonic() - pending.taken < _SETTLED and not self._snapshot_lasts(pending):
-            raise transfer.Vanished(pending.entry.name)
+            raise transfer.CheckpointVanished(pending.entry.name)
         part = Manifest(
             checkpoint=checkpoint,
             entry=pending.entry.name,
@@ -259,9 +258,9 @@ class PartKeeper(Keeper):
         )
         return hub.write_list(store, self.ledger, self.spoke.place.rank, part)
 
-    def _part(self, message: Message, checkpoint: str) -> Pending:
+    def _part(self, message: Message, checkpoint: str) -> PendingUpload:
         """The snapshot of our part: that of the try before, when it is of this same checkpoint."""
-        name, token = words.text(message, "entry"), words.text(message, "token")
+        name, token = protocol.text(message, "entry"), protocol.text(message, "token")
         entry = next((each for each in self.directory.finished_entries() if each.name == name), None)
         if self._pending is not None:
             if self._pending.name == checkpoint and (entry is None or self._pending.is_of(entry)):
@@ -269,19 +268,19 @@ class PartKeeper(Keeper):
             self.directory.shared.discard(self._pending.copy)
             self._pending = None
         if entry is None or hub.token_of(self.directory, name) != token:
-            raise transfer.Vanished(name)
+            raise transfer.CheckpointVanished(name)
         flaw = self.directory.flaw(entry)
         if flaw is not None:
-            raise transfer.Refused(flaw)
+            raise transfer.CheckpointRefused(flaw)
         copy = self.directory.temporary(f"upload-{checkpoint}")
         try:
             shared, follow = self.directory.shared, self.directory.follow
-            items = local_files.take_snapshot(entry.path, shared, copy, lambda: self._is_still(entry), follow)
+            items = local_files.take_snapshot(entry.path, shared, copy, lambda: self._is_unchanged(entry), follow)
         except BaseException:
             self.directory.shared.discard(copy)
             raise
         upload = transfer.Upload(self.ledger.key("checkpoints", checkpoint), items)
-        self._pending = Pending(entry, checkpoint, copy, upload)
+        self._pending = PendingUpload(entry, checkpoint, copy, upload)
         return self._pending
 
     def _add_progress(self, count: int | None = None) -> None:

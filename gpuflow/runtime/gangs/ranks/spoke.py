@@ -1,4 +1,4 @@
-"""A member's side of the star: one connection to rank 0. When it is lost, so is the gang."""
+"""A member's side: one connection to rank 0. When it is lost, the gang is lost."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import selectors
 import socket
 import time
 
-from gpuflow.runtime.base import child as children
-from gpuflow.runtime.base import units
+from gpuflow.runtime.base import child, units
 from gpuflow.runtime.base.child import say
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.outcomes import EXIT_INTERRUPTED, INTERRUPTED
-from gpuflow.runtime.gangs.ranks import protocol as words
-from gpuflow.runtime.gangs.ranks.connection import Broken, Line, Star
+from gpuflow.runtime.gangs.ranks import protocol
+from gpuflow.runtime.gangs.ranks.connection import ConnectionClosed, ConnectionThread, Line
 from gpuflow.runtime.gangs.ranks.protocol import COLLATERAL
-from gpuflow.runtime.supervise.running import Stopped
+from gpuflow.runtime.supervise.running import StopRequested
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
     from gpuflow.runtime.base.signing import Keys
     from gpuflow.runtime.gangs.ranks.protocol import Message, Place
 
-_GLANCE = 0.02
+_POLL = 0.02
 _LONGEST_WAIT = 1.0
 _ONE_TRY = 5.0
 _ANSWER_WITHIN = 10.0
 
 
-class Ended(Exception):
+class GangEnded(Exception):
     """The gang has ended before this rank's command ran; `Spoke.verdict` says how."""
 
 
@@ -43,7 +42,7 @@ class Verdict:
         self.code, self.outcome, self.because = code, outcome, because
 
 
-class Spoke(Star):
+class Spoke(ConnectionThread):
     """A member's connection. Lost once, it is never made again: rank 0 has counted this rank as lost then."""
 
     def __init__(self, place: Place, keys: Keys | None) -> None:
@@ -77,14 +76,14 @@ class Spoke(Star):
                 self._heard.clear()
                 self._line = self._join()
                 break
-            except (OSError, Broken) as refusal:
+            except (OSError, ConnectionClosed) as refusal:
                 why = getattr(refusal, "strerror", None) or str(refusal) or type(refusal).__name__
             if time.monotonic() >= until:
                 place = self.place
                 raise BadOption(
                     f"rank {place.rank} of {place.size} cannot join its gang at {place.address} within "
-                    f"{units.spoken(timeout)}: {why}; is the pod of rank 0 running, does its name resolve, and does "
-                    f"every NetworkPolicy let this pod reach its port {place.port}?"
+                    f"{units.format_seconds(timeout)}: {why}; is the pod of rank 0 running, does its name resolve, and "
+                    f"does every NetworkPolicy let this pod reach its port {place.port}?"
                 )
             if why != said:
                 said = why
@@ -95,29 +94,31 @@ class Spoke(Star):
         self.start()
 
     def wait_for(self, what: str) -> Message:
-        """The next thing rank 0 has to say; Ended when it says that all is over, Stopped when this rank has to."""
+        """The next message of rank 0; GangEnded when all is over, StopRequested when this rank has to stop."""
         while True:
             with self.lock:
                 if what in self._heard:
                     return self._heard[what]
                 if self.verdict is not None:
-                    raise Ended()
-            if children.stop_is_pending():
-                self.stopping(INTERRUPTED, f"rank {self.place.rank} was told to stop before the command ran", told=True)
-                raise Stopped()
-            time.sleep(_GLANCE)
+                    raise GangEnded()
+            if child.stop_is_pending():
+                self.report_stop(
+                    INTERRUPTED, f"rank {self.place.rank} was told to stop before the command ran", told=True
+                )
+                raise StopRequested()
+            time.sleep(_POLL)
 
     def say(self, what: str, **facts: Any) -> None:
         with self.lock:
             if self._line is not None and not self._line.closed:
-                self._write(self._line, words.pack(what, **facts))
+                self._write(self._line, protocol.pack(what, **facts))
 
     def go(self) -> None:
         self.wait_for("go")
         with self.lock:
             self._running = True
 
-    def stopping(self, outcome: str, because: str, *, told: bool = False) -> None:
+    def report_stop(self, outcome: str, because: str, *, told: bool = False) -> None:
         """This rank was told to stop, or its time is over: rank 0 tells the others."""
         with self.lock:
             if not self._said_stopping:
@@ -135,17 +136,17 @@ class Spoke(Star):
             with self.lock:
                 if self.verdict is not None:
                     return self.verdict
-            if until is None and children.stop_is_pending():
+            if until is None and child.stop_is_pending():
                 # Nothing of the command is left that could use the grace.
                 until = time.monotonic() + max(0.2, grace - min(1.0, grace / 10))
-                self.stopping(INTERRUPTED, f"rank {self.place.rank} was told to stop", told=True)
+                self.report_stop(INTERRUPTED, f"rank {self.place.rank} was told to stop", told=True)
             if until is not None and time.monotonic() >= until:
                 because = "told to stop; the gang's verdict did not come in time"
                 return Verdict(EXIT_INTERRUPTED, INTERRUPTED, because)
-            time.sleep(_GLANCE)
+            time.sleep(_POLL)
 
     def leave(self) -> None:
-        """Say goodbye: whoever is gone without it is lost."""
+        """Send `bye`; a member that disconnects without it counts as lost."""
         self.say("bye")
         self.end()
         if self._line is not None:
@@ -154,19 +155,19 @@ class Spoke(Star):
     # -- how it joins
 
     def _join(self) -> Line:
-        """One try; OSError or Broken when it was in vain."""
+        """Try once to connect; OSError or ConnectionClosed on failure."""
         place = self.place
         connection = socket.create_connection((place.leader, place.port), _ONE_TRY)
         line = Line(connection, place.leader)
         try:
             welcome = self._wait_for_first(line, "welcome")
-            nonce = words.text(welcome, "nonce")
-            facts: dict[str, Any] = {"gpuflow": words.VERSION, "gang": place.name, "rank": place.rank}
+            nonce = protocol.text(welcome, "nonce")
+            facts: dict[str, Any] = {"gpuflow": protocol.VERSION, "gang": place.name, "rank": place.rank}
             if place.slots is not None:
                 facts.update(slots=place.slots, nonce=self.nonce)
             if self.keys is not None:
-                facts["proof"] = self.keys.sign(nonce, words.sign_of(place.name, place.rank))
-            line.write(words.pack("hello", size=place.size, **facts))
+                facts["proof"] = self.keys.sign(nonce, protocol.sign_of(place.name, place.rank))
+            line.write(protocol.pack("hello", size=place.size, **facts))
             self._wait_for_first(line, "beat")  # rank 0 turns away at once, or gives signs of life
         except BaseException:
             line.close()
@@ -183,22 +184,22 @@ class Spoke(Star):
                 if message["say"] == what:
                     return message
                 if message["say"] == "no":
-                    why = f"it turned this rank away: {words.text(message, 'because')}"
+                    why = f"it turned this rank away: {protocol.text(message, 'because')}"
                     if message.get("final") is True:
                         raise BadOption(f"rank {self.place.rank} cannot join its gang at {self.place.address}: {why}")
-                    raise Broken(why)
-            self._pause(_GLANCE)
-        raise Broken("it does not answer as rank 0 of a gang does")
+                    raise ConnectionClosed(why)
+            self._pause(_POLL)
+        raise ConnectionClosed("it does not answer as rank 0 of a gang does")
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while True:
-            if children.stop_is_pending():
-                raise Stopped()
+            if child.stop_is_pending():
+                raise StopRequested()
             left = until - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(_GLANCE, left))
+            time.sleep(min(_POLL, left))
 
     # -- what the thread does
 
@@ -210,8 +211,8 @@ class Spoke(Star):
         if line is None or line.closed:
             return
         if now - line.heard > self.times.lost:
-            self._drop(line, f"nothing was heard from it for {units.spoken(self.times.lost)}")
-        elif line.unsent:
+            self._drop(line, f"nothing was heard from it for {units.format_seconds(self.times.lost)}")
+        elif line.has_unsent:
             self._write(line, b"")
 
     def forgive(self, now: float) -> None:
@@ -222,8 +223,8 @@ class Spoke(Star):
         what = message["say"]
         self._heard[what] = message
         if what == "verdict" and self.verdict is None:
-            code = words.number(message, "code")
-            outcome, because = words.text(message, "outcome"), words.text(message, "because")
+            code = protocol.number(message, "code")
+            outcome, because = protocol.text(message, "outcome"), protocol.text(message, "because")
             self.verdict = Verdict(EXIT_INTERRUPTED if code is None else code, outcome, because)
         if what in ("keep", "done", "enough", "verdict"):
             self.keep = message if what == "keep" else self.keep
@@ -233,8 +234,8 @@ class Spoke(Star):
         if what in ("run", "hangup", "over"):
             self.take_order(message)
         if what in ("stop", "verdict") and self.order is None:
-            self.order = words.text(message, "because", "the gang has ended")
-            children.wake()
+            self.order = protocol.text(message, "because", "the gang has ended")
+            child.wake()
 
     def _drop(self, line: Line, why: str) -> None:
         self._close(line)
@@ -242,4 +243,4 @@ class Spoke(Star):
             because = f"rank 0 is lost: {why}"
             self.verdict = Verdict(EXIT_INTERRUPTED, INTERRUPTED, because)
             self.order = self.order or because
-            children.wake()
+            child.wake()

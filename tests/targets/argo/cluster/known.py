@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from gpuflow.kubernetes.expansion import escaped
+from gpuflow.kubernetes.expansion import escape
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.supervision import OUTPUTS
 from gpuflow.site import Site
@@ -44,7 +44,7 @@ class Known:
         return text
 
     def reference(self, ref: Ref) -> str:
-        return escaped(self.text(ref), glued=True)
+        return escape(self.text(ref), glued=True)
 
     def text(self, ref: Ref) -> str:
         if isinstance(ref, ParamRef):
