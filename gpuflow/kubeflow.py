@@ -86,9 +86,7 @@ def component(step: Step, site: Site | str = "nvidia", *, name: str = "step") ->
     """
     used, where = _site(site), caller()
     made = step_messages(step, used, name)
-    log_findings(
-        [*step_template_warnings(step, where), *_claim_warnings(step, name, used, where), *made.weaker], __name__
-    )
+    log_findings([*step_template_warnings(step, where), *_claim_notes(step, name, used, where), *made.weaker], __name__)
     return StepComponent(made)
 
 
@@ -110,11 +108,7 @@ def configure(
         raise fail("GF301", f"configure takes a task and a step, not a {type(task).__name__}")
     used, where = _site(site), caller()
     made = step_messages(_with_command(step), used, name or task.name, own_command=False)
-    left_alone = [
-        *_ignored_field_notes(task, step, where),
-        *_claim_warnings(step, task.name, used, where),
-        *made.weaker,
-    ]
+    left_alone = [*_ignored_fields(task, step, where), *_claim_notes(step, task.name, used, where), *made.weaker]
     log_findings([*step_template_warnings(step, where), *left_alone], __name__)
     for field, why in _OF_THE_COMMAND.items():
         if getattr(step, field):
@@ -130,7 +124,7 @@ def configure(
     return apply_settings(task, settings_of(made, caching=step.cache is not None))
 
 
-def _claim_warnings(step: Step, name: str, site: Site, where: Where) -> Iterator[Finding]:
+def _claim_notes(step: Step, name: str, site: Site, where: Where) -> Iterator[Finding]:
     claims = unowned_claims(step, site)
     if claims:
         yield unowned_warning((name,), tuple(claims), site, where)
@@ -143,7 +137,7 @@ def _with_command(step: Step) -> Step:
     return step.model_copy(update={"image": step.image or "unused", "command": step.command or ("unused",)})
 
 
-def _ignored_field_notes(task: dsl.PipelineTask, step: Step, where: Where) -> Iterator[Finding]:
+def _ignored_fields(task: dsl.PipelineTask, step: Step, where: Where) -> Iterator[Finding]:
     """What a step says and its task does not get."""
     unused = [field for field in _OF_THE_TASK if getattr(step, field)]
     if unused:

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 
-RESERVED_ARGUMENTS = frozenset(
+RESERVED = frozenset(
     {
         # what BaseOperator decides: who, when, in which order, and who is told
         "task_id", "owner", "email", "email_on_retry", "email_on_failure", "retries", "retry_delay",
@@ -70,14 +70,14 @@ NO_EFFECT = {
 STOCK_DEFAULTS: dict[str, Any] = {
     name: given.default
     for name, given in inspect.signature(KubernetesPodOperator.__init__).parameters.items()
-    if name not in RESERVED_ARGUMENTS and given.default is not inspect.Parameter.empty
+    if name not in RESERVED and given.default is not inspect.Parameter.empty
 }
 """What the stock operator is told for the arguments that are not taken, whatever default_args say."""
 
 
 def argument_hint(name: str) -> str | None:
     """What to do instead of passing an argument; None for a reserved or unknown one."""
-    if name in RESERVED_ARGUMENTS:
+    if name in RESERVED:
         return None
     from gpuflow.spec.engine_options.airflow import TASK_FIELD_HINTS, TASK_OTHER_HINTS
 
@@ -87,9 +87,7 @@ def argument_hint(name: str) -> str | None:
 def refuse_arguments(given: Mapping[str, Any], who: str, besides: Iterable[str] = ()) -> None:
     """Raise for every argument that a task of gpuflow does not take. `besides`: more that this one takes."""
     wrong = [
-        name
-        for name, value in given.items()
-        if name not in RESERVED_ARGUMENTS and name not in besides and value is not None
+        name for name, value in given.items() if name not in RESERVED and name not in besides and value is not None
     ]
     refused = {name: hint for name in wrong if (hint := argument_hint(name)) is not None}
     if not refused:

@@ -38,7 +38,7 @@ RUN = "gpuflow.dev/run"
 XCOM_RETURN_KEY = "return_value"
 """The output that is the value of the task itself, as Airflow calls it."""
 KINDS: dict[str, type] = {"string": str, "int": int, "float": float, "bool": bool}
-RESTRICTED_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not installed where types are checked
@@ -64,7 +64,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         self.pod_template_dict = adjusted
         self.name = self._pod_name(context, ledger)
         self.random_name_suffix = False
-        self.xcom_sidecar_container_security_context = RESTRICTED_SECURITY
+        self.xcom_sidecar_container_security_context = RESTRICTED
         body = self.build_pod_request_obj(context)
         body.metadata.annotations = {**(body.metadata.annotations or {}), **ledger.plus(pods=1).annotations()}
         for limit in self.limits:

@@ -10,7 +10,7 @@ from gpuflow.checker.hints.refusals import refusal_hint
 from gpuflow.checker.hints.trials import Trials, memory_max, with_parallel
 from gpuflow.checker.pipeline.nodes.claims import small_claims, unusable_claims
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
-from gpuflow.checker.pipeline.placement import TargetNamespace, placement_outcome
+from gpuflow.checker.pipeline.placement import Target, placement_outcome
 from gpuflow.checker.quota.claims import (
     pending_claims,
     refused_claims,
@@ -82,7 +82,7 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
 
 def _make_report(demand: Demand, ready: PreparedCluster, namespace: str, runs: int | None) -> Report:
     nodes = len(ready.cluster.of("Node"))
-    trials = Trials(lambda changed: _outcome_with_overlap(changed, ready, runs), len(demand.steps), nodes)
+    trials = Trials(lambda changed: _with_overlap(changed, ready, runs), len(demand.steps), nodes)
     whole = with_gang_warnings(_outcome_or_bad_field(demand, ready, runs, trials), demand, ready.cluster, namespace)
     findings = sorted(with_parallel(whole, demand, trials), key=lambda finding: SEVERITIES.index(finding.severity))
     if demand.source is not None:
@@ -105,7 +105,7 @@ def _make_report(demand: Demand, ready: PreparedCluster, namespace: str, runs: i
 def _outcome_or_bad_field(demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials) -> Outcome:
     """What the cluster says; a pod of somebody else's that nobody could create is one message."""
     try:
-        return _outcome_with_overlap(demand, ready, runs, trials)
+        return _with_overlap(demand, ready, runs, trials)
     except ValueError as fault:
         if demand.pipeline is not None:
             raise  # ours can be read
@@ -113,17 +113,15 @@ def _outcome_or_bad_field(demand: Demand, ready: PreparedCluster, runs: int | No
         raise fail("GF736", text, where=demand.where(demand.steps[0].name), hint="Kubernetes would refuse it") from None
 
 
-def _outcome_with_overlap(
-    demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials | None = None
-) -> Outcome:
+def _with_overlap(demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials | None = None) -> Outcome:
     """What the cluster says to a demand. Without `trials` only the verdict is asked for, and no advice is made."""
     namespaces = demand.namespaces(ready.namespace)
     if len(namespaces) > 1:
         return _outcome_over_namespaces(demand, namespaces, ready, runs, trials)
     ready = ready.seen_from(namespaces[0])
-    first = _outcome_with_quota_changes(demand, ready, count_runs(demand, runs), trials)
+    first = _with_quota_changes(demand, ready, count_runs(demand, runs), trials)
     return merge_outcomes(
-        [first, overlap_outcome(first, demand, runs, lambda many: _outcome_with_quota_changes(demand, ready, many))]
+        [first, overlap_outcome(first, demand, runs, lambda many: _with_quota_changes(demand, ready, many))]
     )
 
 
@@ -133,7 +131,7 @@ def _outcome_over_namespaces(
     """What each namespace says to the pods that go there, and what queues and nodes say to all of them together."""
     parts = []
     for name in namespaces:
-        found = _outcome_with_overlap(demand.only_in(name, ready.namespace), ready.seen_from(name), runs)
+        found = _with_overlap(demand.only_in(name, ready.namespace), ready.seen_from(name), runs)
         scopes = (each for each in found.scopes if each.kind == QUOTA)
         parts.append(replace(found, scopes=tuple(replace(each, name=f"{name}/{each.name}") for each in scopes)))
     whole = merge_outcomes([_shared_outcome(demand, namespaces, ready, runs, trials), *parts])
@@ -172,7 +170,7 @@ def _cluster_wide_outcome(
         part = with_node_selector(demand.only_in(name, home), node_selector(there.cluster, name, OPENSHIFT))
         part = split_mixed_steps(with_deadline(part))
         policy = namespace_policy(there.cluster, name)
-        homes.append(TargetNamespace(there, part, policy, policy.admit_steps(part.steps)))
+        homes.append(Target(there, part, policy, policy.admit_steps(part.steps)))
     whole = split_mixed_steps(with_deadline(demand))
     placed = placement_outcome(whole, homes, count_runs(demand, runs), trials=trials)
     bound = [step.name for step in whole.steps if _binds(step.pod["spec"])]
@@ -192,45 +190,39 @@ def _binds(spec: Any) -> bool:
     return claims or bool(spec.get("resourceClaims"))
 
 
-def _outcome_with_quota_changes(
-    demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None
-) -> Outcome:
+def _with_quota_changes(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
     """What the cluster says; while quotas change, only what it says both before and after."""
     changes = list(changing_quotas(ready.cluster, ready.namespace))
-    now = _outcome_with_node_selectors(demand, ready, runs, trials)
+    now = _with_node_selectors(demand, ready, runs, trials)
     if not changes:
         return now
     changed = ready.with_cluster(with_changes(ready.cluster, ready.namespace))
-    then = _outcome_with_node_selectors(demand, changed, runs, trials)
+    then = _with_node_selectors(demand, changed, runs, trials)
     if then.verdict == now.verdict:
         return merge_outcomes([now, outcome_of(replace(each, severity="note") for each in changes)])
     milder = now if worst_verdict([now.verdict, then.verdict]) == then.verdict else then
     return merge_outcomes([milder, outcome_of(changes, "unknown")])
 
 
-def _outcome_with_node_selectors(
-    demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None
-) -> Outcome:
+def _with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
     """What the cluster says, with what the namespace adds to its pods; also where it is not known whether it does."""
     cluster, namespace = ready.cluster, ready.namespace
     certain, possible = (node_selector(cluster, namespace, name) for name in (OPENSHIFT, PLUGIN))
     conflicts = outcome_of(selector_conflicts(cluster, demand, certain), "never")
     demand = with_node_selector(demand, certain)
-    whole = merge_outcomes([conflicts, _outcome_with_later_attempts(demand, ready, runs, trials)])
+    whole = merge_outcomes([conflicts, _with_later_attempts(demand, ready, runs, trials)])
     if not possible or whole.verdict == "never":
         return whole
     refused: Verdict = "never" if conflicting_steps(demand, possible) else "always"
     otherwise = worst_verdict(
-        [refused, _outcome_with_later_attempts(with_node_selector(demand, possible), ready, runs).verdict]
+        [refused, _with_later_attempts(with_node_selector(demand, possible), ready, runs).verdict]
     )
     if otherwise == whole.verdict:
         return whole
     return merge_outcomes([whole, outcome_of([optional_selector(cluster, namespace, possible, otherwise)], "unknown")])
 
 
-def _outcome_with_later_attempts(
-    demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None
-) -> Outcome:
+def _with_later_attempts(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
     """What all parts of the cluster say to the first attempts, and to later ones."""
     first = _outcome(demand, ready, runs, trials)
     limits = ready.cluster.of("LimitRange", ready.namespace)
@@ -250,7 +242,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials |
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
     admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
     mounted = _mounted_claims(demand, ready, policy)
-    placed = placement_outcome(demand, [TargetNamespace(ready, demand, policy, admissions)], runs, mounted, trials)
+    placed = placement_outcome(demand, [Target(ready, demand, policy, admissions)], runs, mounted, trials)
     default_queue = has_default_queue(cluster, namespace)
     quota_lines = list(limit_lines(demand, policy, admissions, runs, default_queue))
     lines = [*(line.scope for line in quota_lines), *placed.scopes]

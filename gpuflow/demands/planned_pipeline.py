@@ -152,7 +152,7 @@ def _missing_budgets(steps: list[PlannedStep], site: Site) -> Iterator[Finding]:
 
 
 GIB: Final = 2**30
-FIELDS_WITHOUT_EFFECT: Final = frozenset(
+NO_EFFECT: Final = frozenset(
     {
         "args",
         "cache",
@@ -201,11 +201,7 @@ class PlannedPipeline:
         asked = asking.gpu or asking.mig
         if asked is None:
             return None
-        told = {
-            name: getattr(asking, name)
-            for name in sorted(type(asking).model_fields)
-            if name not in FIELDS_WITHOUT_EFFECT
-        }
+        told = {name: getattr(asking, name) for name in sorted(type(asking).model_fields) if name not in NO_EFFECT}
         return DeviceRequest(_device_words(asked), asked.count, asking.mig is not None, _needs_gib(asking), repr(told))
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:

@@ -8,7 +8,7 @@ from typing import Any
 from gpuflow.engines import ARGO
 from gpuflow.importing.draft import Draft, label
 from gpuflow.importing.pods import PodReader
-from gpuflow.importing.unsupported import KIND, Place, UnsupportedList
+from gpuflow.importing.unsupported import KIND, Place, Unsupported
 from gpuflow.importing.values import Parts, mapping, plain_value
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.readers import Document, Library
@@ -34,7 +34,7 @@ USUAL_RETRIES = 6
 METADATA = ("name", "generateName", "namespace", "labels", "annotations", "creationTimestamp")
 
 
-def pipeline_of(document: Document, library: Library, site: Site, listing: UnsupportedList) -> Draft:
+def pipeline_of(document: Document, library: Library, site: Site, listing: Unsupported) -> Draft:
     """The pipeline of a Pod, a Job or a CronJob."""
     place = Place(document)
     draft = Draft(head={"name": label(document.name, ())})
@@ -69,7 +69,7 @@ def _pod(
     metadata: Mapping[str, Any],
     draft: Draft,
     site: Site,
-    listing: UnsupportedList,
+    listing: Unsupported,
     place: Place,
     *,
     in_job: bool = False,
@@ -100,12 +100,7 @@ def _pod(
 
 
 def _job(
-    spec: Mapping[str, Any],
-    metadata: Mapping[str, Any],
-    draft: Draft,
-    site: Site,
-    listing: UnsupportedList,
-    place: Place,
+    spec: Mapping[str, Any], metadata: Mapping[str, Any], draft: Draft, site: Site, listing: Unsupported, place: Place
 ) -> None:
     listing.fields(spec, JOB, "spec", place, HINTS)
     template = mapping(spec.get("template"))
@@ -142,7 +137,7 @@ def _job(
     _copies(spec, words, listing, place)
 
 
-def _copies(spec: Mapping[str, Any], words: dict[str, Any], listing: UnsupportedList, place: Place) -> None:
+def _copies(spec: Mapping[str, Any], words: dict[str, Any], listing: Unsupported, place: Place) -> None:
     copies, at_once = plain_value(spec.get("completions")), plain_value(spec.get("parallelism"))
     indexed = spec.get("completionMode") == "Indexed"
     if copies is None and (at_once or 1) > 1:
@@ -158,7 +153,7 @@ def _copies(spec: Mapping[str, Any], words: dict[str, Any], listing: Unsupported
             words["env"] = {**words.get("env", {}), INDEX: {"item": "index"}}
 
 
-def _schedule(spec: Mapping[str, Any], draft: Draft, site: Site, listing: UnsupportedList, place: Place) -> None:
+def _schedule(spec: Mapping[str, Any], draft: Draft, site: Site, listing: Unsupported, place: Place) -> None:
     listing.fields(spec, CRON, "spec", place)
     schedule: dict[str, Any] = {"cron": str(spec.get("schedule"))}
     schedule["concurrency"] = str(spec.get("concurrencyPolicy") or "Allow").lower()

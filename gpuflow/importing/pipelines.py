@@ -17,7 +17,7 @@ from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.core.printable import comment
 from gpuflow.importing.draft import Draft
 from gpuflow.importing.pods import COVERED_FIELDS, POD_FIELDS, Step
-from gpuflow.importing.unsupported import KIND, RULE, Place, UnsupportedList
+from gpuflow.importing.unsupported import KIND, RULE, Place, Unsupported
 from gpuflow.kubernetes.pod_fields import Field, fields_of
 from gpuflow.kubernetes.strategic_merge import DIRECTIVE
 from gpuflow.pod.build import pod_for
@@ -63,7 +63,7 @@ SKIPPED_FIELDS = ("artifacts", "prometheus", "withItems")
 """What is in them has other words of the same names."""
 
 
-def has_wrong_shapes(listing: UnsupportedList, place: Place, tree: Any) -> bool:
+def has_wrong_shapes(listing: Unsupported, place: Place, tree: Any) -> bool:
     """List what has another shape than its name says; whether there is any."""
     before = len(listing.found)
     waiting = [tree]
@@ -113,7 +113,7 @@ FLOW = ("needs", "when", "if_skipped", "for_each", "parallel", "on", "outputs", 
 HELPERS = ("init_containers", "sidecars")
 
 
-def complete_step(step: Step, site: Site, listing: UnsupportedList) -> None:
+def complete_step(step: Step, site: Site, listing: Unsupported) -> None:
     """Give the step the patch that it needs; list what no patch can say."""
     if not step.sound:
         return
@@ -154,7 +154,7 @@ def _keep_security(made: dict[str, Any], step: Step) -> None:
 IDENTITY = ("runAsUser", "runAsGroup", "runAsNonRoot")
 
 
-def _list(refusal: GpuflowError, step: Step, listing: UnsupportedList) -> None:
+def _list(refusal: GpuflowError, step: Step, listing: Unsupported) -> None:
     listing.found += [Finding(RULE, f"{each.code} {each.message}", step.where, each.hint) for each in refusal.findings]
 
 
@@ -233,7 +233,7 @@ def _replacement_patch(made: Any, wanted: Any, field: Field | None) -> Any:
     return wanted
 
 
-Maker = Callable[[Document, Library, Site, UnsupportedList], Draft]
+Maker = Callable[[Document, Library, Site, Unsupported], Draft]
 MAKERS = {
     "gpuflow.readers.argo": "gpuflow.importing.argo",
     "gpuflow.readers.kfp": "gpuflow.importing.kubeflow",
@@ -262,7 +262,7 @@ class ImportResult:
 
 def import_document(document: Document, library: Library, site: Site) -> ImportResult:
     """The document as a pipeline, as far as a pipeline can express it."""
-    listing = UnsupportedList(document)
+    listing = Unsupported(document)
     reader = READERS.get((document.kind, document.group))
     module = MAKERS.get(reader.module) if reader else None
     if module is None:

@@ -11,7 +11,7 @@ from typing import Any
 from gpuflow.catalog.catalog import FormName
 from gpuflow.catalog.lookup import models_with_product
 from gpuflow.core.errors import Where
-from gpuflow.importing.unsupported import TAG, Place, UnsupportedList
+from gpuflow.importing.unsupported import TAG, Place, Unsupported
 from gpuflow.importing.values import (
     Lookup,
     Parts,
@@ -96,7 +96,7 @@ class PodVolumes:
         volumes: Any,
         containers: Iterable[Mapping[str, Any]],
         claims: Mapping[str, str],
-        listing: UnsupportedList,
+        listing: Unsupported,
         place: Place,
         value: Callable[..., Any],
     ) -> None:
@@ -221,7 +221,7 @@ class PodReader:
     """Reads the pods of one document."""
 
     def __init__(
-        self, listing: UnsupportedList, place: Place, site: Site, lookup: Lookup, claims: Mapping[str, str]
+        self, listing: Unsupported, place: Place, site: Site, lookup: Lookup, claims: Mapping[str, str]
     ) -> None:
         """`lookup`: what tags stand for; `claims`: volumes that are made for each run, and the claim's name."""
         self.listing, self.place, self.site, self.lookup, self.claims = listing, place, site, lookup, claims

@@ -12,7 +12,7 @@ FIELD, TAG, TEMPLATE, KIND, CHANGED, RULE = "GF786", "GF787", "GF788", "GF789", 
 NO_FIELD = "a pipeline has no word for it"
 
 
-class UnsupportedList:
+class Unsupported:
     """Collects findings about one document, and about those that it refers to."""
 
     def __init__(self, document: Document) -> None:

@@ -9,7 +9,7 @@ from gpuflow.engines import EngineFacts, facts_of
 from gpuflow.site.model import Engine, Injected, Site
 
 DRIVER = "driver"
-RESTRICTED_SECURITY: dict[str, Any] = {
+RESTRICTED: dict[str, Any] = {
     "securityContext": {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -62,12 +62,7 @@ def settings_of(engine: Engine, name: str) -> dict[str, str]:
 
 def _containers(parts: dict[str, Injected]) -> list[dict[str, Any]]:
     return [
-        {
-            "name": name,
-            "image": "engine",
-            "resources": resources_of(part),
-            **(RESTRICTED_SECURITY if part.restricted else {}),
-        }
+        {"name": name, "image": "engine", "resources": resources_of(part), **(RESTRICTED if part.restricted else {})}
         for name, part in parts.items()
     ]
 

@@ -1,6 +1,6 @@
 """Pipelines written in Python: an open pipeline collects steps in a draft and is checked when its `with` block ends.
 
-Values from Python code may be members of an Enum, numpy's numbers and other kinds of str, int and float: `plain_value`
+Values from Python code may be members of an Enum, numpy's numbers and other kinds of str, int and float: `as_plain`
 makes Python's own types of them. `gpu` and `mig` are short forms for Python users.
 """
 
@@ -23,7 +23,7 @@ from gpuflow.spec.resources import Gpu, Mig
 from gpuflow.spec.text import Literally, OutputRef, ParamRef
 
 
-def plain_value(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
     """`value` with every text and number in it of Python's own type; what is neither, and no map or list, stays."""
     kind = type(value)
     if kind is str or kind is bool or kind is int or kind is float or kind is Literally:
@@ -35,9 +35,9 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, dict):
-        return {plain_value(key): plain_value(item) for key, item in value.items()}
+        return {as_plain(key): as_plain(item) for key, item in value.items()}
     if kind is list or kind is tuple:
-        return kind(map(plain_value, value))
+        return kind(map(as_plain, value))
     return value
 
 
@@ -160,7 +160,7 @@ def mig(profile: str, model: str, count: int = 1) -> Mig:
 
 def _validate(kind: type[M], fields: Any) -> M:
     try:
-        return kind.model_validate(plain_value(fields))
+        return kind.model_validate(as_plain(fields))
     except ValidationError as error:
         where = caller()
         raise GpuflowError(

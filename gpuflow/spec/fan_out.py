@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import PlainValidator, WithJsonSchema, model_validator
 
-from gpuflow.spec.model import Count, Model, WholeNumber, problem
+from gpuflow.spec.model import Count, Integer, Model, problem
 from gpuflow.spec.params import plain_json
 from gpuflow.spec.problems import validate_nested
 from gpuflow.spec.text import OutputRef, ParamRef, parse_text, ref_schema
@@ -55,9 +55,9 @@ class Range(Model):
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 1}
 
-    start: WholeNumber = 0
+    start: Integer = 0
     """The first number."""
-    stop: WholeNumber
+    stop: Integer
     """The number after the last."""
     step: Count = 1
     """The distance."""

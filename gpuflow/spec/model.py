@@ -265,7 +265,7 @@ DurationField = Annotated[Duration, PlainValidator(_duration), PlainSerializer(s
 TimeLimit = Annotated[Duration, PlainValidator(_time_limit), PlainSerializer(str), _DURATION_SCHEMA]
 """A duration after which something ends: Kubernetes refuses 0, and some engines take it as no limit."""
 Bool = Annotated[bool, PlainValidator(_yes_or_no), WithJsonSchema({"type": "boolean"})]
-WholeNumber = Annotated[int, PlainValidator(_whole_number), WithJsonSchema({"type": "integer"})]
+Integer = Annotated[int, PlainValidator(_whole_number), WithJsonSchema({"type": "integer"})]
 Str = Annotated[str, PlainValidator(_check_text), WithJsonSchema({"type": "string"})]
 
 

@@ -47,7 +47,7 @@ class SecretValue(Model):
     """Its key."""
 
 
-def _pattern_validator(pattern: re.Pattern[str], what: str, hint: str) -> Any:
+def _matching_text(pattern: re.Pattern[str], what: str, hint: str) -> Any:
     def check(value: Any) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
             raise problem("GF382", f"{_shorten(value)!r} is not {what}", hint)
@@ -115,23 +115,21 @@ Url = Annotated[Any, PlainValidator(_url), _TEXT_OR_SECRET]
 HeaderValue = Annotated[Any, PlainValidator(_header_value), _TEXT_OR_SECRET]
 HeaderName = Annotated[
     str,
-    _pattern_validator(_HEADER, "the name of a header", "use letters, digits and '-'"),
+    _matching_text(_HEADER, "the name of a header", "use letters, digits and '-'"),
     WithJsonSchema({"type": "string"}),
 ]
 Address = Annotated[
     str,
-    _pattern_validator(_ADDRESS, "a mail address", "write it like team@example.com"),
+    _matching_text(_ADDRESS, "a mail address", "write it like team@example.com"),
     WithJsonSchema({"type": "string"}),
 ]
 Connection = Annotated[
     str,
-    _pattern_validator(_CONNECTION, "the name of an Airflow connection", "use letters, digits, '_', '-' and '.'"),
+    _matching_text(_CONNECTION, "the name of an Airflow connection", "use letters, digits, '_', '-' and '.'"),
     WithJsonSchema({"type": "string"}),
 ]
 SlackChannel = Annotated[
-    str,
-    _pattern_validator(_CHANNEL, "a Slack channel", 'write it like "#ml-alerts"'),
-    WithJsonSchema({"type": "string"}),
+    str, _matching_text(_CHANNEL, "a Slack channel", 'write it like "#ml-alerts"'), WithJsonSchema({"type": "string"})
 ]
 
 

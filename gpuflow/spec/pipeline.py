@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from gpuflow.core.errors import Finding, GpuflowError, Unsound, Where
-from gpuflow.spec.builder import caller, plain_value
+from gpuflow.spec.builder import as_plain, caller
 from gpuflow.spec.problems import MAX_PROBLEMS, Path, Source, problems
 from gpuflow.spec.rules.file_rules import xcom_faults
 from gpuflow.spec.rules.pipeline_rules import broken_rules
@@ -119,7 +119,7 @@ def checked_step(cls: type[Step], name: str | None, fields: dict[str, Any]) -> S
     """`Step(...)` in user code: a step on its own. What its references mean is decided where it is used."""
     where = caller()
     try:
-        given = {key: plain_value(value) for key, value in fields.items() if value is not None}
+        given = {key: as_plain(value) for key, value in fields.items() if value is not None}
         step = cls.model_validate(given, context=STEP_CONTEXT)
     except ValidationError as error:
         raise GpuflowError(

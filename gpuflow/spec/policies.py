@@ -14,12 +14,12 @@ from gpuflow.spec.model import (
     Bool,
     Count,
     DurationField,
+    Integer,
     Model,
     Natural,
     Number,
     QuantityField,
     Str,
-    WholeNumber,
     problem,
 )
 from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName
@@ -235,7 +235,7 @@ class Toleration(Model):
     """The taint's value."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """The taint's effect; default: all."""
-    toleration_seconds: WholeNumber | None = None
+    toleration_seconds: Integer | None = None
     """How long NoExecute is tolerated."""
 
     def manifest(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationInfo, mod
 from gpuflow.core.errors import Where, fail
 from gpuflow.quantity import Quantity
 from gpuflow.spec import expression
-from gpuflow.spec.builder import Draft, Handle, caller, plain_value
+from gpuflow.spec.builder import Draft, Handle, as_plain, caller
 from gpuflow.spec.container import Helper, Lifecycle, Probes, Script
 from gpuflow.spec.engine_options import PipelineEngines, StepEngines
 from gpuflow.spec.engine_options.base import misplaced_hint
@@ -379,9 +379,7 @@ class PipelineMeta(type(Model)):  # type: ignore[misc]  # pydantic's metaclass h
     def __call__(cls, name: str | None = None, /, **fields: Any) -> Any:
         fields, origin = {"name": name, **fields} if name is not None else fields, caller()
         if "steps" in fields:
-            return _registered_checks().pipeline(
-                cls, plain_value(fields), Source(origin.file, lambda path, key: origin)
-            )
+            return _registered_checks().pipeline(cls, as_plain(fields), Source(origin.file, lambda path, key: origin))
         pipeline = cls.model_construct(**{"name": "unnamed", **fields})
         pipeline._draft = Draft(dict(fields), origin)
         return pipeline
@@ -543,7 +541,7 @@ class Pipeline(Model, metaclass=PipelineMeta):
         draft, self._draft = self._open("with"), None
         if kind is None:  # everything is checked at once, and the open pipeline becomes the checked one
             source = Source(draft.origin.file, draft.locate)
-            checked = _registered_checks().pipeline(type(self), plain_value(draft.fields), source)
+            checked = _registered_checks().pipeline(type(self), as_plain(draft.fields), source)
             object.__setattr__(self, "__dict__", checked.__dict__)
             object.__setattr__(self, "__pydantic_fields_set__", checked.__pydantic_fields_set__)
             self._source = source

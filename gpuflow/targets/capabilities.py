@@ -163,7 +163,7 @@ def partial_support_notes(pipeline: Pipeline, table: Capabilities, used: Iterabl
     return [notes[construct] for construct in sorted(notes)]
 
 
-LATER_ATTEMPT_CONSTRUCTS = ("retry.more_memory", "retry.other_node", "spot.fallback_after")
+LATER_ATTEMPTS = ("retry.more_memory", "retry.other_node", "spot.fallback_after")
 """What makes a later attempt different from the first: the launcher makes each attempt of a gang anew."""
 
 

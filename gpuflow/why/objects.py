@@ -28,16 +28,14 @@ def maps(value: object) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
-def nonempty_text(value: object) -> str | None:
+def as_text(value: object) -> str | None:
     """A text that says something."""
     return str(value) if isinstance(value, str) and value.strip() else None
 
 
 def conditions(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The conditions of an object's status by their types."""
-    return {
-        each["type"]: each for each in maps(part(body, "status").get("conditions")) if nonempty_text(each.get("type"))
-    }
+    return {each["type"]: each for each in maps(part(body, "status").get("conditions")) if as_text(each.get("type"))}
 
 
 COMMAND = Where("gpuflow why")

@@ -18,7 +18,7 @@ from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.core.errors import GpuflowError, join_names
 from gpuflow.why.answer import Answer, Cause, answer_of
-from gpuflow.why.objects import maps, nonempty_text, part
+from gpuflow.why.objects import as_text, maps, part
 from gpuflow.why.queues import GATE, TOPOLOGY_GATE, workload_causes, workload_of
 
 MOST_NODES = 3
@@ -236,7 +236,7 @@ def _causes(pod: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Cause]:
     metadata, spec, status = (part(pod, name) for name in ("metadata", "spec", "status"))
     phase = status.get("phase")
     if phase in ("Succeeded", "Failed"):
-        said = nonempty_text(status.get("message")) or nonempty_text(status.get("reason"))
+        said = as_text(status.get("message")) or as_text(status.get("reason"))
         yield Cause("containers", f"the pod has ended: {phase}", "ended", kubernetes=said)
     elif metadata.get("deletionTimestamp") is not None:
         yield Cause("containers", "the pod is being deleted; it does not start again", "ended")
@@ -261,7 +261,7 @@ def _on_its_node(node: str, status: Mapping[str, Any]) -> Iterator[Cause]:
         reason = str(state.get("reason") or "no reason is given")
         text = f"the pod is on node {node}; its container {name} waits: {reason}"
         when = (CONTAINERS[reason],) if reason in CONTAINERS else ()
-        yield Cause("containers", text, "waits", when, nonempty_text(state.get("message")))
+        yield Cause("containers", text, "waits", when, as_text(state.get("message")))
     if not named:
         when = (f"the kubelet of {node} reports: see the conditions of the node, and kubectl describe pod",)
         yield Cause("containers", f"the pod is on node {node}, which has not reported on its containers", "waits", when)

@@ -13,7 +13,7 @@ from gpuflow.checker.pipeline.queues.setup import Setup, read_setup
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.core.errors import join_names
 from gpuflow.why.answer import Cause
-from gpuflow.why.objects import conditions, maps, nonempty_text, part
+from gpuflow.why.objects import as_text, conditions, maps, part
 
 GATE = "kueue.x-k8s.io/admission"
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
@@ -29,15 +29,13 @@ def workload_causes(workload: Mapping[str, Any], ready: PreparedCluster) -> Iter
         return part(said, kind).get("status") == "True"
 
     if holds("Finished"):
-        yield Cause(
-            "queue", "the workload has ended", "ended", kubernetes=nonempty_text(said["Finished"].get("message"))
-        )
+        yield Cause("queue", "the workload has ended", "ended", kubernetes=as_text(said["Finished"].get("message")))
     elif holds("Admitted"):
         yield Cause("queue", "Kueue has admitted the workload: its pods may start", "starts")
     elif holds("QuotaReserved"):
         yield from _checks(workload)
     else:
-        yield from _pending_causes(workload, ready, nonempty_text(part(said, "QuotaReserved").get("message")))
+        yield from _pending_causes(workload, ready, as_text(part(said, "QuotaReserved").get("message")))
 
 
 def _checks(workload: Mapping[str, Any]) -> Iterator[Cause]:
@@ -48,7 +46,7 @@ def _checks(workload: Mapping[str, Any]) -> Iterator[Cause]:
         state = "never" if each.get("state") == "Rejected" else "waits"
         text = f"Kueue has reserved quota; the admission check {each.get('name')} is {each.get('state') or 'open'}"
         when = (f"the check {each.get('name')} says Ready",)
-        yield Cause("queue", text, state, when, nonempty_text(each.get("message")))  # type: ignore[arg-type]  # one of two words
+        yield Cause("queue", text, state, when, as_text(each.get("message")))  # type: ignore[arg-type]  # one of two words
     if not open_ones:
         yield Cause("queue", "Kueue has reserved quota and admits the workload at once", "starts")
 

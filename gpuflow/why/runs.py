@@ -11,7 +11,7 @@ from gpuflow.demands import Demand
 from gpuflow.readers import ForeignObject, Library, Options, documents_of
 from gpuflow.site.model import Site
 from gpuflow.why.answer import Answer, Cause, worst_state
-from gpuflow.why.objects import JOB, WORKFLOW, conditions, maps, nonempty_text, part, pods_of
+from gpuflow.why.objects import JOB, WORKFLOW, as_text, conditions, maps, part, pods_of
 from gpuflow.why.pods import why_missing, why_pod
 from gpuflow.why.queues import workload_causes, workload_of
 
@@ -24,11 +24,7 @@ def why_workflow(workflow: Mapping[str, Any], ready: PreparedCluster, site: Site
     if phase in ("Succeeded", "Failed", "Error"):
         text = f"the workflow has ended: {phase}"
         return _run_answer(
-            "workflow",
-            name,
-            ready,
-            [Cause("engine", text, "ended", kubernetes=nonempty_text(status.get("message")))],
-            [],
+            "workflow", name, ready, [Cause("engine", text, "ended", kubernetes=as_text(status.get("message")))], []
         )
     causes = list(_workflow_causes(spec, status))
     pods = {item.name: item for item in pods_of(ready.cluster, WORKFLOW, name, ready.namespace)}
@@ -42,7 +38,7 @@ def _workflow_causes(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iter
     if spec.get("suspend"):
         yield Cause("engine", "the workflow is suspended", "waits", ("somebody resumes it: argo resume",))
     if status.get("phase") in (None, "", "Pending"):
-        said = nonempty_text(status.get("message"))
+        said = as_text(status.get("message"))
         when = ("Argo's controller takes it up: does it run, and does it watch this namespace?",)
         yield Cause("engine", "Argo has not begun the workflow", "waits", () if said else when, said)
     for kind in ("mutex", "semaphore"):
@@ -55,9 +51,7 @@ def _workflow_causes(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iter
     for node in _nodes(status):
         if node.get("type") == "Suspend" and node.get("phase") == "Running":
             text = f"the step {node.get('displayName')} waits for a person"
-            yield Cause(
-                "engine", text, "waits", ("somebody resumes it: argo resume",), nonempty_text(node.get("message"))
-            )
+            yield Cause("engine", text, "waits", ("somebody resumes it: argo resume",), as_text(node.get("message")))
 
 
 def _missing_pod_causes(
@@ -77,7 +71,7 @@ def _missing_pod_causes(
     for node in waiting:
         name = str(node.get("displayName") or node.get("name"))
         pod = None if demand is None else _pod_of(demand, name)
-        said = nonempty_text(node.get("message"))
+        said = as_text(node.get("message"))
         lock = part(node, "synchronizationStatus").get("waiting")
         if lock:
             # Argo asks for the pod only when it has the lock; what the API server would say does not matter yet.
@@ -121,9 +115,7 @@ def why_job(job: Mapping[str, Any], ready: PreparedCluster, site: Site) -> Answe
     spec = part(job, "spec")
     for kind, each in conditions(job).items():
         if each.get("status") == "True" and kind in ("Complete", "Failed", "SuccessCriteriaMet"):
-            cause = Cause(
-                "engine", f"the job has ended: {kind}", "ended", kubernetes=nonempty_text(each.get("message"))
-            )
+            cause = Cause("engine", f"the job has ended: {kind}", "ended", kubernetes=as_text(each.get("message")))
             return _run_answer("job", name, ready, [cause], [])
     if spec.get("suspend"):
         workload = workload_of({"metadata": {"name": None, "ownerReferences": [{"kind": "Job", "name": name}]}}, ready)

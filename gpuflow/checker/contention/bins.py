@@ -62,14 +62,10 @@ def refusing_resources(question: Question) -> tuple[str, ...] | None:
     Empty when there is nothing to wait for: no bin, or each refuses the pod as it is. `TooLarge` where that is not
     worked out.
     """
-    return (
-        None
-        if _find_refusing_resources(question, exact=False) is None
-        else _find_refusing_resources(question, exact=True)
-    )
+    return None if _find_refusing(question, exact=False) is None else _find_refusing(question, exact=True)
 
 
-def _find_refusing_resources(question: Question, *, exact: bool) -> tuple[str, ...] | None:
+def _find_refusing(question: Question, *, exact: bool) -> tuple[str, ...] | None:
     """The answer with the lightest loads worked out (`exact`), or quickly by the best ratio of amount to weight."""
     columns = _Columns(question, exact)
     if columns.lasting > question.avoided:

@@ -18,7 +18,7 @@ from gpuflow.checker.kueue.workloads import NOT_YET, Workload, read_workload
 LONG_AGO: Final = datetime.min.replace(tzinfo=NOT_YET.tzinfo)
 
 
-class BlockingWorkload(NamedTuple):
+class Blocker(NamedTuple):
     """A workload that is ahead of another one and is not admitted."""
 
     namespace: str
@@ -31,9 +31,7 @@ class BlockingWorkload(NamedTuple):
         return self.assignment.verdict in ("never", "blocked")
 
 
-def blocker_ahead(
-    kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[Mapping[str, Any]]
-) -> BlockingWorkload | None:
+def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[Mapping[str, Any]]) -> Blocker | None:
     """The pending workload that keeps this one from being looked at, in a StrictFIFO ClusterQueue.
 
     Those ahead that fit are taken to be admitted first. `None` when nothing holds it up, and always for a
@@ -56,10 +54,10 @@ def blocker_ahead(
             if isinstance(head, Assignment):
                 if head.blocked is InadmissibleReason.NAMESPACE:
                     continue  # The one refusal that does not keep a workload at the head.
-                return BlockingWorkload(each.namespace, each.name, head)
+                return Blocker(each.namespace, each.name, head)
             answer = kueue.decide(each, head, kueue.snapshot)
             if not answer.fits:
-                return BlockingWorkload(each.namespace, each.name, answer)
+                return Blocker(each.namespace, each.name, answer)
             admitted.append(run_cycles(head, kueue.snapshot)[0].proposal.usage)
             node.add_usage(admitted[-1])
     finally:

@@ -155,7 +155,7 @@ def _has_no_node(node_verdicts: NodeVerdicts, request: QueueRequest, flavors: tu
     return any(each.verdict == "never" and each.request.assignment.flavors == flavors for each in own)
 
 
-class TargetNamespace(NamedTuple):
+class Target(NamedTuple):
     """A namespace of the demand's pods: its policy, and the part of the demand that runs there."""
 
     prepared: PreparedCluster
@@ -166,7 +166,7 @@ class TargetNamespace(NamedTuple):
 
 def placement_outcome(
     demand: Demand,
-    homes: Sequence[TargetNamespace],
+    homes: Sequence[Target],
     runs: int,
     claims: MountedClaims | None = None,
     trials: Trials | None = None,

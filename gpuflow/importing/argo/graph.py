@@ -16,7 +16,7 @@ from gpuflow.importing.argo.scope import AnyItem, Scope
 from gpuflow.importing.argo.templates import Importer, Template
 from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label
 from gpuflow.importing.pods import TAG_HINT
-from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, UnsupportedList
+from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, Unsupported
 from gpuflow.importing.values import Lookup, Parts, fill_tags, mapping, maps, plain_text, plain_value
 
 _TOKEN = re.compile(
@@ -133,7 +133,7 @@ class Loop:
         return any(isinstance(item, dict | list) for item in self.items or ())
 
 
-def loop_of(task: Mapping[str, Any], scope: Any, listing: UnsupportedList, place: Place) -> Loop | None:
+def loop_of(task: Mapping[str, Any], scope: Any, listing: Unsupported, place: Place) -> Loop | None:
     """The loop of a task; None when it has none, or one that is listed."""
     kind = next((key for key in LOOPS if task.get(key) is not None), None)
     if kind is None:
@@ -163,7 +163,7 @@ def _literal_loop(items: list[Any]) -> Loop:
     return Loop(items, items)
 
 
-def _filled_item(item: Any, scope: Any, task: Mapping[str, Any], listing: UnsupportedList, place: Place) -> Any:
+def _filled_item(item: Any, scope: Any, task: Mapping[str, Any], listing: Unsupported, place: Place) -> Any:
     if isinstance(item, dict):
         return {key: _filled_item(value, scope, task, listing, place) for key, value in item.items()}
     if not isinstance(item, str) or "{{" not in item:
@@ -176,7 +176,7 @@ def _filled_item(item: Any, scope: Any, task: Mapping[str, Any], listing: Unsupp
     return text
 
 
-def _sequence(task: Mapping[str, Any], scope: Any, listing: UnsupportedList, place: Place) -> Loop | None:
+def _sequence(task: Mapping[str, Any], scope: Any, listing: Unsupported, place: Place) -> Loop | None:
     where = place.of(task, "withSequence")
     listing.fields(task["withSequence"], ("start", "end", "count", "format"), "withSequence", place)
     given = plain_value(task["withSequence"])

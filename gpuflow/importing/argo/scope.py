@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuflow.importing.draft import Draft, identifier
-from gpuflow.importing.unsupported import Place, UnsupportedList
+from gpuflow.importing.unsupported import Place, Unsupported
 from gpuflow.importing.values import Parts, maps, texts
 
 RUNNER = "gpuflow-run"
@@ -53,7 +53,7 @@ def unwrap_expression(expression: str) -> tuple[str, str | None]:
 
 
 def without_supervisor(
-    main: Mapping[str, Any], spec: dict[str, Any], listing: UnsupportedList, place: Place
+    main: Mapping[str, Any], spec: dict[str, Any], listing: Unsupported, place: Place
 ) -> tuple[Mapping[str, Any], dict[str, Any], dict[str, dict[str, Any]] | None]:
     """The container and the pod without gpuflow-run, and the outputs that it hands over; None: it has none."""
     words = texts(main.get("command"))

@@ -11,14 +11,14 @@ from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.importing.argo.scope import RETRIES, Scope, without_supervisor
 from gpuflow.importing.draft import identifier
 from gpuflow.importing.pods import PodReader, Step
-from gpuflow.importing.unsupported import TEMPLATE, Place, UnsupportedList
+from gpuflow.importing.unsupported import TEMPLATE, Place, Unsupported
 from gpuflow.importing.values import mapping, maps, plain_value, whole_number
 from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
 from gpuflow.readers import Document, Library
 from gpuflow.site import Site
 
 
-def retry_fields(strategy: Mapping[str, Any], listing: UnsupportedList, place: Place) -> dict[str, Any] | None:
+def retry_fields(strategy: Mapping[str, Any], listing: Unsupported, place: Place) -> dict[str, Any] | None:
     """The step's `retry`; None when it says something that is listed."""
     before = len(listing.found)
     given = plain_value(strategy)
@@ -55,7 +55,7 @@ def _no_number(given: Any) -> str:
     return "the number is only known in the run" if "{{" in str(given) else f'"{given}" is no whole number'
 
 
-def metric_fields(metrics: Any, listing: UnsupportedList, place: Place) -> list[dict[str, Any]]:
+def metric_fields(metrics: Any, listing: Unsupported, place: Place) -> list[dict[str, Any]]:
     """The metrics of a workflow or of a template."""
     found = []
     listing.fields(metrics, ("prometheus",), "metrics", place)
@@ -74,18 +74,7 @@ def metric_fields(metrics: Any, listing: UnsupportedList, place: Place) -> list[
     return found
 
 
-TEMPLATE_TYPES = (
-    "container",
-    "script",
-    "steps",
-    "dag",
-    "suspend",
-    "resource",
-    "http",
-    "data",
-    "plugin",
-    "containerSet",
-)
+TEMPLATES = ("container", "script", "steps", "dag", "suspend", "resource", "http", "data", "plugin", "containerSet")
 TEMPLATE_OF_POD = (
     "affinity", "automountServiceAccountToken", "hostAliases", "initContainers", "nodeSelector", "priorityClassName",
     "schedulerName", "securityContext", "serviceAccountName", "tolerations", "volumes",
@@ -125,7 +114,7 @@ class Template:
     @property
     def type(self) -> str | None:
         """What it does."""
-        return next((key for key in TEMPLATE_TYPES if self.tree.get(key) is not None), None)
+        return next((key for key in TEMPLATES if self.tree.get(key) is not None), None)
 
     @property
     def name(self) -> str:
@@ -139,7 +128,7 @@ class Importer:
     document: Document
     library: Library
     site: Site
-    listing: UnsupportedList
+    listing: Unsupported
     spec: Mapping[str, Any]
     """The spec of the workflow that runs."""
     claims: dict[str, str] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from gpuflow.importing.argo.graph import Graph
 from gpuflow.importing.argo.scope import Scope
 from gpuflow.importing.argo.templates import WORKFLOW_OF_POD, Importer, Template, metric_fields
 from gpuflow.importing.draft import Draft, identifier, label
-from gpuflow.importing.unsupported import TEMPLATE, Place, UnsupportedList
+from gpuflow.importing.unsupported import TEMPLATE, Place, Unsupported
 from gpuflow.importing.values import Parts, mapping, maps, plain_value
 from gpuflow.readers import Document, Library
 from gpuflow.site import Site
@@ -33,7 +33,7 @@ CRON = (
 )  # fmt: skip
 
 
-def pipeline_of(document: Document, library: Library, site: Site, listing: UnsupportedList) -> Draft:
+def pipeline_of(document: Document, library: Library, site: Site, listing: Unsupported) -> Draft:
     place = Place(document)
     outer = mapping(document.tree.get("spec"))
     scheduled = document.kind == "CronWorkflow"
@@ -106,9 +106,7 @@ def _entrypoint_inputs(entry: Template, known: Mapping[str, Parts]) -> dict[str,
     return {str(each.get("name")): known[str(each.get("name"))] for each in declared if str(each.get("name")) in known}
 
 
-def _metadata(
-    document: Document, outer: Mapping[str, Any], draft: Draft, listing: UnsupportedList, place: Place
-) -> None:
+def _metadata(document: Document, outer: Mapping[str, Any], draft: Draft, listing: Unsupported, place: Place) -> None:
     metadata = mapping(document.tree.get("metadata"))
     name = label(document.name, ())
     draft.head["name"] = name
@@ -134,7 +132,7 @@ def _metadata(
     listing.fields(metadata, known, "metadata", place)
 
 
-def _schedule(outer: Mapping[str, Any], draft: Draft, listing: UnsupportedList, place: Place, site: Site) -> None:
+def _schedule(outer: Mapping[str, Any], draft: Draft, listing: Unsupported, place: Place, site: Site) -> None:
     listing.fields(outer, CRON, "spec", place, {"when": "let the first step decide", "stopStrategy": "suspend it"})
     crons = [*([outer["schedule"]] if outer.get("schedule") else []), *(outer.get("schedules") or ())]
     if len(crons) != 1:
@@ -186,7 +184,7 @@ def _claims(spec: Mapping[str, Any], draft: Draft, importer: Importer, place: Pl
         )
 
 
-def _params(spec: Mapping[str, Any], draft: Draft, listing: UnsupportedList, place: Place) -> dict[str, Parts]:
+def _params(spec: Mapping[str, Any], draft: Draft, listing: Unsupported, place: Place) -> dict[str, Parts]:
     """The workflow's parameters, and what each tag of theirs stands for."""
     known: dict[str, Parts] = {}
     arguments = mapping(spec.get("arguments"))
@@ -217,7 +215,7 @@ def _params(spec: Mapping[str, Any], draft: Draft, listing: UnsupportedList, pla
     return known
 
 
-def _engine_options(spec: Mapping[str, Any], draft: Draft, listing: UnsupportedList, place: Place) -> None:
+def _engine_options(spec: Mapping[str, Any], draft: Draft, listing: Unsupported, place: Place) -> None:
     if spec.get("activeDeadlineSeconds") is not None:
         draft.head["deadline"] = f"{plain_value(spec['activeDeadlineSeconds'])}s"
     gc = mapping(spec.get("podGC"))

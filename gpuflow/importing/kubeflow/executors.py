@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuflow.importing.unsupported import Place, UnsupportedList
+from gpuflow.importing.unsupported import Place, Unsupported
 from gpuflow.importing.values import mapping, maps, plain_value
 from gpuflow.pod.supervision import RUN_ID
 from gpuflow.runtime.bundle import FILE
@@ -30,7 +30,7 @@ RUN_WORD = "--run-id={{$.pipeline_job_uuid}}"
 
 
 def pod_of(
-    container: Mapping[str, Any], config: Mapping[str, Any], listing: UnsupportedList, place: Place
+    container: Mapping[str, Any], config: Mapping[str, Any], listing: Unsupported, place: Place
 ) -> tuple[dict[str, Any], dict[str, Any], Mapping[str, Any]]:
     """The pod's spec, its main container and its metadata."""
     listing.fields(container, CONTAINER, "container", place)
@@ -114,7 +114,7 @@ def _command_with_run_id(main: Mapping[str, Any]) -> list[Any] | None:
     return None
 
 
-def _read_scheduling(config: Mapping[str, Any], spec: dict[str, Any], listing: UnsupportedList, place: Place) -> None:
+def _read_scheduling(config: Mapping[str, Any], spec: dict[str, Any], listing: Unsupported, place: Place) -> None:
     selector = mapping(config.get("nodeSelector"))
     listing.fields(selector, ("labels",), "nodeSelector", place)
     if mapping(selector.get("labels")):
@@ -132,7 +132,7 @@ def _read_scheduling(config: Mapping[str, Any], spec: dict[str, Any], listing: U
         listing.cannot("nodeAffinity", "it is not imported", place.of(config, "nodeAffinity"), hint)
 
 
-def _resources(resources: Mapping[str, Any], listing: UnsupportedList, place: Place) -> dict[str, Any]:
+def _resources(resources: Mapping[str, Any], listing: Unsupported, place: Place) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for side, name, text, number, unit in AMOUNTS:
         if resources.get(text):

@@ -11,7 +11,7 @@ from typing import Any
 from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label
 from gpuflow.importing.kubeflow.executors import pod_of
 from gpuflow.importing.pods import TAG_HINT, PodReader
-from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, UnsupportedList
+from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, Unsupported
 from gpuflow.importing.values import Parts, fill_tags, mapping, plain_text, plain_value, texts
 from gpuflow.readers import Document, Library
 from gpuflow.readers.kfp.conditions import unquote
@@ -129,7 +129,7 @@ class Scope:
 class Importer:
     """Fills drafts from one pipeline."""
 
-    def __init__(self, document: Document, library: Library, site: Site, listing: UnsupportedList) -> None:
+    def __init__(self, document: Document, library: Library, site: Site, listing: Unsupported) -> None:
         tree = document.tree
         self.spec = mapping(tree.get("pipelineSpec")) if document.kind == "PipelineJob" else tree
         platform = library.in_same_file(document, "PlatformSpec")
@@ -385,7 +385,7 @@ class Importer:
         return words
 
 
-def pipeline_of(document: Document, library: Library, site: Site, listing: UnsupportedList) -> Draft:
+def pipeline_of(document: Document, library: Library, site: Site, listing: Unsupported) -> Draft:
     importer = Importer(document, library, site, listing)
     draft = Draft()
     info = mapping(importer.spec.get("pipelineInfo"))

@@ -20,10 +20,10 @@ from gpuflow.readers.argo.variables import (
     Scope,
     Value,
     as_list,
+    as_plain,
     mapping,
     merge_open,
     number_of,
-    plain_value,
     text_of,
 )
 from gpuflow.readers.interface import Library
@@ -55,7 +55,7 @@ class BadLoop(ValueError):
 def items_of(call: Mapping[str, Any], scope: Scope) -> Items | None:
     """The loop of a step or task; None when it has none. Raises `BadLoop`."""
     if as_list(call.get("withItems")):
-        return _items_of_list("withItems", plain_value(call["withItems"]), scope)
+        return _items_of_list("withItems", as_plain(call["withItems"]), scope)
     with_param = text_of(call.get("withParam"))
     if with_param:
         text, missing = scope.fill(with_param)

@@ -24,7 +24,7 @@ from gpuflow.demands.model import (
 )
 from gpuflow.engines import NO_ENGINE
 from gpuflow.graph import Dag, Leaf, Tree
-from gpuflow.pod.engine_containers import RESTRICTED_SECURITY, engine_of, settings_of
+from gpuflow.pod.engine_containers import RESTRICTED, engine_of, settings_of
 from gpuflow.readers.argo.concurrency import bound_by, locks_of
 from gpuflow.readers.argo.flow import (
     EXIT,
@@ -39,26 +39,8 @@ from gpuflow.readers.argo.flow import (
 from gpuflow.readers.argo.pods import PodMaker, wrong_in_claim
 from gpuflow.readers.argo.removed_fields import Release, removed_in_workflow
 from gpuflow.readers.argo.resource_templates import read_resource_template
-from gpuflow.readers.argo.variables import (
-    Scope,
-    as_list,
-    filled_tree,
-    mapping,
-    maps_in,
-    number_of,
-    plain_value,
-    text_of,
-)
-from gpuflow.readers.argo.walk import (
-    MOST_STEPS,
-    CallContext,
-    Place,
-    Readers,
-    TooLarge,
-    Walk,
-    WalkResult,
-    sequential_tree,
-)
+from gpuflow.readers.argo.variables import Scope, as_list, as_plain, filled_tree, mapping, maps_in, number_of, text_of
+from gpuflow.readers.argo.walk import MOST_STEPS, Call, Place, Readers, TooLarge, Walk, WalkResult, serial_tree
 from gpuflow.readers.argo.workflow_spec import Spec, arguments_of, global_scope, home_of, names_of, spec_of
 from gpuflow.readers.documents import Document
 from gpuflow.readers.interface import Library, Options, PassiveObject
@@ -76,12 +58,12 @@ def agent_step(spec: Spec, workflow: str) -> StepDemand:
     }
     body: dict[str, Any] = {"restartPolicy": "OnFailure", "automountServiceAccountToken": False}
     for group, name in (("initContainers", "init"), ("containers", "main")):
-        body[group] = [{"name": name, "image": "engine", "resources": RESOURCES, **RESTRICTED_SECURITY}]
+        body[group] = [{"name": name, "image": "engine", "resources": RESOURCES, **RESTRICTED}]
     for field in ("nodeSelector", "affinity", "tolerations", "schedulerName", "serviceAccountName"):
-        value = plain_value(spec.tree.get(field))
+        value = as_plain(spec.tree.get(field))
         if value:
             body[field] = value
-    labels |= mapping(plain_value(mapping(spec.tree.get("podMetadata")).get("labels")))
+    labels |= mapping(as_plain(mapping(spec.tree.get("podMetadata")).get("labels")))
     step = StepDemand(
         NAME, (PodSet("main", 1, {"metadata": {"labels": labels}, "spec": body}),), where=spec.home.where()
     )
@@ -120,7 +102,7 @@ def _demand_of_spec(document: Document, spec: Spec, library: Library, options: O
     parts = engine_of(options.site, options.engine)
     walk = Walk(spec, library, scope, PodMaker(spec, parts, document.name, claims), options, READERS)
     walk.found = found
-    at = CallContext(home, scope)
+    at = Call(home, scope)
     try:
         place = Place(template.home, template.path)
         name = walk.unique_name(own_name(template.name, 0))
@@ -135,7 +117,7 @@ def _demand_of_spec(document: Document, spec: Spec, library: Library, options: O
     return _make_demand(document, spec, options, walk, tree, tuple(claims.values()))
 
 
-def _with_hooks(walk: Walk, at: CallContext, main: Tree) -> Tree:
+def _with_hooks(walk: Walk, at: Call, main: Tree) -> Tree:
     """The whole run: exit handlers after everything else, hooks beside it."""
     home = walk.spec.home
     beside: dict[str, Tree] = {}
@@ -148,7 +130,7 @@ def _with_hooks(walk: Walk, at: CallContext, main: Tree) -> Tree:
             inside = replace(inside, sure=False)
         (after if ends else beside)[name] = run_hook(walk, hook, inside, name, spot).tree
     tree = Dag({"main": main, **beside}) if beside else main
-    return sequential_tree(tree, Dag(after)) if after else tree
+    return serial_tree(tree, Dag(after)) if after else tree
 
 
 def _make_demand(
@@ -231,7 +213,7 @@ def _claims(spec: Spec, scope: Scope, found: WalkResult) -> Iterator[ClaimDemand
     """The claims that are made for each run; what is not known of one, or wrong with it, is noted."""
     for index, written in maps_in(spec.tree.get("volumeClaimTemplates")):
         path = ("volumeClaimTemplates", index)
-        claim = filled_tree(plain_value(written), scope)
+        claim = filled_tree(as_plain(written), scope)
         name = text_of(mapping(claim.get("metadata")).get("name"))
         body = claim.get("spec")
         if not name or not isinstance(body, dict):

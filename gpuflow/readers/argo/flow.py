@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from gpuflow.graph import Dag, Leaf, Loop, Tree, find_cycle
 from gpuflow.readers.argo.expressions import NotConstant, depends_holds
 from gpuflow.readers.argo.variables import as_list, mapping, number_of, text_of
-from gpuflow.readers.argo.walk import CallContext, Child, Place, Walk, parallel_tree, sequential_tree
+from gpuflow.readers.argo.walk import Call, Child, Place, Walk, parallel_tree, serial_tree
 from gpuflow.readers.argo.workflow_spec import Template, arguments_of
 
 _NAME: Final = re.compile(r"([a-zA-Z0-9][-a-zA-Z0-9]*?\.[A-Z][a-zA-Z]+)|([a-zA-Z0-9][-a-zA-Z0-9]*)")
@@ -129,7 +129,7 @@ def own_name(text: str | None, index: int) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", text)[:128] if text else f"step-{index}"
 
 
-def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: CallContext, name: str) -> Child:
+def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, name: str) -> Child:
     """Groups of steps, one group after the other."""
     groups: dict[str, dict[str, Child]] = {}
     place = Place(template.home, (*template.path, "steps"))
@@ -163,7 +163,7 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call
     return most.limit_all(walk, nodes, edges, name)
 
 
-def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: CallContext, name: str) -> Child:
+def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, name: str) -> Child:
     """Tasks, each after those that it waits for."""
     place = Place(template.home, (*template.path, "dag", "tasks"))
     dag = mapping(tree.get("dag"))
@@ -334,7 +334,7 @@ LOOPS = ("withItems", "withParam", "withSequence")
 _END_STATUS = re.compile(r"""['"](Succeeded|Failed|Error)['"]""")
 
 
-def with_hooks(walk: Walk, call: Mapping[str, Any], child: Child, at: CallContext, name: str, place: Place) -> Child:
+def with_hooks(walk: Walk, call: Mapping[str, Any], child: Child, at: Call, name: str, place: Place) -> Child:
     """A step with what its hooks run."""
     beside: dict[str, Tree] = {}
     after: dict[str, Tree] = {}
@@ -352,7 +352,7 @@ def with_hooks(walk: Walk, call: Mapping[str, Any], child: Child, at: CallContex
         return child
     tree = Dag({name: child.tree, **beside}) if beside else child.tree
     if after:
-        tree = sequential_tree(tree, Dag(after))
+        tree = serial_tree(tree, Dag(after))
         if child.is_daemon or any(call.get(each) for each in LOOPS):
             # A daemon ends with its template, and the handlers of all copies need not live at once.
             walk.found.at_most.append(f"the exit handler of {name} may never run beside all that it could")
@@ -380,7 +380,7 @@ def hooks_of(walk: Walk, call: Mapping[str, Any], place: Place) -> Iterator[tupl
         yield re.sub(r"[^A-Za-z0-9_-]", "-", str(key)), hook, spot, ended
 
 
-def run_hook(walk: Walk, hook: Mapping[str, Any], at: CallContext, name: str, place: Place) -> Child:
+def run_hook(walk: Walk, hook: Mapping[str, Any], at: Call, name: str, place: Place) -> Child:
     """The template that a hook calls; without arguments of its own it gets those of the workflow."""
     walk.found.names[name] = None
     template = walk.resolve_template(hook, at, name, place)

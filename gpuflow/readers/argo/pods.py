@@ -23,12 +23,12 @@ from gpuflow.readers.argo.variables import (
     OpenValue,
     Scope,
     as_list,
+    as_plain,
     mapping,
     maps_in,
     merge_open,
     names_in,
     number_of,
-    plain_value,
     text_of,
 )
 from gpuflow.readers.argo.workflow_spec import Spec
@@ -230,7 +230,7 @@ class PodMaker:
     def __init__(self, spec: Spec, parts: Engine, name: str, claims: Mapping[str, Any]) -> None:
         self.spec, self.parts, self.name, self.claims = spec, parts, name, claims
         self.common = {
-            key: plain_value(each) for key, each in spec.tree.items() if key not in ("arguments", "templateDefaults")
+            key: as_plain(each) for key, each in spec.tree.items() if key not in ("arguments", "templateDefaults")
         }
         self._shared = _variables(self.common)
         self._made: dict[Any, BuiltPod] = {}
@@ -441,7 +441,7 @@ def _with_nulls(value: Any) -> Any:
         case list():
             return [_with_nulls(each) for each in value]
         case _:
-            return plain_value(value)
+            return as_plain(value)
 
 
 def _restore_tags(value: Any, tags: list[str]) -> Any:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from gpuflow.core.errors import Finding, Where
-from gpuflow.readers.argo.variables import as_list, mapping, plain_value
+from gpuflow.readers.argo.variables import as_list, as_plain, mapping
 from gpuflow.readers.documents import Document
 
 Release = tuple[int, int]
-WhereFunction = Callable[..., Where]
+WhereOf = Callable[..., Where]
 MAX_SHOWN: Final = 160
 
 
@@ -41,7 +41,7 @@ def is_read(removed: RemovedField, release: Release | None) -> bool:
 
 
 def removed_in_template(
-    name: str, tree: Mapping[str, Any], where: WhereFunction, release: Release | None
+    name: str, tree: Mapping[str, Any], where: WhereOf, release: Release | None
 ) -> Iterator[Finding]:
     """Those of a template. `where`: the place of one of its fields."""
     yield from _removed_findings(f"template {name}", tree, OF_TEMPLATE, where, release)
@@ -49,7 +49,7 @@ def removed_in_template(
 
 
 def removed_in_workflow(
-    document: Document, tree: Mapping[str, Any], where: WhereFunction, release: Release | None
+    document: Document, tree: Mapping[str, Any], where: WhereOf, release: Release | None
 ) -> Iterator[Finding]:
     """Those of a workflow and of its schedule."""
     owner = f"{document.kind} {document.name}"
@@ -66,9 +66,7 @@ def removed_in_workflow(
         yield _finding(owner, "schedule", SCHEDULE, cron["schedule"], place, release, effect, is_fatal=True)
 
 
-def _removed_locks(
-    owner: str, tree: Mapping[str, Any], where: WhereFunction, release: Release | None
-) -> Iterator[Finding]:
+def _removed_locks(owner: str, tree: Mapping[str, Any], where: WhereOf, release: Release | None) -> Iterator[Finding]:
     written = mapping(tree.get("synchronization"))
     for field, removed in SYNCHRONIZATION.items():
         if written.get(field) is not None:
@@ -78,11 +76,7 @@ def _removed_locks(
 
 
 def _removed_findings(
-    owner: str,
-    tree: Mapping[str, Any],
-    fields: Mapping[str, RemovedField],
-    where: WhereFunction,
-    release: Release | None,
+    owner: str, tree: Mapping[str, Any], fields: Mapping[str, RemovedField], where: WhereOf, release: Release | None
 ) -> Iterator[Finding]:
     for field, removed in fields.items():
         if tree.get(field) is not None and not is_read(removed, release):
@@ -123,5 +117,5 @@ def _replacement(removed: RemovedField, value: Any) -> str:
     """The new spelling, with what the old one holds."""
     if not removed.takes_list:
         return f"{removed.instead} with the name of a PriorityClass"
-    held = json.dumps(plain_value(value), ensure_ascii=False, default=str)
+    held = json.dumps(as_plain(value), ensure_ascii=False, default=str)
     return f"{removed.instead}: [{held if len(held) <= MAX_SHOWN else '…'}]"

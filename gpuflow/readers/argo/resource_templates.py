@@ -12,8 +12,8 @@ from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.demands.model import Demand
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.readers.argo.pods import BadPod, gang_command, gang_manifest, parsed_with_tags
-from gpuflow.readers.argo.variables import OpenValue, mapping, merge_open, plain_value, text_of
-from gpuflow.readers.argo.walk import MOST_STEPS, CallContext, Child, TooLarge, Walk
+from gpuflow.readers.argo.variables import OpenValue, as_plain, mapping, merge_open, text_of
+from gpuflow.readers.argo.walk import MOST_STEPS, Call, Child, TooLarge, Walk
 from gpuflow.readers.argo.workflow_spec import Template
 from gpuflow.readers.documents import READERS, Document, kind_of
 from gpuflow.readers.gang_launcher import later_in, nodes_avoided_in
@@ -33,7 +33,7 @@ _depth: ContextVar[int] = ContextVar("created", default=0)
 
 
 def read_resource_template(
-    walk: Walk, template: Template, tree: Mapping[str, Any], at: CallContext, name: str, own: Tree
+    walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, name: str, own: Tree
 ) -> Child:
     """A resource template: Argo's own pod, which is in `own`, with what it creates. So is one that launches a gang."""
     gang = gang_manifest(tree)
@@ -55,7 +55,7 @@ def read_resource_template(
         return Child(own)
     text, missing = at.scope.fill(written)
     try:
-        manifest = plain_value(parsed_with_tags(text, "resource.manifest"))
+        manifest = as_plain(parsed_with_tags(text, "resource.manifest"))
     except BadPod as refusal:
         unknown = merge_open(missing) or OpenValue(str(refusal))
         walk.add_unknown(name, unknown, where)
@@ -87,7 +87,7 @@ def read_resource_template(
 
 
 def _waited_for(
-    walk: Walk, template: Template, manifest: dict[str, Any], at: CallContext, name: str, own: Tree, words: list[str]
+    walk: Walk, template: Template, manifest: dict[str, Any], at: Call, name: str, own: Tree, words: list[str]
 ) -> Child:
     kind, group = kind_of(manifest)
     where = template.where("container")
@@ -127,7 +127,7 @@ def _read(walk: Walk, document: Document, name: str, missing: OpenValue | None, 
     return None if isinstance(found, PassiveObject) else replace(found, namespace=document.namespace)
 
 
-def _adopt_steps(walk: Walk, demand: Demand, at: CallContext, name: str, where: Where) -> Tree:
+def _adopt_steps(walk: Walk, demand: Demand, at: Call, name: str, where: Where) -> Tree:
     """The steps of a demand as steps of this one."""
     for step in demand.steps:
         if len(walk.found.steps) >= MOST_STEPS:

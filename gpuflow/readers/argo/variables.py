@@ -62,13 +62,13 @@ def number_of(value: object) -> int | None:
     return found if -MAX_INT64 - 1 <= found <= MAX_INT64 else None
 
 
-def plain_value(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
     """The value in Python's own types; a fraction keeps its spelling, and a key without a value is none."""
     match value:
         case Mapping():
-            return {str(key): plain_value(each) for key, each in value.items() if each is not None}
+            return {str(key): as_plain(each) for key, each in value.items() if each is not None}
         case list():
-            return [plain_value(each) for each in value]
+            return [as_plain(each) for each in value]
         case yaml_tree.Int():
             return int(value)
         case yaml_tree.Float():

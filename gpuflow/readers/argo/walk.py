@@ -1,6 +1,6 @@
 """A workflow followed from its entrypoint, template by template, into a graph of steps with their pods.
 
-`CallContext` is where a call stands, `Child` what it becomes, and `WalkResult` what was found so far.
+`Call` is where a call stands, `Child` what it becomes, and `WalkResult` what was found so far.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from gpuflow.readers.argo.variables import (
     OpenValue,
     Scope,
     Value,
+    as_plain,
     mapping,
     merge_open,
     names_in,
     number_of,
-    plain_value,
     text_of,
 )
 from gpuflow.readers.argo.workflow_spec import (
@@ -74,7 +74,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CallContext:
+class Call:
     """Where in the run something is called."""
 
     home: Home
@@ -221,7 +221,7 @@ class Walk:
 
     # Calls
 
-    def read_call(self, call: Mapping[str, Any], at: CallContext, name: str, place: Place) -> Child:
+    def read_call(self, call: Mapping[str, Any], at: Call, name: str, place: Place) -> Child:
         """A step, task or hook, with its loop and its condition."""
         name = self.unique_name(name)
         try:
@@ -268,7 +268,7 @@ class Walk:
         asked = {name.removeprefix(PARAMETER_PREFIX) for name in names_in(text) if name.startswith(PARAMETER_PREFIX)}
         return not asked <= self.params.keys()
 
-    def _read_loop(self, call: Mapping[str, Any], items: Items, at: CallContext, name: str, place: Place) -> Child:
+    def _read_loop(self, call: Mapping[str, Any], items: Items, at: Call, name: str, place: Place) -> Child:
         self.loops += 1
         loop = self.loops
         known = None if isinstance(items.count, OpenValue) else items.count
@@ -311,7 +311,7 @@ class Walk:
         )
 
     def _read_items(
-        self, call: Mapping[str, Any], items: list[Mapping[str, Value]], at: CallContext, name: str, place: Place
+        self, call: Mapping[str, Any], items: list[Mapping[str, Value]], at: Call, name: str, place: Place
     ) -> Child:
         """A loop whose items differ: one node for each item, one loop for those that are the same."""
         same: dict[tuple[tuple[str, Value], ...], list[int]] = {}
@@ -346,13 +346,13 @@ class Walk:
             self.found.at_most.append(f"{locks[0][0]} may let fewer run at once than there are items of {name}")
         return self._note_locks(Child(tree, is_pods, count, is_daemon, locks), count, at)
 
-    def _note_locks(self, child: Child, count: int | None, at: CallContext) -> Child:
+    def _note_locks(self, child: Child, count: int | None, at: Call) -> Child:
         """The locks that a call takes, noted."""
         for lock, limit in child.locks:
             self.found.locks.append((lock, limit, count, at.copies))
         return replace(child, locks=())
 
-    def _read_one_call(self, call: Mapping[str, Any], at: CallContext, name: str, place: Place) -> Child:
+    def _read_one_call(self, call: Mapping[str, Any], at: Call, name: str, place: Place) -> Child:
         """One copy of a call, with its hooks and its exit handler."""
         self.calls += 1
         if self.calls > MOST_CALLS:
@@ -363,7 +363,7 @@ class Walk:
         child = self.template(template, arguments_of(call, at.scope, self.library), at, name, place)
         return self.readers.hooks(self, call, child, at, name, place)
 
-    def resolve_template(self, call: Mapping[str, Any], at: CallContext, name: str, place: Place) -> Template | None:
+    def resolve_template(self, call: Mapping[str, Any], at: Call, name: str, place: Place) -> Template | None:
         """The template that is called; None, with the reason noted, when there is none."""
         inline = call.get("inline")
         if isinstance(inline, Mapping):
@@ -387,9 +387,7 @@ class Walk:
             self.refuse("GF712", text, place.where("template"), f"templates of the document: {there or 'none'}")
         return found
 
-    def _resolve_reference(
-        self, reference: Mapping[str, Any], at: CallContext, name: str, place: Place
-    ) -> Template | None:
+    def _resolve_reference(self, reference: Mapping[str, Any], at: Call, name: str, place: Place) -> Template | None:
         texts = {key: at.scope.fill(text_of(reference.get(key)) or "") for key in ("name", "template")}
         unknown = merge_open(each for _, missing in texts.values() for each in missing)
         where = place.where("templateRef")
@@ -409,9 +407,7 @@ class Walk:
             self.refuse("GF712", text, where, f"templates there: {names_of(home.templates) or 'none'}")
         return template
 
-    def template(
-        self, template: Template, arguments: Mapping[str, Value], at: CallContext, name: str, place: Place
-    ) -> Child:
+    def template(self, template: Template, arguments: Mapping[str, Value], at: Call, name: str, place: Place) -> Child:
         mark = id(template.tree)
         if mark in at.stack:
             because = f"template {template.name} calls itself: how often is decided in the run"
@@ -482,7 +478,7 @@ class Walk:
             return tree
         metadata = dict(mapping(tree.get("metadata")))
         for field_name in ("labels", "annotations"):
-            more, before = mapping(plain_value(written.get(field_name))), metadata.get(field_name)
+            more, before = mapping(as_plain(written.get(field_name))), metadata.get(field_name)
             if more and (before is None or isinstance(before, Mapping)):
                 metadata[field_name] = {**(before or {}), **more}
         return {**tree, "metadata": metadata}
@@ -498,7 +494,7 @@ class Walk:
 
     # Pods
 
-    def _leaf(self, template: Template, tree: Mapping[str, Any], kind: str, at: CallContext, name: str) -> Child:
+    def _leaf(self, template: Template, tree: Mapping[str, Any], kind: str, at: Call, name: str) -> Child:
         if kind in ("http", "plugin"):
             self.found.agent.append(True)
             return self.empty_node(name)
@@ -515,9 +511,7 @@ class Walk:
             return Child(own)
         return self.readers.created(self, template, tree, at, name, own)
 
-    def _step(
-        self, template: Template, tree: Mapping[str, Any], kind: str, at: CallContext, name: str
-    ) -> StepDemand | None:
+    def _step(self, template: Template, tree: Mapping[str, Any], kind: str, at: Call, name: str) -> StepDemand | None:
         where = template.where()
         try:
             made = self.pods.make(tree, kind, at.scope, at.boundary, is_exit=at.on_exit)
@@ -551,7 +545,7 @@ class Walk:
         return step
 
     def _last_attempts(
-        self, template: Template, tree: Mapping[str, Any], kind: str, at: CallContext, name: str, first: BuiltPod
+        self, template: Template, tree: Mapping[str, Any], kind: str, at: Call, name: str, first: BuiltPod
     ) -> None:
         """The pods of the last attempt, where they are others than that of the first."""
         for when, told in LATER_ATTEMPTS.items():
@@ -592,6 +586,6 @@ def parallel_tree(nodes: Mapping[str, Tree]) -> Tree:
     return next(iter(nodes.values())) if len(nodes) == 1 else Dag(nodes)
 
 
-def sequential_tree(first: Tree, then: Tree) -> Tree:
+def serial_tree(first: Tree, then: Tree) -> Tree:
     """One after the other."""
     return Dag({"first": first, "then": then}, {"first": ["then"]})

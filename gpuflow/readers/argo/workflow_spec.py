@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gpuflow.core.errors import Where
 from gpuflow.kubernetes.strategic_merge import strategic_merge_map_patch
-from gpuflow.readers.argo.variables import OpenValue, Scope, Value, mapping, maps_in, plain_value, text_of
+from gpuflow.readers.argo.variables import OpenValue, Scope, Value, as_plain, mapping, maps_in, text_of
 from gpuflow.readers.documents import Document
 from gpuflow.readers.interface import Library
 
@@ -114,11 +114,11 @@ class Spec:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        return mapping(plain_value(self.tree.get("templateDefaults")))
+        return mapping(as_plain(self.tree.get("templateDefaults")))
 
     def with_defaults(self, template: Template) -> Mapping[str, Any]:
         """A template over the defaults that the workflow has for all of its kind. Raises `BadPatch`."""
-        tree = mapping(plain_value(template.tree))
+        tree = mapping(as_plain(template.tree))
         if not self.defaults:
             return tree
         shared = {key: each for key, each in self.defaults.items() if key not in TYPES and key != "name"}

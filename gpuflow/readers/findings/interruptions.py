@@ -11,7 +11,7 @@ from gpuflow.demands.gang_scheduling import as_mapping, gpus_of_pod, iter_maps
 from gpuflow.readers.documents import KFP
 from gpuflow.readers.findings.subject import Subject, checkpoint_mounts, command_words, spot_label
 
-FINITE_KINDS = (
+JOB_KINDS = (
     "Job",
     "CronJob",
     "JobSet",
@@ -28,7 +28,7 @@ FINITE_KINDS = (
 
 def restarts_with_checkpoint(subject: Subject) -> Iterator[Finding]:
     """GF766: restartPolicy OnFailure where a checkpoint waits to be used."""
-    if subject.kind not in FINITE_KINDS:
+    if subject.kind not in JOB_KINDS:
         return
     for asked in subject.containers():
         if asked.pod["spec"].get("restartPolicy") != "OnFailure":
@@ -74,7 +74,7 @@ def _kept_by_supervisor(container: Mapping[str, Any]) -> bool:
 
 def restarted_members(subject: Subject) -> Iterator[Finding]:
     """GF768: members of a gang with GPUs that are restarted one by one."""
-    if subject.kind not in FINITE_KINDS or "elasticPolicy" in as_mapping(subject.document.tree.get("spec")):
+    if subject.kind not in JOB_KINDS or "elasticPolicy" in as_mapping(subject.document.tree.get("spec")):
         return
     for step in subject.demand.steps:
         with_gpus = sum(each.count for each in step.pod_sets if gpus_of_pod(each.pod["spec"]))

@@ -14,7 +14,7 @@ from gpuflow.readers.interface import Library, Options, PassiveObject
 from gpuflow.readers.kfp.ir import MOST_TASKS, Ir, Message, ir_of, task_count
 from gpuflow.readers.kfp.pods import WORKSPACE_VOLUME, quantity
 from gpuflow.readers.kfp.settings import MODES
-from gpuflow.readers.kfp.tasks import Call, Drivers, Part, TaskContext, Tasks
+from gpuflow.readers.kfp.tasks import Call, Context, Drivers, Part, Tasks
 from gpuflow.readers.kfp.values import Scope, run_parameters
 
 ROOT = "root"
@@ -56,11 +56,11 @@ def _root_part(ir: Ir, tasks: Tasks, options: Options) -> Part:
     root = ir.root
     inputs = run_parameters(root, ir.given, options.params)
     if "dag" in root:
-        return tasks.dag(root, inputs, {}, TaskContext())
+        return tasks.dag(root, inputs, {}, Context())
     # A component that was compiled alone: its one task is the pipeline.
     name = ir.executor(root, ROOT)[0].removeprefix("exec-") or ROOT
     task = Message(root.document, root.path, {"componentRef": {"name": ROOT}}, root.shown_from)
-    part = tasks.body(Call(name, task, root, inputs, {}, Scope(inputs)), TaskContext())
+    part = tasks.body(Call(name, task, root, inputs, {}, Scope(inputs)), Context())
     part.tree = Dag({name: part.tree})
     return part
 

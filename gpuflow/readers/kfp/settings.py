@@ -40,17 +40,7 @@ def apply_settings(task: Task, made: BuiltPod) -> None:
     if not settings.value:
         return
     _check_fields(task, made)
-    for add in (
-        _metadata,
-        _claims,
-        _selector,
-        _tolerations,
-        _mounts,
-        _environment,
-        _apply_other_fields,
-        _ephemeral,
-        _affinity,
-    ):
+    for add in (_metadata, _claims, _selector, _tolerations, _mounts, _environment, _apply_rest, _ephemeral, _affinity):
         add(task, settings, made)
     _identity(settings, made)
     for each in settings.messages("initContainers"):
@@ -199,7 +189,7 @@ def _environment(task: Task, settings: Message, made: BuiltPod) -> None:
         made.main.setdefault("env", []).extend(env)
 
 
-def _apply_other_fields(task: Task, settings: Message, made: BuiltPod) -> None:
+def _apply_rest(task: Task, settings: Message, made: BuiltPod) -> None:
     policy = settings.text("imagePullPolicy")
     if policy and policy not in ("Always", "Never", "IfNotPresent"):
         raise _settings_error(

@@ -54,7 +54,7 @@ EMPTY_LEAF = Leaf("", {}, 0)
 
 
 @dataclass(frozen=True)
-class TaskContext:
+class Context:
     """What stands around a task."""
 
     path: str = ""
@@ -129,7 +129,7 @@ class Tasks:
     library: Library = field(default_factory=Library)
     _names: set[str] = field(default_factory=set)
 
-    def dag(self, component: Message, inputs: Values, uris: Mapping[str, str], around: TaskContext) -> Part:
+    def dag(self, component: Message, inputs: Values, uris: Mapping[str, str], around: Context) -> Part:
         """The tasks of a component, each after those that it waits for."""
         tasks = component.message("dag").message("tasks")
         before = {name: list(dict.fromkeys(self._waits_for(name, task, tasks))) for name, task in tasks.entries()}
@@ -185,11 +185,7 @@ class Tasks:
         return engine_of(self.options.site, self.options.engine)
 
     def _check_exits(
-        self,
-        before: Mapping[str, Sequence[str]],
-        at_end: set[str],
-        after: Mapping[str, Sequence[str]],
-        around: TaskContext,
+        self, before: Mapping[str, Sequence[str]], at_end: set[str], after: Mapping[str, Sequence[str]], around: Context
     ) -> None:
         for name in at_end:
             beside = [each for need in before[name] for each in after[need] if each != name]
@@ -215,7 +211,7 @@ class Tasks:
                 )
             yield each
 
-    def task(self, name: str, task: Message, scope: Scope, around: TaskContext) -> Part:
+    def task(self, name: str, task: Message, scope: Scope, around: Context) -> Part:
         """One task with its condition and its loop."""
         path = around.name(name)
         component_name = task.message("componentRef").text("name")
@@ -243,7 +239,7 @@ class Tasks:
             return self._loop(call, items, replace(around, copies=None, is_sure=False))
         return self._parameter_loop(call, around) if "parameterIterator" in task else self.body(call, around)
 
-    def _too_deep(self, path: str, component: str, around: TaskContext, where: Where) -> Part:
+    def _too_deep(self, path: str, component: str, around: Context, where: Where) -> Part:
         if component in around.components:
             because = f'componentRef: the component "{component}" contains itself, and nothing here ends that'
         else:
@@ -251,7 +247,7 @@ class Tasks:
         self.unseen.append(UnseenPart(path, because, where))
         return Part(EMPTY_LEAF, Drivers(None, 0))
 
-    def _parameter_loop(self, call: Call, around: TaskContext) -> Part:
+    def _parameter_loop(self, call: Call, around: Context) -> Part:
         path = around.name(call.name)
         iterator = call.task.message("parameterIterator")
         spec = iterator.message("items")
@@ -275,7 +271,7 @@ class Tasks:
         inner = {**call.inputs, iterator.text("itemInput"): _item(items, value, path)}
         return self._loop(replace(call, inputs=inner), items, around)
 
-    def _loop(self, call: Call, items: list[Any] | Unknown, around: TaskContext) -> Part:
+    def _loop(self, call: Call, items: list[Any] | Unknown, around: Context) -> Part:
         path = around.name(call.name)
         copies = items if isinstance(items, Unknown) else len(items)
         number = None if isinstance(copies, Unknown) else copies
@@ -288,7 +284,7 @@ class Tasks:
             return Part(Dag({"driver": self._engine_pod(path, call.task.where(), around), "items": tree}))
         return Part(tree, body.drivers.times(number) + Drivers(1, 1))
 
-    def body(self, call: Call, around: TaskContext) -> Part:
+    def body(self, call: Call, around: Context) -> Part:
         """What one copy of a task runs."""
         path, component_name = around.name(call.name), call.task.message("componentRef").text("name")
         if "dag" in call.component:
@@ -313,7 +309,7 @@ class Tasks:
             else self._container(path, call.task, spec, around)
         )
 
-    def _container(self, path: str, task: Message, spec: Task, around: TaskContext) -> Part:
+    def _container(self, path: str, task: Message, spec: Task, around: Context) -> Part:
         made = pod_of(spec)
         apply_settings(spec, made)
         self._note(path, made)
@@ -326,7 +322,7 @@ class Tasks:
         step = self._made_step(path, task, made, around, is_sure=around.is_sure and not is_cached)
         return Part(Leaf(step.name, {}, 1), Drivers(1, 1))
 
-    def _made_step(self, path: str, task: Message, made: BuiltPod, around: TaskContext, *, is_sure: bool) -> StepDemand:
+    def _made_step(self, path: str, task: Message, made: BuiltPod, around: Context, *, is_sure: bool) -> StepDemand:
         step = StepDemand(
             self._unique_name(path),
             (PodSet("main", 1, self._with_account(made.pod)),),
@@ -340,7 +336,7 @@ class Tasks:
         return self.steps[-1]
 
     def _gang(
-        self, path: str, task: Message, spec: Task, around: TaskContext, made: BuiltPod, manifest: dict[str, Any]
+        self, path: str, task: Message, spec: Task, around: Context, made: BuiltPod, manifest: dict[str, Any]
     ) -> Part:
         """The ranks, which are no pods of KFP's, and the pod that looks after them: the engine's part of the step."""
         launcher = self._made_step(path, task, made, around, is_sure=around.is_sure)
@@ -376,7 +372,7 @@ class Tasks:
         account = self._engine.service_account
         return pod if account is None else {**pod, "spec": {"serviceAccountName": account, **pod["spec"]}}
 
-    def _claim(self, path: str, task: Message, spec: Task, around: TaskContext) -> Part:
+    def _claim(self, path: str, task: Message, spec: Task, around: Context) -> Part:
         """A claim that Kubeflow's driver creates or deletes by itself: the task has no other pod."""
         found = claims_of(path, task, spec, around.copies)
         self.claims += found.claims
@@ -389,7 +385,7 @@ class Tasks:
             )
         return Part(self._engine_pod(path, task.where(), around), outputs={"name": found.name})
 
-    def _engine_pod(self, path: str, where: Where, around: TaskContext) -> Tree:
+    def _engine_pod(self, path: str, where: Where, around: Context) -> Tree:
         """A pod of Kubeflow's own; without the engine, none."""
         pod = driver_pod(self._engine, facts_of(self.options.engine))
         if pod is None:
@@ -401,7 +397,7 @@ class Tasks:
         self.steps.append(replace(step, overhead=step.usage))
         return Leaf(step.name, {}, 1)
 
-    def _importer(self, path: str, call: Call, executor: Message, around: TaskContext) -> Part:
+    def _importer(self, path: str, call: Call, executor: Message, around: Context) -> Part:
         """An importer has one pod, of Kubeflow's own, that asks for as much as a driver does."""
         if call.task.message("triggerPolicy").text("condition"):
             text = f'task "{path}": Kubeflow takes no condition on an importer'

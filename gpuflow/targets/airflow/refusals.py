@@ -36,7 +36,7 @@ from gpuflow.targets.airflow.operators import slots
 from gpuflow.targets.airflow.references import Scope
 from gpuflow.targets.airflow.standalone import older_refusals
 from gpuflow.targets.capabilities import (
-    LATER_ATTEMPT_CONSTRUCTS,
+    LATER_ATTEMPTS,
     Loss,
     construct_losses,
     named_steps,
@@ -47,7 +47,7 @@ from gpuflow.targets.constructs import Use, uses
 from gpuflow.targets.target import Request
 
 BY_LAUNCHER = frozenset(
-    ("retry.final_exit_codes", "retry.interruptions", "retry.retryable_exit_codes", *LATER_ATTEMPT_CONSTRUCTS)
+    ("retry.final_exit_codes", "retry.interruptions", "retry.retryable_exit_codes", *LATER_ATTEMPTS)
 )
 """What the pod that looks after a gang keeps, where the stock operator could not."""
 

@@ -23,7 +23,7 @@ from gpuflow.core.emit import emit
 from gpuflow.core.errors import Finding
 from gpuflow.core.printable import comment
 from gpuflow.pod.build import LABEL
-from gpuflow.pod.engine_containers import RESTRICTED_SECURITY
+from gpuflow.pod.engine_containers import RESTRICTED
 from gpuflow.pod.launcher import role_and_binding
 from gpuflow.runtime.base.outcomes import EXIT_FINAL
 from gpuflow.site import Site
@@ -38,7 +38,7 @@ from gpuflow.targets.argo.retries import NODE_LOSS_MESSAGES
 from gpuflow.targets.argo.shared_templates import Names
 from gpuflow.targets.target import Artifact, Request, header
 
-SUPPORTED_CHANNELS = ("slack", "webhook")
+CHANNELS = ("slack", "webhook")
 PENDING = "5m"
 """How long a request may wait for the agent."""
 STATUS: dict[tuple[str, ...], str] = {
@@ -56,7 +56,7 @@ AGENT_POD: dict[str, Any] = {
                     "requests": {"cpu": "10m", "memory": "64M"},
                     "limits": {"cpu": "100m", "memory": "256M"},
                 },
-                **RESTRICTED_SECURITY,
+                **RESTRICTED,
             }
         ]
         for kind, name in (("initContainers", "init"), ("containers", "main"))
@@ -69,9 +69,7 @@ _UNREADABLE = r"(^|[^\\])((?:\\\\)*)\\(?:x7f|U[0-9a-f]{8})"
 
 def sent_by_agent(pipeline: Pipeline, site: Site) -> tuple[Alert, ...]:
     """The alerts that Argo sends."""
-    return tuple(
-        alert for alert in alerts_of(pipeline, site) if alert.channel in SUPPORTED_CHANNELS and not _lacks(alert)
-    )
+    return tuple(alert for alert in alerts_of(pipeline, site) if alert.channel in CHANNELS and not _lacks(alert))
 
 
 def alert_tasks(pipeline: Pipeline, site: Site, names: Names) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -135,7 +133,7 @@ def _post(sender: str, alert: Alert) -> dict[str, Any]:
 def alert_refusals(request: Request) -> Iterator[Finding]:
     """Alerts that need a Secret where Argo cannot put one."""
     for alert, where in alerts_with_places(request.pipeline, request.site):
-        if alert.channel in SUPPORTED_CHANNELS and (lacking := _lacks(alert)):
+        if alert.channel in CHANNELS and (lacking := _lacks(alert)):
             text, hint = lacking
             yield Finding("GF383", f"notify.{alert.channel}: {text}", where, f"{hint}; {NO_ALERTS_HINT}")
 

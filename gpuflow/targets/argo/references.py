@@ -99,7 +99,7 @@ def scheduled_time_before(schedule: Schedule) -> str:
     named = _names(cron, "#acc")
     walk = f"{named} ? #acc : #acc - duration('{size}m')"
     if size > 1:
-        walk = f"{_one_of_numbers('#acc', '04', grid, 60)} ? ({walk}) : #acc - duration('1m')"
+        walk = f"{_one_of('#acc', '04', grid, 60)} ? ({walk}) : #acc - duration('1m')"
     start = f"(date({RUN_TIME}) - duration('1s')).Truncate(duration('1m')).In(timezone('{schedule.timezone}'))"
     return f"filter([reduce(1..{steps_of(cron)}, {walk}, {start})], {_names(cron, '#')})[0]"
 
@@ -126,24 +126,19 @@ def steps_of(cron: clock.Cron) -> int | None:
 
 
 def _names(cron: clock.Cron, moment: str) -> str:
-    by_date = _one_of_numbers(moment, "02", cron.days, 31)
+    by_date = _one_of(moment, "02", cron.days, 31)
     weekdays = ", ".join(f"'{WEEKDAYS[number]}'" for number in sorted(cron.weekdays))
     by_weekday = "" if len(cron.weekdays) == 7 else f"{moment}.Format('Mon') in [{weekdays}]"
     if cron.either:
         days = [f"({by_date} || {by_weekday})"] if by_date and by_weekday else []
     else:
         days = [by_date, by_weekday]
-    month = _one_of_numbers(moment, "01", cron.months, 12)
-    found = [
-        _one_of_numbers(moment, "04", cron.minutes, 60),
-        _one_of_numbers(moment, "15", cron.hours, 24),
-        *days,
-        month,
-    ]
+    month = _one_of(moment, "01", cron.months, 12)
+    found = [_one_of(moment, "04", cron.minutes, 60), _one_of(moment, "15", cron.hours, 24), *days, month]
     return " && ".join(filter(None, found)) or "true"
 
 
-def _one_of_numbers(moment: str, layout: str, numbers: Iterable[int], most: int) -> str:
+def _one_of(moment: str, layout: str, numbers: Iterable[int], most: int) -> str:
     """Whether a part of a moment is one of these numbers; empty when it always is."""
     listed = sorted(numbers)
     if len(listed) == most:

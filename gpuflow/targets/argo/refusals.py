@@ -26,11 +26,11 @@ from gpuflow.targets.argo.graph import skipped_outputs
 from gpuflow.targets.argo.loops import item_findings
 from gpuflow.targets.argo.references import Inputs, sparse_schedules
 from gpuflow.targets.argo.templates import ENGINE, TOKEN, later_fields
-from gpuflow.targets.capabilities import LATER_ATTEMPT_CONSTRUCTS, Loss, optional_loss, refusal_loss
+from gpuflow.targets.capabilities import LATER_ATTEMPTS, Loss, optional_loss, refusal_loss
 from gpuflow.targets.refusals import Path, holds_tags, no_interval, strings, unresolved_tags
 from gpuflow.targets.target import Request
 
-BY_LAUNCHER = ("queue_timeout", *LATER_ATTEMPT_CONSTRUCTS)
+BY_LAUNCHER = ("queue_timeout", *LATER_ATTEMPTS)
 """What the launcher of a gang keeps, and Argo cannot, or only in part."""
 
 

@@ -30,9 +30,9 @@ from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.targets.kubeflow.containers import cached_settings, helper_config, set_caching, step_outputs, task_options
 from gpuflow.targets.kubeflow.dag import (
     AnyType,
+    Constant,
     Dag,
-    FixedValue,
-    InputSource,
+    Input,
     Item,
     Items,
     OutputKey,
@@ -204,7 +204,7 @@ def in_loop(builder: Builder, task: Task, loop: Loop, around: Items) -> Task:
         spec.iterator_policy.parallelism_limit = loop.limit
     inner = Dag(direct=False, items={**around, **loop.items}, runs_over=loop.source)
     inner.add(task)
-    lists: dict[str, InputSource] = {}
+    lists: dict[str, Input] = {}
     if loop.source is not None:
         iterator.items.input_parameter = channel_name(loop.source)
         lists[channel_name(loop.source)] = (loop.source, LIST)
@@ -246,7 +246,7 @@ def _group_task(
     own: dict[str, Type],
     mine: set[ItemRef],
     *,
-    lists: dict[str, InputSource],
+    lists: dict[str, Input],
     many: bool,
 ) -> Task:
     """The group as a task of the DAG around it. `own`: inputs the loop gives itself; `mine`: the items behind them;
@@ -258,9 +258,7 @@ def _group_task(
     # A variable of a loop further out is handed in like any other value.
     read = [source for source, _ in task.wants.values()]
     passed = {ref: item for ref, item in inner.items.items() if ref not in mine and ref in read}
-    used: dict[str, InputSource] = {
-        inner.input_name(channel): (channel, type_) for channel, type_ in inner.used.items()
-    }
+    used: dict[str, Input] = {inner.input_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
     used |= {item.name: (ref, item.type) for ref, item in passed.items()} | lists
     types: dict[str, AnyType] = {**own, **{name: type_ for name, (_, type_) in used.items()}}
     component = ir.ComponentSpec(dag=inner.spec(surfaced), input_definitions=inputs_of(types))
@@ -368,14 +366,14 @@ class Builder:
         """The step's own container as a task."""
         label = self.names.unique_name(f"{self.prefix}{name}")
         used, claims, settings = self._executor(label, name, step)
-        wants: dict[str, InputSource] = {
+        wants: dict[str, Input] = {
             input_name(channel): (self._source(name, channel), self.type_of(channel, dag, items)) for channel in used
         }
         wants |= {
             input_name(taken): (taken, dag.produced[taken][2]) for taken in self._input_artifacts(name, used, dag)
         }
         if settings is not None:
-            wants[CACHE_SETTINGS] = (FixedValue(settings), STRING)
+            wants[CACHE_SETTINGS] = (Constant(settings), STRING)
         made = self._step_outputs(name, step)
         inputs = {key: type_ for key, (_, type_) in wants.items()}
         self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, dict(made.values()))
@@ -406,14 +404,14 @@ class Builder:
         behind = [ArtifactRef(channel.step, channel.name) for channel in used if isinstance(channel, OutputRef)]
         return [artifact for artifact in behind if artifact in dag.produced]
 
-    def _source(self, name: str, channel: Channel) -> Channel | FixedValue:
+    def _source(self, name: str, channel: Channel) -> Channel | Constant:
         """Where a step finds a value: outputs that no step hands out to exit steps are their defaults."""
         steps = self.pipeline.steps
         if name not in self.pipeline.exit or not isinstance(channel, OutputRef) or channel.step not in steps:
             return channel
         if channel in self.handed_out:
             return channel
-        return FixedValue(text_of(self.steps[channel.step].outputs[channel.name].default))
+        return Constant(text_of(self.steps[channel.step].outputs[channel.name].default))
 
     def _executor(self, label: str, name: str, step: Step) -> tuple[list[Channel], list[ClaimRef], str | None]:
         """Adds the step's container and its Kubernetes settings.
@@ -453,9 +451,9 @@ class Builder:
         self.components[f"comp-{label}"] = made
         spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
         spec.caching_options.enable_cache = False
-        wants: dict[str, InputSource] = {}
+        wants: dict[str, Input] = {}
         for param, value in step.params.items():
-            channel = value if isinstance(value, ParamRef | OutputRef | ItemRef) else FixedValue(value)
+            channel = value if isinstance(value, ParamRef | OutputRef | ItemRef) else Constant(value)
             wants[param] = (channel, inner.param_types[param])
         return Task(name, spec, wants, {}, given[0])
 

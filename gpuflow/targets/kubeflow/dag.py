@@ -18,7 +18,7 @@ EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class FixedValue:
+class Constant:
     """A value that is known when the pipeline is compiled."""
 
     value: Any
@@ -41,7 +41,7 @@ class Item:
 Items = Mapping[ItemRef, Item]
 AnyType = Type | ArtifactType
 """Of a value, or of an artifact."""
-InputSource = tuple[Channel | FixedValue, AnyType]
+Input = tuple[Channel | Constant, AnyType]
 OutputKey = OutputRef | ArtifactRef
 """What a task gives."""
 
@@ -52,7 +52,7 @@ class Task:
 
     name: str
     spec: Any
-    wants: dict[str, InputSource] = field(default_factory=dict)
+    wants: dict[str, Input] = field(default_factory=dict)
     beside: dict[Channel, AnyType] = field(default_factory=dict)
     """What the DAG around the task must have, although the task itself does not take it: names of claims."""
     outputs: dict[OutputKey, tuple[str, AnyType]] = field(default_factory=dict)
@@ -104,9 +104,9 @@ class Dag:
         self.used.setdefault(source, type_)
         return _Artifact(component_input_artifact=self.input_name(source))
 
-    def _source(self, source: Channel | FixedValue, type_: AnyType) -> Any:
+    def _source(self, source: Channel | Constant, type_: AnyType) -> Any:
         match source:
-            case FixedValue(value):
+            case Constant(value):
                 return _Input(runtime_value=ir.ValueOrRuntimeParameter(constant=constant(value)))
             case RunRef(field):
                 return fixed_value(RUN_FACTS[field])

@@ -35,17 +35,7 @@ from gpuflow.spec.text import OutputRef
 from gpuflow.targets.kubeflow.build import Builder, component, parameters, parameters_of
 from gpuflow.targets.kubeflow.client_calls import client_line, run_calls
 from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, pipeline_options, set_caching
-from gpuflow.targets.kubeflow.dag import (
-    EMPTY,
-    AnyType,
-    Dag,
-    FixedValue,
-    InputSource,
-    OutputKey,
-    Task,
-    inputs_of,
-    outputs_of,
-)
+from gpuflow.targets.kubeflow.dag import EMPTY, AnyType, Constant, Dag, Input, OutputKey, Task, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.exit_steps import OUTCOME_OUTPUT, asks_outcome, defaults_step, outcome_step, with_alerts
 from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
 from gpuflow.targets.kubeflow.messages import (
@@ -209,17 +199,17 @@ def _group(
     if outputs:
         made.output_definitions.CopyFrom(outputs_of(dict(outputs.values())))
     builder.components[f"comp-{name}"] = made
-    wants: dict[str, InputSource] = {channel_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
+    wants: dict[str, Input] = {channel_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
     spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{name}"))
     return Task(name, spec, wants, {}, outputs)
 
 
 def _create(builder: Builder, name: str, claim: RunClaim) -> Task:
-    wants: dict[str, InputSource] = {
-        "access_modes": (FixedValue([claim.access]), LIST),
-        "pvc_name_suffix": (FixedValue(f"-{name}"), STRING),
-        "size": (FixedValue(str(claim.size)), STRING),
-        "storage_class_name": (FixedValue(claim.storage_class), STRING),
+    wants: dict[str, Input] = {
+        "access_modes": (Constant([claim.access]), LIST),
+        "pvc_name_suffix": (Constant(f"-{name}"), STRING),
+        "size": (Constant(str(claim.size)), STRING),
+        "storage_class_name": (Constant(claim.storage_class), STRING),
     }
     return _image_task(builder, claim_task(name), CREATE, wants, {"name": STRING})
 
@@ -228,9 +218,7 @@ def _delete(builder: Builder, name: str) -> Task:
     return _image_task(builder, release_task(name), DELETE, {"pvc_name": (ClaimRef(name), STRING)}, {})
 
 
-def _image_task(
-    builder: Builder, name: str, image: str, wants: dict[str, InputSource], outputs: dict[str, Type]
-) -> Task:
+def _image_task(builder: Builder, name: str, image: str, wants: dict[str, Input], outputs: dict[str, Type]) -> Task:
     label = builder.names.unique_name(name)
     executor = ir.PipelineDeploymentConfig.ExecutorSpec()
     executor.container.image = image

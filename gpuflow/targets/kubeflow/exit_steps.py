@@ -200,7 +200,7 @@ def unsure_ends(plan: Plan) -> list[Finding]:
     ]
 
 
-SUPPORTED_CHANNELS = ("slack", "webhook", "pagerduty")
+CHANNELS = ("slack", "webhook", "pagerduty")
 _SENDER = """
 import os
 import sys
@@ -229,11 +229,7 @@ for each in said["alerts"]:
 def with_alerts(pipeline: Pipeline, site: Site) -> Pipeline:
     """The pipeline with an exit step for each outcome that somebody is told of, one that asks for the outcome, and a
     first step that writes what exit steps may read; the same one where none of them is needed."""
-    sent = [
-        alert
-        for alert in alerts_of(pipeline, site)
-        if alert.channel in SUPPORTED_CHANNELS and _lacks(alert, site) is None
-    ]
+    sent = [alert for alert in alerts_of(pipeline, site) if alert.channel in CHANNELS and _lacks(alert, site) is None]
     added: dict[str, Step] = {}
     for status in ("failure", "success"):
         told = [alert for alert in sent if status in alert.on]
@@ -256,7 +252,7 @@ def with_alerts(pipeline: Pipeline, site: Site) -> Pipeline:
 def alert_refusals(request: Request) -> Iterator[Finding]:
     """Alerts that lack an image to be sent from, or a Secret."""
     for alert, where in alerts_with_places(request.pipeline, request.site):
-        lacking = _lacks(alert, request.site) if alert.channel in SUPPORTED_CHANNELS else None
+        lacking = _lacks(alert, request.site) if alert.channel in CHANNELS else None
         if lacking is not None:
             yield Finding("GF383", f"notify.{alert.channel}: {lacking[0]}", where, f"{lacking[1]}; {NO_ALERTS_HINT}")
 

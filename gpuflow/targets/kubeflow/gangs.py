@@ -18,7 +18,7 @@ from gpuflow.pod.launcher import launcher_for
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.targets.capabilities import LATER_ATTEMPT_CONSTRUCTS, named_steps
+from gpuflow.targets.capabilities import LATER_ATTEMPTS, named_steps
 from gpuflow.targets.constructs import POD
 from gpuflow.targets.kubeflow.containers import PLACEHOLDER
 from gpuflow.targets.kubeflow.facts import FACTS
@@ -30,7 +30,7 @@ ACCOUNT = "pipeline-runner"
 BY_RANKS = frozenset(
     (
         *POD,
-        *LATER_ATTEMPT_CONSTRUCTS,
+        *LATER_ATTEMPTS,
         "checkpoint.scratch",
         "inputs.size",
         "outputs.size",

@@ -15,7 +15,7 @@ from kubernetes.client import models as k8s
 
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, gpu_step, gpu_task
-from gpuflow.airflow.operator_arguments import NO_EFFECT, OF_STEPS, RESERVED_ARGUMENTS, STOCK_DEFAULTS, argument_hint
+from gpuflow.airflow.operator_arguments import NO_EFFECT, OF_STEPS, RESERVED, STOCK_DEFAULTS, argument_hint
 from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.engine_options.airflow import TASK_FIELD_HINTS, TASK_OTHER_HINTS
 
@@ -34,17 +34,17 @@ NAMES = [
 
 @pytest.mark.parametrize("name", sorted(set(NAMES)))
 def test_every_parameter_has_an_answer(name: str) -> None:
-    assert (name in RESERVED_ARGUMENTS) != (argument_hint(name) is not None), f"{name} is neither taken nor refused"
+    assert (name in RESERVED) != (argument_hint(name) is not None), f"{name} is neither taken nor refused"
 
 
 def test_the_table_names_nothing_that_does_not_exist() -> None:
-    assert set(NAMES) >= {*RESERVED_ARGUMENTS, *OF_STEPS, *NO_EFFECT}
-    assert not set(RESERVED_ARGUMENTS) & {*OF_STEPS, *NO_EFFECT}
+    assert set(NAMES) >= {*RESERVED, *OF_STEPS, *NO_EFFECT}
+    assert not set(RESERVED) & {*OF_STEPS, *NO_EFFECT}
     assert set(STOCK_DEFAULTS) >= {"image", "cmds", "env_vars", "volumes", "full_pod_spec", "pod_template_file", "name"}
 
 
 VALUES: dict[str, Any] = {"random_name_suffix": False, "get_logs": False, "hostnetwork": True}
-REFUSED = sorted(set(NAMES) - RESERVED_ARGUMENTS)
+REFUSED = sorted(set(NAMES) - RESERVED)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from gpuflow.checker.contention.competitors import Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
 from gpuflow.checker.contention.proof import Decision, decide, decision_with_pending
-from gpuflow.checker.kueue import BlockingWorkload, blocker_ahead
+from gpuflow.checker.kueue import Blocker, blocker_ahead
 from gpuflow.checker.kueue.amounts import FlavorResource
 from gpuflow.checker.kueue.scheduler import FAIR_SHARING, check_decides
 from gpuflow.checker.kueue.snapshot import QuotaNode
@@ -66,7 +66,7 @@ class QueueVerdict:
     """Whether the pipeline's own pods leave quota for it; `None` where other workloads already decide."""
     unknown: tuple[str, ...] = ()
     """What Kueue also considers and is not modeled."""
-    ahead: BlockingWorkload | None = None
+    ahead: Blocker | None = None
     """Who keeps it from being looked at."""
     assignments: tuple[FlavorAssignment, ...] = ()
     """Where it may be sent when it is admitted."""
@@ -342,7 +342,7 @@ class QueueVerdicts:
                 found.setdefault(local_queue.cluster_queue, []).append(workload)
         return found
 
-    def _blocker_ahead(self, request: QueueRequest) -> BlockingWorkload | None:
+    def _blocker_ahead(self, request: QueueRequest) -> Blocker | None:
         """The workload ahead of it: in its own StrictFIFO queue, or at the head of one that shares its quota."""
         own = request.cluster_queue
         assert own is not None
@@ -360,9 +360,7 @@ class QueueVerdicts:
                 stuck = [(each, self.kueue.assign(each)) for each in waiting]
                 for each, answer in stuck:
                     if answer.verdict in ("wait", "preempt"):
-                        return BlockingWorkload(
-                            each["metadata"].get("namespace") or "default", each["metadata"]["name"], answer
-                        )
+                        return Blocker(each["metadata"].get("namespace") or "default", each["metadata"]["name"], answer)
         return None
 
 

@@ -33,13 +33,7 @@ from gpuflow.runtime.gangs import launcher_liveness
 from gpuflow.runtime.gangs.ranks import protocol
 from gpuflow.runtime.gangs.ranks.hub import Hub, Parts
 from gpuflow.runtime.gangs.ranks.protocol import RANK
-from gpuflow.runtime.gangs.ranks.rank_command import (
-    MemberRun,
-    MpirunRun,
-    OrderedRun,
-    Rank0Run,
-    RankRun,
-)
+from gpuflow.runtime.gangs.ranks.rank_command import MemberRun, MpirunRun, OrderedRun, Rank0Run, RankRun
 from gpuflow.runtime.gangs.ranks.spoke import GangEnded, Spoke, Verdict
 from gpuflow.runtime.state import directory_owner
 from gpuflow.runtime.state.checkpoint_dir import Directory, discard
