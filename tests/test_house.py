@@ -33,6 +33,41 @@ def test_the_package_does_not_grow_unnoticed() -> None:
     assert lines > LINES - 1_000, f"{lines} lines: lower LINES, so that what was won is kept"
 
 
+PARTICIPLE = re.compile(
+    "[a-z]+(ed|ing)|written|taken|given|made|said|shown|held|kept|left|sent|told|found|heard|known|bound|done|gone|grown"
+    "|drawn|built|brought|lost|met|thrown|chosen|broken|hidden|driven|spent|led|paid|laid|won|seen|begun|forbidden"
+)
+NO_PARTICIPLES = {
+    *("anything", "binding", "finding", "greeting", "mapping", "spelling", "warning"),  # things
+    *("bring", "feed", "need", "proceed", "succeed"),  # verbs
+    *(
+        "forbidden",
+        "required",
+        "unsupported",
+        "privileged",
+        "allowed",
+        "used",
+    ),  # as upstream: field errors, levels, quotas
+    *("checkpointing", "interrupted"),  # public names
+    "missing",  # __missing__
+}
+IN_COMPILED_FILES = "airflow/function_runner.py"
+"""Its text is part of compiled DAGs: its names stay."""
+
+
+def test_a_function_is_a_verb_or_the_thing_it_returns() -> None:
+    bare = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path != PACKAGE / IN_COMPILED_FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and PARTICIPLE.fullmatch(word := node.name.strip("_"))
+        and word not in NO_PARTICIPLES
+    ]
+    assert not bare, "a participle alone does not say what a function does or gives: " + ", ".join(bare)
+
+
 def test_the_runtime_has_few_doors() -> None:
     entries = {path.name for path in (PACKAGE / "runtime").iterdir()} - {"__pycache__"}
     assert len(entries) <= RUNTIME_ENTRIES, sorted(entries)

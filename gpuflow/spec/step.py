@@ -468,7 +468,7 @@ class Pipeline(Model, metaclass=PipelineMeta):
         return known[3]
 
     @property
-    def passed(self) -> dict[str, Quantity]:
+    def passed_sizes(self) -> dict[str, Quantity]:
         """In a sub-pipeline: the sizes of the artifacts that the pipeline around it passes, by parameter."""
         return self._passed
 
@@ -501,7 +501,7 @@ class Pipeline(Model, metaclass=PipelineMeta):
     def size_behind(self, step: Step, value: Any) -> Quantity | None:
         """The size of the one artifact whose URI a reference is; None where it is not known, or where it is several."""
         if isinstance(value, ParamRef):
-            return self.passed.get(value.name)
+            return self.passed_sizes.get(value.name)
         is_item = isinstance(value, ItemRef)
         ref = (step.for_each or {}).get(value.name) if is_item else value
         found = self.declared_output(ref) if isinstance(ref, OutputRef) else None
