@@ -159,7 +159,7 @@ def test_two_steps_may_pass_different_things_into_one_sub_pipeline() -> None:
     second = first.model_copy(update={"params": {"base": "s3://b/x"}})
     both = whole.model_copy(update={"steps": {**whole.steps, "other": second}})
     sizes = [both.effective(name).pipeline for name in ("sub", "other")]
-    assert [str(each.passed.get("base")) for each in sizes if each is not None] == ["2Gi", "None"]
+    assert [str(each.passed_sizes.get("base")) for each in sizes if each is not None] == ["2Gi", "None"]
 
 
 def test_more_than_the_limit_of_the_disk_is_refused() -> None:
