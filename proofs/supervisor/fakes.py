@@ -226,7 +226,7 @@ def end_processes(look: Callable[[], dict[int, Any]], seconds: float) -> dict[in
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "say": lambda sentence: me().world.tell(f"{me().name} says: {sentence}"),
     "open_store": lambda where, *_, **__: me().scene.open_store(where),
-    "boot": lambda: me().node,
+    "boot_id": lambda: me().node,
     "process_began": lambda pid: me().scene.process_began(me(), pid),
     "stop_is_pending": lambda: me().stop_is_pending(),
     "oom_kills": lambda: 0,
@@ -260,6 +260,8 @@ class Fakes:
             for name, function in FUNCTIONS.items():
                 if callable(getattr(module, name, None)):
                     self._put(module, name, function)
+        missed = set(FUNCTIONS) - {name for _, name, _ in self._kept}
+        assert not missed, f"no module has them any longer: {missed}"
         child = modules["child"]
         self._put(child, "Child", FakeChild)
         self._put(child, "block_signals", lambda: None)

@@ -116,7 +116,7 @@ class Case:
         signal.alarm(PATIENCE)
         try:
             with (
-                mock.patch.multiple(supervisor, Running=Program, Attempt=Attempt, say=said.append),
+                mock.patch.multiple(supervisor, CommandRun=Program, Attempt=Attempt, say=said.append),
                 mock.patch.object(directory_owner, "find_orphans", return_value={}),
                 mock.patch.object(supervisor.children, "block_signals"),
             ):

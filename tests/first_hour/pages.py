@@ -63,7 +63,10 @@ NEEDS_A_CLUSTER = {
     ),
     "docs/guides/platform.md": ("gpuflow snapshot -o cluster/ --namespace my-team",),
     "docs/guides/quota.md": ("gpuflow snapshot --rbac --namespace nlp | kubectl apply -f -",),
-    "docs/guides/spot-and-checkpoints.md": ("kubectl create secret generic gpuflow-key -n ml",),
+    "docs/guides/spot-and-checkpoints.md": (
+        "kubectl create secret generic gpuflow-key -n ml",
+        "kubectl get configmap gpuflow-runtime-1a2b3c4d",
+    ),
     "docs/reference/airflow.md": (
         "gpuflow airflow pools pipelines/*.yaml --site site.yaml --cluster live",
         "airflow backfill create --dag-id nightly",

@@ -21,6 +21,6 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_findings_without_their_door_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuflow.core.printable.HIDDEN_CHARACTERS_CHARACTERS", re.compile("(?!)"))
+    monkeypatch.setattr("gpuflow.core.printable.HIDDEN_CHARACTERS", re.compile("(?!)"))
     monkeypatch.setattr("gpuflow.core.printable._HIDDEN_IN_LINES", re.compile("(?!)"))
     assert injections("core", 600)

@@ -217,7 +217,7 @@ def test_nothing_that_fails_after_the_start_leaves_the_program_alive(tmp_path: P
         "def fail(self, child):\n"
         f"    while pathlib.Path({str(stage.log)!r}).read_text().count(' up') < 2: time.sleep(0.01)\n"
         "    raise OSError('injected')\n"
-        "running.Running._supervise = fail\n"
+        "running.CommandRun._supervise = fail\n"
         f"sys.exit(main(['--checkpoint-dir', {str(tmp_path / 'c')!r}, '--run-id', 'r', '--', *{program!r}]))\n"
     )
     done = subprocess.run(

@@ -900,7 +900,7 @@ def storeless(tmp_path: Path) -> Machine:
 def settle(made: Machine) -> None:
     entry = keeper(made)._newest_unsaved()
     assert entry is not None
-    keeper(made)._settle(entry)
+    keeper(made)._settle_local(entry)
     assert keeper(made)._newest_unsaved() is None
 
 

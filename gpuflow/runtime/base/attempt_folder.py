@@ -27,7 +27,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gpuflow.runtime.base.options import Options
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _LONGEST = 120
@@ -45,11 +44,6 @@ def path_part(text: str) -> str:
 
     digest = hashlib.sha256(encoded.encode()).hexdigest()[:16]
     return f"{encoded[: _LONGEST - 18]}%~{digest}"
-
-
-def identity_of_options(options: Options) -> str:
-    """Where the state lives of the run that the options name."""
-    return identity_path(options.pipeline, options.run_id or "unnamed", options.step, options.item, options.task)
 
 
 def identity_path(pipeline: str, run: str, step: str, item: str | None, task: str | None = None) -> str:

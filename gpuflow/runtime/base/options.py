@@ -154,6 +154,13 @@ def check(options: Options) -> None:
         raise BadOption(f"exit code {min(both)} is both final and retryable; keep it in one list")
 
 
+def identity_of_options(options: Options) -> str:
+    """Where the state lives of the run that the options name."""
+    from gpuflow.runtime.base.attempt_folder import identity_path
+
+    return identity_path(options.pipeline, options.run_id or "unnamed", options.step, options.item, options.task)
+
+
 def family(options: Options, base: str) -> str | None:
     """What this run's attempts share on this machine: the same identity, kept in the same place."""
     from gpuflow.runtime.base import container

@@ -11,7 +11,7 @@ import os
 from gpuflow.runtime.base import attempt_folder
 from gpuflow.runtime.base.child import say
 from gpuflow.runtime.base.files import SharedFolder
-from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.base.options import BadOption, identity_of_options
 from gpuflow.runtime.base.record_fields import attempt_of
 from gpuflow.runtime.base.records import Claim, Corrupt, UnknownFormat
 from gpuflow.runtime.base.signing import read_keys
@@ -33,7 +33,7 @@ def forget(options: Options) -> int:
     given = [place for place in (options.store, options.state) if place]
     if not (given or options.checkpoint_dir) or not options.run_id:
         raise BadOption("forget needs --run-id and --store, --state or --checkpoint-dir: where the run is kept")
-    base = attempt_folder.identity_of_options(options)
+    base = identity_of_options(options)
     keys = read_keys(options.key_file, say)
     storage_timeout.CALL_DEFAULTS.seconds, storage_timeout.CALL_DEFAULTS.say = options.storage_timeout, say
     try:

@@ -10,8 +10,8 @@ import os
 import sys
 import time
 
-from gpuflow.runtime.base import attempt_folder, units
 from gpuflow.runtime.base import options as table
+from gpuflow.runtime.base import units
 from gpuflow.runtime.base.attempt_folder import AttemptFolder, identity_of
 from gpuflow.runtime.base.files import SharedFolder
 from gpuflow.runtime.state.checkpoint_dir import HIDDEN_FOLDER, load
@@ -42,7 +42,7 @@ def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
         return 78
     directory = options.checkpoint_dir
     if options.own_folder:
-        base = attempt_folder.identity_of_options(options)
+        base = table.identity_of_options(options)
         directory = os.path.join(directory, identity_of(base))
     healthy, sentence = judge(directory, age, ready=ready, now=time.time(), moment=time.monotonic())
     print(f"gpuflow-run: {sentence}")

@@ -15,7 +15,7 @@ from gpuflow.runtime.artifacts import input_options
 from gpuflow.runtime.base import attempt_folder, child, units
 from gpuflow.runtime.base.attempt_folder import identity_of
 from gpuflow.runtime.base.child import say, stop_is_pending
-from gpuflow.runtime.base.options import BadOption, Options
+from gpuflow.runtime.base.options import BadOption, Options, identity_of_options
 from gpuflow.runtime.base.outcomes import (
     EXIT_FINAL,
     EXIT_INTERRUPTED,
@@ -368,7 +368,7 @@ class Attempt:
         """Open the records: in --state, the store, the checkpoint directory, or only in memory."""
         options = self.options
         keys = read_keys(options.key_file, say)
-        base = attempt_folder.identity_of_options(options)
+        base = identity_of_options(options)
         if options.checkpoint_dir:
             own = identity_of(base) if options.own_folder else ""
             self.directory = Directory(options.checkpoint_dir, options.marker, own)

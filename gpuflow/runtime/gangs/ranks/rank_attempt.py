@@ -15,10 +15,10 @@ import json
 import os
 
 from gpuflow.runtime.artifacts import input_options
-from gpuflow.runtime.base import attempt_folder, child, files, termination_message
+from gpuflow.runtime.base import child, files, termination_message
 from gpuflow.runtime.base.attempt_folder import identity_of
 from gpuflow.runtime.base.child import say
-from gpuflow.runtime.base.options import BadOption
+from gpuflow.runtime.base.options import BadOption, identity_of_options
 from gpuflow.runtime.base.outcomes import (
     EXIT_INTERRUPTED,
     EXIT_RUNTIME,
@@ -259,7 +259,7 @@ class Member:
     ) -> None:
         self.options, self.environ, self.place = options, environ, place
         self.spoke = Spoke(place, proving)
-        base = attempt_folder.identity_of_options(options)
+        base = identity_of_options(options)
         self.ledger = Ledger(Memory(), base, None, say, keys)
         """Never written: it only says which attempt this is."""
         self.directory: Directory | None = None
