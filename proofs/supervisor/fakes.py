@@ -111,7 +111,7 @@ class FakeWatch:
         self.renamed: list[str] = []
         me().scene.watches.append(self)
 
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         return False
 
     def renew(self) -> bool:
