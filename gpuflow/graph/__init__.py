@@ -2,7 +2,7 @@
 
 from gpuflow.graph.order import ancestors, descendants, find_cycle, order, reachable
 from gpuflow.graph.peak import Peak, peak, safe_parallel
-from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown, with_weights
+from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown, rename, with_weights
 
 __all__ = [
     "Dag",
@@ -17,6 +17,7 @@ __all__ = [
     "order",
     "peak",
     "reachable",
+    "rename",
     "safe_parallel",
     "with_weights",
 ]

@@ -21,7 +21,7 @@ Series-parallel pipelines vanish into one node this way. What does not is the *c
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -243,6 +243,17 @@ def with_weights(node: Tree, weights: Mapping[str, Mapping[str, int]]) -> Tree:
             other.__dict__["shape"] = node.shape
             other.__dict__["nodes"] = {name: with_weights(each, weights) for name, each in node.nodes.items()}
             return other
+
+
+def rename(node: Tree, name_of: Callable[[str], str]) -> Tree:
+    """The same tree with other names of its leaves and loops."""
+    match node:
+        case Leaf():
+            return replace(node, name=name_of(node.name))
+        case Loop():
+            return replace(node, name=name_of(node.name), body=rename(node.body, name_of))
+        case Dag():
+            return replace(node, nodes={key: rename(each, name_of) for key, each in node.nodes.items()})
 
 
 def _require_parallel(parallel: int | None, what: str) -> None:

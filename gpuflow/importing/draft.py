@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuflow.engines import ARGO
 from gpuflow.importing.pods import Step
-from gpuflow.importing.values import Part, Parts
+from gpuflow.importing.unsupported import Place, Unsupported
+from gpuflow.importing.values import Part, Parts, mapping, plain_value
+from gpuflow.readers import Document
+from gpuflow.site import Site
 
 MOST_STEPS = 2000
 """Templates that call each other can make a small file stand for any number of steps."""
@@ -32,6 +36,12 @@ class Draft:
         """The pipeline's document, without what is empty."""
         parts = {"params": self.params, **self.head, "steps": self.steps, "exit": self.exit, "outputs": self.outputs}
         return {key: value for key, value in parts.items() if value not in (None, {}, [])}
+
+    @property
+    def argo(self) -> dict[str, Any]:
+        """What it says to Argo alone."""
+        words: dict[str, Any] = self.head.setdefault("engines", {}).setdefault(ARGO, {})
+        return words
 
     def as_type(self, ref: dict[str, Any], kind: str) -> None:
         """Something holds it to a type."""
@@ -58,6 +68,40 @@ class Draft:
             output = self.steps.get(step, {}).get("outputs", {}).get(name)
             if isinstance(output, dict):
                 output["type"] = "json"
+
+
+def object_metadata(document: Document, listing: Unsupported, place: Place) -> Mapping[str, Any]:
+    """The metadata of an object of Kubernetes; what stands beside it and its spec is listed."""
+    metadata = mapping(document.tree.get("metadata"))
+    listing.fields(document.tree, ("apiVersion", "kind", "metadata", "spec", "status"), "", place)
+    known = ("name", "generateName", "namespace", "labels", "annotations", "creationTimestamp")
+    listing.fields(metadata, known, "metadata", place)
+    if metadata.get("namespace"):
+        where = place.of(metadata, "namespace")
+        listing.note(f"the namespace {metadata['namespace']} is said when compiling: --namespace", where)
+    return metadata
+
+
+def read_schedule(
+    spec: Mapping[str, Any], cron: Any, timezone: Any, draft: Draft, site: Site, listing: Unsupported, place: Place
+) -> None:
+    """The schedule of a CronWorkflow or a CronJob, which differ in the cron expression and the time zone alone."""
+    schedule: dict[str, Any] = {"cron": str(cron)}
+    schedule["concurrency"] = str(spec.get("concurrencyPolicy") or "Allow").lower()
+    if timezone:
+        schedule["timezone"] = str(timezone)
+    if spec.get("suspend"):
+        schedule["suspended"] = True
+    draft.head["schedule"] = schedule
+    late, said = plain_value(spec.get("startingDeadlineSeconds")), site.engine(ARGO).starting_deadline
+    if late and (said is None or said.seconds != late):
+        hint = f"write it in the site: engines: {{argo: {{starting_deadline: {late}s}}}}"
+        where = place.of(spec, "startingDeadlineSeconds")
+        listing.cannot("startingDeadlineSeconds", "the site says it, for all schedules of the cluster", where, hint)
+    pairs = (("successful", "successfulJobsHistoryLimit"), ("failed", "failedJobsHistoryLimit"))
+    history = {word: plain_value(spec[key]) for word, key in pairs if spec.get(key) is not None}
+    if history:
+        draft.argo["history"] = history
 
 
 class Handing:

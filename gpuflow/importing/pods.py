@@ -11,7 +11,7 @@ from typing import Any
 from gpuflow.catalog.catalog import FormName
 from gpuflow.catalog.lookup import models_with_product
 from gpuflow.core.errors import Where
-from gpuflow.importing.unsupported import TAG, Place, Unsupported
+from gpuflow.importing.unsupported import NO_FIELD, TAG, Place, Unsupported
 from gpuflow.importing.values import (
     Lookup,
     Parts,
@@ -23,6 +23,7 @@ from gpuflow.importing.values import (
     merge_text,
     plain_text,
     plain_value,
+    scalar_text,
     whole_number,
 )
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
@@ -282,7 +283,7 @@ class PodReader:
 
     def text(self, value: Any, owner: Any, key: Any = None) -> Parts:
         """Text that may hold references."""
-        text = value if isinstance(value, str) else getattr(value, "text", None) or _scalar_text(value)
+        text = scalar_text(value)
         pieces = self.structured(text)
         if pieces is not None:
             return merge_text(tuple(part for piece in pieces for part in self.text(piece, owner, key)))
@@ -437,11 +438,8 @@ class PodReader:
             words["extended"] = {name: str(value) for name, value in extended.items()}
 
     def _probes(self, main: Mapping[str, Any], words: dict[str, Any]) -> None:
-        probes = {}
-        for kind in ("liveness", "readiness", "startup"):
-            if main.get(f"{kind}Probe") and (probe := probe_fields(self.plain_field(main, f"{kind}Probe"))):
-                probes[kind] = probe
-        if probes:
+        given = {kind: self.plain_field(main, f"{kind}Probe") for kind in ("liveness", "readiness", "startup")}
+        if probes := {kind: fields for kind, probe in given.items() if probe and (fields := probe_fields(probe))}:
             words["probes"] = probes
 
     def _other_fields(self, main: Mapping[str, Any], what: str, also: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -452,13 +450,10 @@ class PodReader:
             if key in COVERED_FIELDS or key in also or main[key] in (None, [], {}):
                 continue
             if key not in known or key in OF_MAIN:
-                self._refuse_item(main, key, what)
+                self.listing.cannot(f"{what} {key}", NO_FIELD, self.place.of(main, key))
             else:
                 found[key] = self.plain_field(main, key)
         return found
-
-    def _refuse_item(self, owner: Mapping[str, Any], key: str, what: str) -> None:
-        self.listing.cannot(f"{what} {key}", "a pipeline has no word for it", self.place.of(owner, key))
 
     # --------------------------------------------------------------------- pod
 
@@ -470,7 +465,7 @@ class PodReader:
         }
         for key in spec:
             if (key not in fields_of("PodSpec") or key in OF_POD) and key not in POD_FIELDS and spec[key]:
-                self._refuse_item(spec, key, "pod")
+                self.listing.cannot(f"pod {key}", NO_FIELD, self.place.of(spec, key))
         for key, word in (("serviceAccountName", "service_account"), ("priorityClassName", "priority")):
             if spec.get(key):
                 words[word] = self.plain_field(spec, key)
@@ -480,10 +475,7 @@ class PodReader:
         secrets = [str(each.get("name")) for each in self.plain_field(spec, "imagePullSecrets") or ()]
         if secrets:
             words["image_pull_secrets"] = secrets
-        hatch: dict[str, Any] = {}
-        for key, word in KUBERNETES_FIELDS.items():
-            if wanted.get(key):
-                hatch[word] = wanted[key]
+        hatch: dict[str, Any] = {word: wanted[key] for key, word in KUBERNETES_FIELDS.items() if wanted.get(key)}
         if "tolerations" in hatch:
             hatch["tolerations"] = [_toleration(each) for each in hatch["tolerations"]]
         extended = words.pop("extended", {})
@@ -517,10 +509,6 @@ KUBERNETES_FIELDS = {
 SOURCES = ("secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef", "fileKeyRef")
 HELPER = {"name", "image", "command", "args", "env", "env_from", "volumes", "cpu", "memory"}
 TAG_HINT = "references are {param: …}, {output: step.name}, {item: …} and {run: id}"
-
-
-def _scalar_text(value: Any) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _key(kind: str, source: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,14 @@ def whole_number(value: Any) -> int | None:
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
+def scalar_text(value: Any) -> str:
+    """A scalar as it is written."""
+    if isinstance(value, str):
+        return value
+    spelled = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return getattr(value, "text", None) or spelled
+
+
 def texts(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 

@@ -9,7 +9,7 @@ the names of the parameters that a document takes: `--param` must name one of th
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -125,7 +125,8 @@ class ForeignObject:
         document = self.document
         written = document.tree.get("metadata")
         named = written.get("namespace") if isinstance(written, Mapping) else None
-        if named and document.kind not in CLUSTER_WIDE and (faults := _namespace_faults(named)):
+        faults = dns_label_faults(named) if isinstance(named, str) else ("must be text",)
+        if named and document.kind not in CLUSTER_WIDE and faults:
             text = f"metadata.namespace of the {document.kind} cannot be {named!r}: it {faults[0]}"
             raise fail("GF138", text, where=document.namespace_where, hint=f"leave it out and use {option}")
         named = document.namespace
@@ -149,18 +150,15 @@ class ForeignObject:
         found = self.demand(Options(site, self.engine if engine is None else engine, values))
         if isinstance(found, PassiveObject):
             return found
-        notes = [*self._leaves_out(engine), *self._leaves_site(site, named)]
-        refusals = (*found.refusals, *notes)
+        refusals = (*found.refusals, *self._notes(site, engine, named))
         return replace(found, file=self.file, kind=self.document.kind, namespace=named, refusals=refusals)
 
-    def _leaves_out(self, engine: str | None) -> Iterator[Finding]:
+    def _notes(self, site: Site, engine: str | None, named: str | None) -> Iterator[Finding]:
         if engine == NO_ENGINE != self.engine:
             text = (
                 f"{self.document.kind} {self.name} runs on {self.engine}, whose own containers and pods are not counted"
             )
             yield Finding("GF747", text, self.document.where(), "leave --engine none out to count them", "note")
-
-    def _leaves_site(self, site: Site, named: str | None) -> Iterator[Finding]:
         if named is not None and site.namespace not in (None, named):
             own = f'{self.document.kind} {self.name} is judged in "{named}", its own namespace'
             text = f'{own}; the site says "{site.namespace}"'
@@ -198,10 +196,6 @@ def foreign_in(
         elif not _is_second_half(each, library):
             passive.append(_passive_object(each))
     return active, passive
-
-
-def _namespace_faults(named: object) -> Sequence[str]:
-    return dns_label_faults(named) if isinstance(named, str) else ("must be text",)
 
 
 def _passive_object(document: Document) -> PassiveObject:

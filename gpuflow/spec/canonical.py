@@ -18,43 +18,27 @@ from gpuflow.core.emit import emit
 from gpuflow.graph.order import order
 from gpuflow.quantity import Quantity
 from gpuflow.spec import expression
-from gpuflow.spec.container import Script
 from gpuflow.spec.duration import Duration
-from gpuflow.spec.engine_options.base import Imported
+from gpuflow.spec.engine_options.airflow import Teardown
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.gang import Gang, Leader
-from gpuflow.spec.model import Model
+from gpuflow.spec.model import Model, WithNulls
 from gpuflow.spec.params import Output, Param
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.policies import Backoff, Priority, Retry, Spot
 from gpuflow.spec.references import edges
-from gpuflow.spec.resources import Amount, Gpu, Mig, SharedGpu
-from gpuflow.spec.schedule import Schedule
+from gpuflow.spec.resources import Amount, Gpu, Mig
 from gpuflow.spec.step import Step
-from gpuflow.spec.step_fields import Approval, Settings
+from gpuflow.spec.step_fields import Settings
 from gpuflow.spec.text import Join, Literally, join, literal
-from gpuflow.spec.volumes import Input
+from gpuflow.spec.volumes import FileItem, HostPath, Input
 
 _HEAD = ("apiVersion", "kind")
-_NULLABLE_MODELS = (Step, Leader)
-"""Models in which null says something."""
 _ALWAYS: dict[type[Model], tuple[str, ...]] = {Param: ("type",), Output: ("type",)}
 """Fields that are written even when they have their default."""
 _SHORT_FIELDS: dict[type[Model], str] = {
-    Spot: "mode",
-    Retry: "any",
-    Backoff: "start",
-    Priority: "pod",
-    SharedGpu: "model",
-    Schedule: "cron",
-    Gang: "workers",
-    Range: "stop",
-    Output: "type",
-    Script: "run",
-    Approval: "message",
-    Imported: "path",
-}
-"""Models whose short form is the value of one field."""
+    Gang: "workers", Output: "type", FileItem: "", HostPath: "", Teardown: "",
+}  # fmt: skip
+"""Where the short form that is written, as the value of one field, is not the `SHORT_FIELD` that is read."""
 
 
 def to_document(model: Model) -> Any:
@@ -66,9 +50,9 @@ def to_document(model: Model) -> Any:
 def _fields(model: Model) -> Any:
     result: dict[str, Any] = {}
     base = _BASES[type(model)]
-    unsaid = model.nulls if base in _NULLABLE_MODELS else frozenset()  # type: ignore[attr-defined]  # they have it
+    unsaid = model.nulls if isinstance(model, WithNulls) else frozenset()
     # An optional JSON parameter whose default is null must keep saying so, or it would become required.
-    keeps_null = base is Param and not model.required and model.default is None  # type: ignore[attr-defined]  # as above
+    keeps_null = base is Param and not model.required and model.default is None  # type: ignore[attr-defined]  # it has both
     values = model.__dict__
     for name, default, always in _defaults(type(model)):
         value = values[name]
@@ -78,8 +62,8 @@ def _fields(model: Model) -> Any:
             result[name] = _plain_value(value)
     if base is Leader and not result:
         return True
-    short = _SHORT_FIELDS.get(type(model))
-    if short is not None and set(result) <= {short} and getattr(model, short) is not None:
+    short = _SHORT_FIELDS.get(type(model), model.SHORT_FIELD)
+    if short and set(result) <= {short} and getattr(model, short) is not None:
         return _plain_value(getattr(model, short))
     return result
 

@@ -20,7 +20,7 @@ from gpuflow.spec.model import (
 from gpuflow.spec.names import ContainerName, EnvName, MountPath, ObjectName
 from gpuflow.spec.problems import validate_nested
 from gpuflow.spec.resources import Amount
-from gpuflow.spec.text import TEXT_SCHEMA, Text, TextField, parse_text
+from gpuflow.spec.text import TEXT_SCHEMA, TextField, parse_text
 from gpuflow.spec.volumes import Volume
 
 
@@ -44,9 +44,6 @@ class ConfigMapKey(Model):
     """Its key."""
     optional: Bool = False
     """Start even if it is missing."""
-
-
-EnvValue = Text | SecretKey | ConfigMapKey
 
 
 def _env_value(value: Any) -> Any:
@@ -182,15 +179,12 @@ class Script(Model):
     """A program written in the document itself."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
+    SHORT_FIELD: ClassVar[str] = "run"
 
     run: Str
     """The program's text. It is data: nothing in it is expanded."""
     interpreter: tuple[Str, ...] = ("sh",)
     """What runs it, for example [python3] or [bash, -eu]; it gets the script's path as its last argument."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"run": value} if isinstance(value, str) else value
 
 
 class Security(Model):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -90,7 +91,9 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_COMPARISONS = {"==", "!=", "<", "<=", ">", ">="}
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 _LOOKALIKES = {"&&": "and", "||": "or", "=": "==", "!": "not"}
 
 
@@ -149,10 +152,10 @@ class _Parser:
     def comparison(self, depth: int) -> Expression:
         left = self.operand(depth)
         kind, word, offset = self.peek()
-        if kind == "op" and word in _COMPARISONS:
+        if kind == "op" and word in COMPARISONS:
             self.at += 1
             right = self.operand(depth)
-            if self.peek()[1] in _COMPARISONS and self.peek()[0] == "op":
+            if self.peek()[1] in COMPARISONS and self.peek()[0] == "op":
                 raise ExpressionError("comparisons cannot be chained", self.peek()[2], "write a < b and b < c")
             return Compare(word, left, right, offset)
         negated = False
@@ -358,20 +361,7 @@ def evaluate(tree: Expression, value_of: Callable[[Operand], Any]) -> Any:
     if isinstance(tree, Member):
         found = evaluate(tree.value, value_of) in [option.value for option in tree.options]
         return found != tree.negated
-    left, right = evaluate(tree.left, value_of), evaluate(tree.right, value_of)
-    return (
-        {"==": left == right, "!=": left != right}[tree.operator]
-        if tree.operator in ("==", "!=")
-        else (
-            left < right
-            if tree.operator == "<"
-            else left <= right
-            if tree.operator == "<="
-            else left > right
-            if tree.operator == ">"
-            else left >= right
-        )
-    )
+    return COMPARISONS[tree.operator](evaluate(tree.left, value_of), evaluate(tree.right, value_of))
 
 
 def render(tree: Expression) -> str:

@@ -30,19 +30,14 @@ def product_of(sizes: list[int]) -> str:
 
 
 def _source(value: Any) -> Any:
-    if isinstance(value, ParamRef | OutputRef):
-        return value
-    if isinstance(value, Range):
-        return value
     if isinstance(value, dict):
         if "range" in value:
             if set(value) != {"range"}:
                 raise problem("GF163", "range stands alone", None)
             return validate_nested(Range, value["range"])
-        ref = parse_text(value)
-        if not isinstance(ref, ParamRef | OutputRef):
-            raise problem("GF163", "a fan-out runs over a list, {range: …}, {param: …} or {output: …}", None)
-        return ref
+        value = parse_text(value)
+    if isinstance(value, ParamRef | OutputRef | Range):
+        return value
     if isinstance(value, list | tuple):
         if not value:
             raise problem("GF163", "the list is empty: the step would never run", "give at least one item")
@@ -54,6 +49,8 @@ class Range(Model):
     """Whole numbers from start up to, but not including, stop."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 1}
+    SHORT_FIELD: ClassVar[str] = "stop"
+    SHORT_TYPES: ClassVar[tuple[type, ...]] = (int,)
 
     start: Integer = 0
     """The first number."""
@@ -61,10 +58,6 @@ class Range(Model):
     """The number after the last."""
     step: Count = 1
     """The distance."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"stop": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
     def _not_empty(self) -> Range:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic import model_validator
 
 from gpuflow.spec.container import EnvField, Script
-from gpuflow.spec.model import (
-    EMPTY_MAP,
-    Count,
-    Intern,
-    Model,
-    Nulls,
-    Port,
-    QuantityField,
-    nulls_in,
-    problem,
-    without_nulls,
-)
+from gpuflow.spec.model import EMPTY_MAP, Count, Intern, Model, Port, QuantityField, WithNulls, problem
 from gpuflow.spec.names import EnvName
 from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.resources import Amount, Gpu
@@ -37,13 +26,15 @@ class Rendezvous(Model):
     """Processes in each worker; default: the number of GPUs."""
 
 
-class Leader(Model):
+class Leader(WithNulls):
     """What is different in the pod of a gang's leader; `true` is a pod like the workers'. Null takes away what the step
     has."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "boolean"}
     SETTINGS: ClassVar[tuple[str, ...]] = ("cpu", "memory", "ephemeral_storage", "gpu", "shm", "kubernetes")
     """What takes the place of the step's own as a whole."""
+    NULLABLE = (*SETTINGS, "env")
+    NULLABLE_KEYS = ("env",)
 
     command: tuple[TextField, ...] = ()
     """What the leader runs, instead of the step's command, args or script."""
@@ -66,8 +57,6 @@ class Leader(Model):
     kubernetes: Kubernetes | None = None
     """Kubernetes fields, for this cluster only. They replace the step's as a whole; null: none of them."""
 
-    _unsaid: Nulls = PrivateAttr(default=frozenset())
-
     @classmethod
     def shorthand(cls, value: Any) -> Any:
         if value is True:
@@ -79,27 +68,6 @@ class Leader(Model):
             f"{value!r} is not true or false",
             "write true for a pod like the workers', or a map of what is different: {gpu: null, memory: 8Gi}",
         )
-
-    @property
-    def nulls(self) -> Nulls:
-        """What the leader does not have of the step: a field, or a field and a key of it."""
-        return self._unsaid
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _nulls(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        if not isinstance(value, dict):
-            return handler(value)
-        unsaid = nulls_in(value, (*cls.SETTINGS, "env"), ("env",))
-        leader = handler(without_nulls(value, unsaid) if unsaid else value)
-        if unsaid:
-            leader._unsaid = frozenset(unsaid)
-        return leader
-
-    def __eq__(self, other: object) -> bool:
-        return super().__eq__(other) and isinstance(other, Leader) and self._unsaid == other._unsaid
-
-    __hash__ = None  # as for every model
 
     @model_validator(mode="after")
     def _one_program(self) -> Leader:

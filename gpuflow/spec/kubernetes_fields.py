@@ -23,7 +23,7 @@ from gpuflow.spec.model import Count, Model, Str, problem
 from gpuflow.spec.names import LABEL_PREFIX, LabelKey, LabelValue
 from gpuflow.spec.params import plain_json
 
-Place = tuple[str | int, ...]
+Path = tuple[str | int, ...]
 TEXT, NUMBER = "text", "a whole number"
 _LABELS = ["In", "NotIn", "Exists", "DoesNotExist"]
 _SELECTOR = {
@@ -61,7 +61,7 @@ def affinity(value: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def _judge(value: Any, shape: Any, at: Place, name: str) -> None:
+def _judge(value: Any, shape: Any, at: Path, name: str) -> None:
     if isinstance(shape, dict):
         if not isinstance(value, dict):
             raise _affinity_problem(f"{name} is a mapping, as in a Kubernetes manifest", at)
@@ -79,7 +79,7 @@ def _judge(value: Any, shape: Any, at: Place, name: str) -> None:
         raise _affinity_problem(f"{name} is {shape}", at)
 
 
-def _mapping(value: dict[str, Any], shape: dict[str, Any], at: Place, name: str) -> None:
+def _mapping(value: dict[str, Any], shape: dict[str, Any], at: Path, name: str) -> None:
     if "*" in shape:
         for key, item in value.items():
             _judge(item, shape["*"], (*at, key), f"{name}.{key:.60}")
@@ -97,19 +97,19 @@ def _mapping(value: dict[str, Any], shape: dict[str, Any], at: Place, name: str)
         raise _affinity_problem(f"{name} has no {missing[0]}", at)
 
 
-def _affinity_problem(message: str, at: Place) -> Exception:
+def _affinity_problem(message: str, at: Path) -> Exception:
     return problem("GF119", message, "write it as in a Kubernetes manifest", at=at)
 
 
 def _address(value: Any) -> str:
     try:
-        return str(value) if isinstance(value, str) and ipaddress.ip_address(value) else _no_address(value)
+        if not isinstance(value, str):
+            raise ValueError
+        ipaddress.ip_address(value)
     except ValueError:
-        return _no_address(value)
-
-
-def _no_address(value: Any) -> str:
-    raise problem("GF127", f"{value!r:.60} is not an IP address", "write it like 10.0.0.7 or fd00::7")
+        hint = "write it like 10.0.0.7 or fd00::7"
+        raise problem("GF127", f"{value!r:.60} is not an IP address", hint) from None
+    return str(value)
 
 
 IpAddress = Annotated[str, PlainValidator(_address), WithJsonSchema({"type": "string", "pattern": "^[0-9a-fA-F.:]+$"})]
@@ -147,7 +147,6 @@ class TopologySpread(Model):
     """Labels of the pod itself whose values must be the same."""
 
 
-Path = tuple[str | int, ...]
 MAIN = "main"
 """The step's own container."""
 OF_POD = {
@@ -187,17 +186,12 @@ def check_merge(value: dict[str, Any]) -> dict[str, Any]:
     data: dict[str, Any] = plain_json(value, at)
     _map(data, "PodTemplateSpec", at, "merge")
     for path, word, instead in _reserved_fields(data):
-        raise reserved_field_error(word, instead, (*at, *path))
+        raise problem("GF372", *reserved_words(word, instead), at=(*at, *path))
     return data
 
 
-def reserved_field_error(word: str, instead: str | None, at: Path = ()) -> Exception:
-    """The refusal of a field that is not a patch's to change."""
-    return problem("GF372", *reserved_words(word, instead), at=at)
-
-
 def reserved_words(word: str, instead: str | None) -> tuple[str, str]:
-    """The message and the way out of such a refusal."""
+    """The message and the way out for a field that is not a patch's to change."""
     if instead is None:
         return f"merge cannot change {word}, which gpuflow relies on", "take it out of the patch"
     return f"merge cannot change {word}: the spec has its own word for it", f"write {instead} in the step"

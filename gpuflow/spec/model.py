@@ -8,15 +8,17 @@ so a validation error always names the field the user wrote. Null in a document 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from typing import Annotated, Any, ClassVar, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
     PlainSerializer,
     PlainValidator,
+    PrivateAttr,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
     model_validator,
@@ -30,7 +32,7 @@ Nulls = frozenset[tuple[str, ...]]
 """What is taken away: a field, or a field and a key of it."""
 
 
-def nulls_in(fields: dict[str, Any], known: Collection[str], maps: Collection[str]) -> list[tuple[str, ...]]:
+def _nulls_in(fields: dict[str, Any], known: Collection[str], maps: Collection[str]) -> list[tuple[str, ...]]:
     """Where a map says null: in fields that are `known`, and for keys of those that are `maps`."""
     whole = [(name,) for name, value in fields.items() if value is None and name in known]
     keys = [
@@ -43,7 +45,7 @@ def nulls_in(fields: dict[str, Any], known: Collection[str], maps: Collection[st
     return [*whole, *keys]
 
 
-def without_nulls(fields: dict[str, Any], nulls: list[tuple[str, ...]]) -> dict[str, Any]:
+def _without_nulls(fields: dict[str, Any], nulls: list[tuple[str, ...]]) -> dict[str, Any]:
     """The map with values alone."""
     result = {name: value for name, value in fields.items() if (name,) not in nulls}
     for name in {path[0] for path in nulls if len(path) > 1}:
@@ -63,11 +65,16 @@ class Model(BaseModel):
 
     SHORT_FORM: ClassVar[dict[str, Any] | None] = None
     """JSON Schema of the short form, for editors; None when there is none."""
+    SHORT_FIELD: ClassVar[str] = ""
+    """The field that a value alone stands for, where the short form is no more than that."""
+    SHORT_TYPES: ClassVar[tuple[type, ...]] = (str,)
+    """What such a value may be; a boolean never."""
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
         """Expand the short form; anything else is returned as it is."""
-        return value
+        short = cls.SHORT_FIELD and isinstance(value, cls.SHORT_TYPES) and not isinstance(value, bool)
+        return {cls.SHORT_FIELD: value} if short else value
 
     @classmethod
     def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
@@ -92,6 +99,40 @@ class Model(BaseModel):
         return type(self) is type(other) and self.__dict__ == other.__dict__
 
     __hash__ = None  # type: ignore[assignment]  # fields hold mappings; nothing keys on a whole model
+
+
+class WithNulls(Model):
+    """A model in which null takes away what would count otherwise."""
+
+    NULLABLE: ClassVar[Collection[str]] = ()
+    """The fields that may be null."""
+    NULLABLE_KEYS: ClassVar[Collection[str]] = ()
+    """The maps whose keys may be null."""
+
+    _unsaid: Nulls = PrivateAttr(default=frozenset())
+
+    @property
+    def nulls(self) -> Nulls:
+        """What null takes away: a field, or a field and a key of it."""
+        memory = self.__pydantic_private__ or {}  # asked so often that the long way round is felt
+        said: Nulls = memory["_unsaid"]
+        return said
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _nulls(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(value, dict):
+            return handler(value)
+        unsaid = _nulls_in(value, cls.NULLABLE, cls.NULLABLE_KEYS)
+        model = handler(_without_nulls(value, unsaid) if unsaid else value)
+        if unsaid:
+            model._unsaid = frozenset(unsaid)
+        return model
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and isinstance(other, WithNulls) and self._unsaid == other._unsaid
+
+    __hash__ = None  # as for every model
 
 
 class EmptyMap(dict[Any, Any]):

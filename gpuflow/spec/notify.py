@@ -47,7 +47,7 @@ class SecretValue(Model):
     """Its key."""
 
 
-def _matching_text(pattern: re.Pattern[str], what: str, hint: str) -> Any:
+def _validator(pattern: re.Pattern[str], what: str, hint: str) -> Any:
     def check(value: Any) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
             raise problem("GF382", f"{_shorten(value)!r} is not {what}", hint)
@@ -60,11 +60,14 @@ def _shorten(value: Any) -> Any:
     return value[:60] + "…" if isinstance(value, str) and len(value) > 60 else value
 
 
+def _secret(value: Any) -> Any:
+    return validate_nested(SecretValue, value) if isinstance(value, dict) else value
+
+
 def _url(value: Any) -> Any:
+    value = _secret(value)
     if isinstance(value, SecretValue):
         return value
-    if isinstance(value, dict):
-        return validate_nested(SecretValue, value)
     if not isinstance(value, str) or not _URL.fullmatch(value) or not _has_host(value):
         raise problem(
             "GF382", f"{_shorten(value)!r} is not an address", "write it like https://alerts.example.com/gpuflow"
@@ -92,11 +95,8 @@ def _has_host(value: str) -> bool:
 
 
 def _header_value(value: Any) -> Any:
-    if isinstance(value, SecretValue):
-        return value
-    if isinstance(value, dict):
-        return validate_nested(SecretValue, value)
-    if not isinstance(value, str) or not _PLAIN_TEXT.fullmatch(value):
+    value = _secret(value)
+    if not isinstance(value, SecretValue) and not (isinstance(value, str) and _PLAIN_TEXT.fullmatch(value)):
         raise problem(
             "GF382", f"{_shorten(value)!r} is not the value of a header", "use printable ASCII without braces"
         )
@@ -113,24 +113,13 @@ _TEXT_OR_SECRET = WithJsonSchema({"anyOf": [{"type": "string"}, _SECRET_SCHEMA]}
 Url = Annotated[Any, PlainValidator(_url), _TEXT_OR_SECRET]
 """An address, or the Secret that holds it."""
 HeaderValue = Annotated[Any, PlainValidator(_header_value), _TEXT_OR_SECRET]
-HeaderName = Annotated[
-    str,
-    _matching_text(_HEADER, "the name of a header", "use letters, digits and '-'"),
-    WithJsonSchema({"type": "string"}),
-]
-Address = Annotated[
-    str,
-    _matching_text(_ADDRESS, "a mail address", "write it like team@example.com"),
-    WithJsonSchema({"type": "string"}),
-]
+_TEXT = WithJsonSchema({"type": "string"})
+HeaderName = Annotated[str, _validator(_HEADER, "the name of a header", "use letters, digits and '-'"), _TEXT]
+Address = Annotated[str, _validator(_ADDRESS, "a mail address", "write it like team@example.com"), _TEXT]
 Connection = Annotated[
-    str,
-    _matching_text(_CONNECTION, "the name of an Airflow connection", "use letters, digits, '_', '-' and '.'"),
-    WithJsonSchema({"type": "string"}),
+    str, _validator(_CONNECTION, "the name of an Airflow connection", "use letters, digits, '_', '-' and '.'"), _TEXT
 ]
-SlackChannel = Annotated[
-    str, _matching_text(_CHANNEL, "a Slack channel", 'write it like "#ml-alerts"'), WithJsonSchema({"type": "string"})
-]
+SlackChannel = Annotated[str, _validator(_CHANNEL, "a Slack channel", 'write it like "#ml-alerts"'), _TEXT]
 
 
 class Slack(Model):
@@ -241,7 +230,4 @@ class Alert(Model):
     @property
     def channel(self) -> Channel:
         """Which way it goes."""
-        for name in CHANNELS:
-            if getattr(self, name) is not None:
-                return name
-        raise AssertionError  # exactly one is set
+        return next(name for name in CHANNELS if getattr(self, name) is not None)

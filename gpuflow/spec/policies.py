@@ -30,6 +30,8 @@ class Backoff(Model):
     """Waiting between attempts: start, then multiplied by factor each time, up to max."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["30s"]}
+    SHORT_FIELD: ClassVar[str] = "start"
+    SHORT_TYPES: ClassVar[tuple[type, ...]] = (str, Duration)
 
     start: DurationField = Duration("30s")
     """The first wait."""
@@ -37,10 +39,6 @@ class Backoff(Model):
     """Each wait is this many times the previous one. Whole numbers only, because Argo accepts no others."""
     max: DurationField | None = None
     """No wait is longer than this."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"start": value} if isinstance(value, str | Duration) else value
 
     @model_validator(mode="after")
     def _check_order(self) -> Backoff:
@@ -74,6 +72,8 @@ class Retry(Model):
     """
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 0}
+    SHORT_FIELD: ClassVar[str] = "any"
+    SHORT_TYPES: ClassVar[tuple[type, ...]] = (int,)
 
     any: Natural | None = None
     """How often the step is started again, whatever ended it. Instead of failures and interruptions."""
@@ -92,10 +92,6 @@ class Retry(Model):
     other_node: Bool = False
     """Retry on another node, because the one that failed may be broken. When every node has failed once, the step waits
     for a new one."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"any": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
     @property
     def after_failures(self) -> int:
@@ -172,15 +168,12 @@ class Spot(Model):
     """Whether a step may run on spot nodes, which can be reclaimed."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"enum": ["never", "allow", "prefer", "require"]}
+    SHORT_FIELD: ClassVar[str] = "mode"
 
     mode: Literal["never", "allow", "prefer", "require"] = "never"
     """never, allow, prefer or require."""
     fallback_after: Count | None = None
     """After this many interruptions, run on on-demand nodes."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"mode": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Spot:
@@ -198,15 +191,12 @@ class Priority(Model):
     """Priority: which pods and workloads go first."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
+    SHORT_FIELD: ClassVar[str] = "pod"
 
     pod: ObjectName | None = None
     """A PriorityClass: the scheduler's order and preemption."""
     queue: ObjectName | None = None
     """A Kueue WorkloadPriorityClass: the order in the queue only."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"pod": value} if isinstance(value, str) else value
 
 
 class Topology(Model):

@@ -204,6 +204,7 @@ class SharedGpu(Model):
     """A share of a GPU that others use at the same time."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["l4"]}
+    SHORT_FIELD: ClassVar[str] = "model"
 
     model: Str | None = None
     """A model of the catalog; default: any."""
@@ -211,10 +212,6 @@ class SharedGpu(Model):
     """time-slicing has no isolation; mps gives each share its part of memory and compute."""
     count: Count = 1
     """How many shares. Clusters usually refuse more than one: two shares may be on the same card."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"model": value} if isinstance(value, str) else value
 
 
 class DeviceClaim(Model):

@@ -80,6 +80,7 @@ class Schedule(Model):
     """Start on a schedule."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["0 0 * * *"]}
+    SHORT_FIELD: ClassVar[str] = "cron"
 
     cron: Str
     """Five fields: minute hour day month weekday."""
@@ -94,10 +95,6 @@ class Schedule(Model):
     """What to do when the previous run is still active."""
     suspended: Bool = False
     """Deploy the schedule, but do not start runs."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"cron": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _check_cron(self) -> Schedule:

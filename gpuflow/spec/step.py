@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationInfo, model_validator
+from pydantic import PrivateAttr, ValidationInfo, model_validator
 
 from gpuflow.core.errors import Where, fail
 from gpuflow.quantity import Quantity
@@ -19,19 +19,7 @@ from gpuflow.spec.engine_options import PipelineEngines, StepEngines
 from gpuflow.spec.engine_options.base import misplaced_hint
 from gpuflow.spec.fan_out import SourceField
 from gpuflow.spec.gang import Gang, Leader
-from gpuflow.spec.model import (
-    EMPTY_MAP,
-    Count,
-    Intern,
-    Model,
-    Nulls,
-    OneOrMore,
-    Str,
-    TimeLimit,
-    nulls_in,
-    problem,
-    without_nulls,
-)
+from gpuflow.spec.model import EMPTY_MAP, Count, Intern, Model, OneOrMore, Str, TimeLimit, WithNulls, problem
 from gpuflow.spec.names import (
     ClaimName,
     ItemName,
@@ -87,8 +75,11 @@ class StepMeta(type(Settings)):  # type: ignore[misc]  # pydantic's metaclass ha
         return _registered_checks().step(cls, name, fields)
 
 
-class Step(Settings, metaclass=StepMeta):
+class Step(Settings, WithNulls, metaclass=StepMeta):
     """One node of the pipeline. `Step("train", command=[…])` also works alone, inside hand-written engine code."""
+
+    NULLABLE = Settings.model_fields
+    NULLABLE_KEYS = SHARED_MAPS
 
     needs: Annotated[tuple[StepName, ...], OneOrMore()] = ()
     """Steps that must finish first. A reference to a step's output is also a need."""
@@ -148,7 +139,6 @@ class Step(Settings, metaclass=StepMeta):
     """Settings for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The other engines ignore them."""
 
     _name: str | None = PrivateAttr(default=None)
-    _unsaid: Nulls = PrivateAttr(default=frozenset())
     _references: tuple[tuple[tuple[str | int, ...], Ref], ...] | None = PrivateAttr(default=None)
 
     @classmethod
@@ -160,29 +150,6 @@ class Step(Settings, metaclass=StepMeta):
     def name(self) -> str | None:
         """The name of a step that stands alone; in a pipeline the key is the name."""
         return self._name
-
-    @property
-    def nulls(self) -> Nulls:
-        """The defaults that do not count for this step, which wrote null there: a field, or a field and a key of it."""
-        memory = self.__pydantic_private__ or {}  # as in `references`
-        said: Nulls = memory["_unsaid"]
-        return said
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _nulls(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        if not isinstance(value, dict):
-            return handler(value)
-        unsaid = nulls_in(value, Settings.model_fields, SHARED_MAPS)
-        step = handler(without_nulls(value, unsaid) if unsaid else value)
-        if unsaid:
-            step._unsaid = frozenset(unsaid)
-        return step
-
-    def __eq__(self, other: object) -> bool:
-        return super().__eq__(other) and isinstance(other, Step) and self._unsaid == other._unsaid
-
-    __hash__ = None  # type: ignore[assignment]  # as for every model
 
     @model_validator(mode="after")
     def _one_thing(self, info: ValidationInfo) -> Step:

@@ -140,12 +140,9 @@ class Approval(Model):
     """A person approves."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
+    SHORT_FIELD: ClassVar[str] = "message"
 
     message: Str
     """The question."""
     timeout: TimeLimit | None = None
     """How long to wait before it counts as rejected."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"message": value} if isinstance(value, str) else value

@@ -110,7 +110,8 @@ def meaning_of_tag(tag: str) -> Meaning | None:
     """What a tag stands for in its engine; None when gpuflow has no word for it."""
     if tag.startswith("[["):
         word = tag[2:-2].split(".")[0]
-        return Meaning("run", "id") if word.lower() == "runuuid" else _scheduled_time(word)
+        name = "id" if word.lower() == "runuuid" else "logical_date" if word == "ScheduledTime" else None
+        return None if name is None else Meaning("run", name)
     if not tag.startswith("{{"):
         return None
     inside = tag[2:-2].strip()
@@ -135,10 +136,6 @@ def _date(name: str, filtered: str | None, *formats: str | None) -> Meaning | No
     except ValueError:
         return None
     return Meaning("run", _RUN[name] if form == TIMESTAMP else f'{_RUN[name]}, format: "{form}"')
-
-
-def _scheduled_time(word: str) -> Meaning | None:
-    return Meaning("run", "logical_date") if word == "ScheduledTime" else None
 
 
 def _xcom_output(arguments: str) -> Meaning | None:

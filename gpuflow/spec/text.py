@@ -141,9 +141,7 @@ def text(value: str) -> str:
 
 def parts_of(text: Text) -> tuple[str | Ref, ...]:
     """Any text as literals and references in order."""
-    if isinstance(text, Join):
-        return text.parts
-    return (text,)
+    return text.parts if isinstance(text, Join) else (text,)
 
 
 def refs_of(text: Text) -> Iterator[Ref]:
@@ -160,11 +158,7 @@ def join(*parts: Text | int | float) -> Text:
                 flat[-1] = _join_literal(flat[-1], piece)
             elif piece != "":
                 flat.append(piece)
-    if not flat:
-        return ""
-    if len(flat) == 1:
-        return flat[0]
-    return Join(tuple(flat))
+    return Join(tuple(flat)) if len(flat) > 1 else flat[0] if flat else ""
 
 
 def _join_literal(left: str, right: str) -> str:
@@ -204,14 +198,6 @@ def _reference(value: dict[str, Any]) -> Text:
     if kind not in _KINDS:
         raise problem("GF142", f'"{kind}" is not a kind of reference', did_you_mean(str(kind), _KINDS))
     return _KINDS[kind](target)
-
-
-def _param(target: Any) -> Text:
-    return ParamRef(_require_text(target, "param", "the name of a parameter"))
-
-
-def _item(target: Any) -> Text:
-    return ItemRef(_require_text(target, "item", "the name of a fan-out variable"))
 
 
 _OF_DATES = ("format", "timezone")
@@ -275,9 +261,9 @@ def _require_text(value: Any, kind: str, what: str) -> str:
 
 
 _KINDS: dict[str, Callable[[Any], Text]] = {
-    "param": _param,
+    "param": lambda target: ParamRef(_require_text(target, "param", "the name of a parameter")),
     "output": _output,
-    "item": _item,
+    "item": lambda target: ItemRef(_require_text(target, "item", "the name of a fan-out variable")),
     "run": _run,
     "join": _join,
     "text": _text,

@@ -35,33 +35,19 @@ def mode_number(mode: str) -> int:
     return int(mode, 8)
 
 
-def _file_path(value: Any) -> str:
-    if (
-        not isinstance(value, str)
-        or not value
-        or value.startswith(("/", ".."))
-        or "\0" in value
-        or ".." in value.split("/")
-    ):
-        raise problem(
-            "GF133", f"{value!r:.80} is not a path inside the volume", "write it without '/' in front and without '..'"
-        )
-    return value
+def _relative_path(value: Any, what: str, not_in_front: tuple[str, ...]) -> str:
+    fits = isinstance(value, str) and value and not value.startswith(not_in_front) and "\0" not in value
+    if not fits or ".." in value.split("/"):
+        raise problem("GF133", f"{value!r:.80} is not {what}", "write it without '/' in front and without '..'")
+    return str(value)
 
 
-FilePath = Annotated[str, PlainValidator(_file_path), WithJsonSchema({"type": "string", "pattern": "^[^/].*$"})]
+_RELATIVE = WithJsonSchema({"type": "string", "pattern": "^[^/].*$"})
+FilePath = Annotated[
+    str, PlainValidator(lambda value: _relative_path(value, "a path inside the volume", ("/", ".."))), _RELATIVE
+]
 """A path below the place where a volume is mounted."""
-
-
-def _sub_path(value: Any) -> str:
-    if not isinstance(value, str) or not value or value.startswith("/") or ".." in value.split("/") or "\0" in value:
-        raise problem(
-            "GF133", f"{value!r:.80} is not a part of the volume", "write it without '/' in front and without '..'"
-        )
-    return value
-
-
-SubPath = Annotated[str, PlainValidator(_sub_path), WithJsonSchema({"type": "string", "pattern": "^[^/].*$"})]
+SubPath = Annotated[str, PlainValidator(lambda value: _relative_path(value, "a part of the volume", ("/",))), _RELATIVE]
 """A folder or file of a volume."""
 
 
@@ -69,21 +55,19 @@ class FileItem(Model):
     """One key of a ConfigMap or Secret as a file."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
+    SHORT_FIELD: ClassVar[str] = "path"
 
     path: FilePath
     """Its path below the mount."""
     mode: Mode | None = None
     """Its permissions, such as "0440"; default: default_mode."""
 
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"path": value} if isinstance(value, str) else value
-
 
 class HostPath(Model):
     """A file or folder of the node. Violates the baseline Pod Security Standard."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["/mnt/nvme"]}
+    SHORT_FIELD: ClassVar[str] = "path"
 
     path: MountPath
     """Its path on the node."""
@@ -91,10 +75,6 @@ class HostPath(Model):
         Literal["DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"] | None
     ) = None
     """What must be there; default: nothing is checked."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"path": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _check_path(self) -> HostPath:

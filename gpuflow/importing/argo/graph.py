@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpuflow.core.errors import Where
 from gpuflow.importing.argo.scope import AnyItem, Scope
-from gpuflow.importing.argo.templates import Importer, Template
+from gpuflow.importing.argo.templates import Importer, Template, refuse_artifacts
 from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label
 from gpuflow.importing.pods import TAG_HINT
 from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, Unsupported
-from gpuflow.importing.values import Lookup, Parts, fill_tags, mapping, maps, plain_text, plain_value
+from gpuflow.importing.values import Lookup, Parts, fill_tags, mapping, maps, plain_text, plain_value, scalar_text
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -42,20 +43,17 @@ def condition(text: str, lookup: Lookup) -> str | None:
         if match is None:
             return None
         at = match.end()
+        quoted = match["quoted"]
+        tag = match["tag"] or (quoted and re.fullmatch(r"\{\{.*?\}\}", quoted[1:-1]) and quoted[1:-1])
         if match["op"]:
-            words.append({"&&": "and", "||": "or"}.get(match["op"], match["op"]))
-        elif match["tag"]:
-            word = _reference(match["tag"], lookup)
-            if word is None:
-                return None
-            words.append(word)
+            word: str | None = {"&&": "and", "||": "or"}.get(match["op"], match["op"])
+        elif tag:
+            word = _reference(tag, lookup)
         else:
-            quoted = match["quoted"]
-            inner = re.fullmatch(r"\{\{.*?\}\}", quoted[1:-1]) if quoted else None
-            word = _reference(inner[0], lookup) if inner else json.dumps(quoted[1:-1] if quoted else match["word"])
-            if word is None:
-                return None
-            words.append(word)
+            word = json.dumps(quoted[1:-1] if quoted else match["word"])
+        if word is None:
+            return None
+        words.append(word)
     return " ".join(words).replace("( ", "(").replace(" )", ")")
 
 
@@ -128,10 +126,6 @@ class Loop:
     items: list[Any] | None = None
     """The items, where they are written."""
 
-    @property
-    def of_maps(self) -> bool:
-        return any(isinstance(item, dict | list) for item in self.items or ())
-
 
 def loop_of(task: Mapping[str, Any], scope: Any, listing: Unsupported, place: Place) -> Loop | None:
     """The loop of a task; None when it has none, or one that is listed."""
@@ -139,7 +133,8 @@ def loop_of(task: Mapping[str, Any], scope: Any, listing: Unsupported, place: Pl
     if kind is None:
         return None
     if kind == "withItems":
-        return _literal_loop([_filled_item(item, scope, task, listing, place) for item in plain_value(task[kind])])
+        written = [_filled_item(item, scope, task, listing, place) for item in plain_value(task[kind])]
+        return Loop(written, written)
     if kind == "withSequence":
         return _sequence(task, scope, listing, place)
     parts, lost = fill_tags(str(task[kind]), scope)
@@ -150,17 +145,13 @@ def loop_of(task: Mapping[str, Any], scope: Any, listing: Unsupported, place: Pl
         except ValueError:
             items = None
         if isinstance(items, list):
-            return _literal_loop(items)
+            return Loop(items, items)
     if len(parts) == 1 and isinstance(parts[0], dict) and set(parts[0]) & {"param", "output"}:
         scope.draft.as_json(parts[0])
         return Loop(parts[0])
     where = place.of(task, kind)
     listing.cannot(f"withParam {task[kind]}", "it is neither a parameter nor an output that a step declares", where)
     return None
-
-
-def _literal_loop(items: list[Any]) -> Loop:
-    return Loop(items, items)
 
 
 def _filled_item(item: Any, scope: Any, task: Mapping[str, Any], listing: Unsupported, place: Place) -> Any:
@@ -202,7 +193,8 @@ def _sequence(task: Mapping[str, Any], scope: Any, listing: Unsupported, place: 
         listing.cannot("withSequence format", "a range has no format, and the list is too long", where)
         return None
     try:
-        return _literal_loop([form % number for number in range(start, stop)])
+        items = [form % number for number in range(start, stop)]
+        return Loop(items, items)
     except (TypeError, ValueError):
         listing.cannot("withSequence format", f"{form} is not understood", where, "write the items out: withItems")
         return None
@@ -324,7 +316,7 @@ class Graph:
         shared: dict[str, Any] = {"needs": before} if before else {}
         if run_anyway:
             shared["if_skipped"] = "run"
-        if loop is None or not loop.of_maps:
+        if loop is None or not any(isinstance(item, dict | list) for item in loop.items or ()):
             known = (len(self.listing.found), list(self.listing.notes), self.importer.calls)
             step = self._step(call, template, self.scope.with_item(({"item": ITEM},)) if loop else self.scope)
             few = loop is not None and loop.items is not None and len(loop.items) <= MOST_UNROLLED
@@ -418,14 +410,8 @@ class Graph:
         given: dict[str, Parts] = dict(direct or {})
         for each in maps(arguments.get("parameters")):
             self.listing.fields(each, ("name", "value"), "argument", self.place)
-            parts, lost = fill_tags(_call_text(each.get("value")), scope)
-            for tag in lost:
-                where = self.place.of(each, "value")
-                self.listing.cannot(tag, "no reference of a pipeline says it", where, TAG_HINT, TAG)
-            given[str(each.get("name"))] = parts
-        for each in maps(arguments.get("artifacts")):
-            why = "Argo's artifact repository has no word in a pipeline"
-            self.listing.cannot(f"artifact {each.get('name')}", why, self.place.of(each))
+            given[str(each.get("name"))] = self._filled(each.get("value"), scope, self.place.of(each, "value"))
+        refuse_artifacts(arguments, self.listing, self.place)
         place = self.importer.place_of(template)
         declared = mapping(template.tree.get("inputs"))
         self.listing.fields(declared, ("parameters", "artifacts"), "inputs", place)
@@ -436,14 +422,18 @@ class Graph:
             if name in given:
                 found[name] = given[name]
             elif each.get("value", each.get("default")) is not None:
-                found[name], lost = fill_tags(_call_text(each.get("value", each.get("default"))), scope)
-                for tag in lost:
-                    self.listing.cannot(tag, "no reference of a pipeline says it", place.of(each), TAG_HINT, TAG)
+                found[name] = self._filled(each.get("value", each.get("default")), scope, place.of(each))
             elif each.get("valueFrom") is None:
                 hint = "give it a value where the template is called, or a default"
                 self.listing.cannot(f"input {name}", "nothing gives it a value", place.of(each), hint)
         leaf = template.type in ("container", "script")
         return Scope(scope.draft, found, scope.names if leaf else {}, outer=scope.outer, refused=scope.refused)
+
+    def _filled(self, value: Any, scope: Scope, where: Where) -> Parts:
+        parts, lost = fill_tags("" if value is None else scalar_text(value), scope)
+        for tag in lost:
+            self.listing.cannot(tag, "no reference of a pipeline says it", where, TAG_HINT, TAG)
+        return parts
 
     # ------------------------------------------------------------ sub-pipelines
 
@@ -479,9 +469,7 @@ class Graph:
                 self.listing.cannot(f"output {each.get('name')}", why, self.place.of(each, "valueFrom"), code=TAG)
                 continue
             self.draft.outputs[identifier(str(each.get("name")), self.draft.outputs)] = parts[0]
-        for each in maps(outputs.get("artifacts")):
-            why = "Argo's artifact repository has no word in a pipeline"
-            self.listing.cannot(f"artifact {each.get('name')}", why, self.place.of(each))
+        refuse_artifacts(outputs, self.listing, self.place)
 
     # --------------------------------------------------------------------- exit
 
@@ -532,11 +520,3 @@ TYPE_REASONS = {
 def _waits(task: Mapping[str, Any], skippable: set[str]) -> list[str]:
     found = needs(dict(task), skippable)
     return found[0] if found else []
-
-
-def _call_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    return getattr(value, "text", None) or (str(value).lower() if isinstance(value, bool) else str(value))

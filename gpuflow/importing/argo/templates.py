@@ -55,6 +55,15 @@ def _no_number(given: Any) -> str:
     return "the number is only known in the run" if "{{" in str(given) else f'"{given}" is no whole number'
 
 
+def refuse_artifacts(
+    owner: Mapping[str, Any], listing: Unsupported, place: Place, hint: str | None = None, what: str = "artifact"
+) -> None:
+    """List the artifacts of a template's inputs or outputs, or of a call's arguments."""
+    for each in maps(owner.get("artifacts")):
+        why = "Argo's artifact repository has no word in a pipeline"
+        listing.cannot(f"{what} {each.get('name')}", why, place.of(each), hint)
+
+
 def metric_fields(metrics: Any, listing: Unsupported, place: Place) -> list[dict[str, Any]]:
     """The metrics of a workflow or of a template."""
     found = []
@@ -74,27 +83,20 @@ def metric_fields(metrics: Any, listing: Unsupported, place: Place) -> list[dict
     return found
 
 
-TEMPLATES = ("container", "script", "steps", "dag", "suspend", "resource", "http", "data", "plugin", "containerSet")
+TEMPLATES = (
+    "container", "script", "steps", "dag", "suspend", "resource", "http", "data", "plugin", "containerSet",
+)  # fmt: skip
+"""What a template can be; of several, the first counts."""
 TEMPLATE_OF_POD = (
     "affinity", "automountServiceAccountToken", "hostAliases", "initContainers", "nodeSelector", "priorityClassName",
     "schedulerName", "securityContext", "serviceAccountName", "tolerations", "volumes",
 )  # fmt: skip
 """Fields of a template that are the pod's."""
-WORKFLOW_OF_POD = {
-    "affinity": "affinity",
-    "automountServiceAccountToken": "automountServiceAccountToken",
-    "dnsConfig": "dnsConfig",
-    "dnsPolicy": "dnsPolicy",
-    "hostAliases": "hostAliases",
-    "hostNetwork": "hostNetwork",
-    "imagePullSecrets": "imagePullSecrets",
-    "nodeSelector": "nodeSelector",
-    "podPriorityClassName": "priorityClassName",
-    "schedulerName": "schedulerName",
-    "securityContext": "securityContext",
-    "serviceAccountName": "serviceAccountName",
-    "tolerations": "tolerations",
-}
+WORKFLOW_OF_POD = (
+    "affinity", "automountServiceAccountToken", "dnsConfig", "dnsPolicy", "hostAliases", "hostNetwork",
+    "imagePullSecrets", "nodeSelector", "podPriorityClassName", "schedulerName", "securityContext",
+    "serviceAccountName", "tolerations",
+)  # fmt: skip
 """Fields of a workflow that are every pod's, unless its template says otherwise."""
 LEAF = (
     *TEMPLATE_OF_POD, "name", "inputs", "outputs", "container", "script", "metadata", "retryStrategy", "sidecars",
@@ -150,14 +152,13 @@ class Importer:
                 text = f"{kind} {reference.get('name')}"
                 self.listing.cannot(text, "it is in none of the files given", where, hint, TEMPLATE)
                 return None
-            return self.template_named(
-                str(reference.get("template")), Template({}, owner, mapping(owner.tree.get("spec"))), where
-            )
+            within = Template({}, owner, mapping(owner.tree.get("spec")))
+            return self.template_named(str(reference.get("template")), within, where)
         return self.template_named(str(call.get("template")), within, where)
 
     def template_named(self, name: str, within: Template, where: Where) -> Template | None:
         for each in maps(within.spec.get("templates")):
-            if isinstance(each, Mapping) and each.get("name") == name:
+            if each.get("name") == name:
                 return Template(each, within.owner, within.spec)
         self.listing.cannot(f"template {name}", "there is none of that name", where, None, TEMPLATE)
         return None
@@ -170,9 +171,8 @@ class Importer:
         script = tree.get("script")
         main: Mapping[str, Any] = mapping(script if script is not None else tree.get("container"))
         listing.fields(tree, LEAF, "template", place, HINTS)
-        spec: dict[str, Any] = {
-            name: self.spec[key] for key, name in WORKFLOW_OF_POD.items() if self.spec.get(key) is not None
-        }
+        names = {"podPriorityClassName": "priorityClassName"}
+        spec = {names.get(key, key): self.spec[key] for key in WORKFLOW_OF_POD if self.spec.get(key) is not None}
         volumes = [*(self.spec.get("volumes") or ()), *(tree.get("volumes") or ())]
         spec |= {key: tree[key] for key in TEMPLATE_OF_POD if tree.get(key) is not None}
         if self.spec.get("nodeSelector") and tree.get("nodeSelector"):
@@ -261,11 +261,9 @@ class Importer:
         self.listing.fields(tree.get("outputs"), ("parameters", "artifacts"), "outputs", place)
 
     def _artifacts(self, tree: Mapping[str, Any], place: Place) -> None:
+        hint = "write an output of type file or directory with its uri, and read it with inputs"
         for side in ("inputs", "outputs"):
-            for each in maps(mapping(tree.get(side)).get("artifacts")):
-                hint = "write an output of type file or directory with its uri, and read it with inputs"
-                text = f"{side} artifact {each.get('name')}"
-                self.listing.cannot(text, "Argo's artifact repository has no word in a pipeline", place.of(each), hint)
+            refuse_artifacts(mapping(tree.get(side)), self.listing, place, hint, f"{side} artifact")
 
     def _template_options(self, tree: Mapping[str, Any], step: Step, place: Place) -> None:
         location = mapping(tree.get("archiveLocation"))

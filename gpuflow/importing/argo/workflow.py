@@ -7,8 +7,8 @@ from typing import Any
 
 from gpuflow.importing.argo.graph import Graph
 from gpuflow.importing.argo.scope import Scope
-from gpuflow.importing.argo.templates import WORKFLOW_OF_POD, Importer, Template, metric_fields
-from gpuflow.importing.draft import Draft, identifier, label
+from gpuflow.importing.argo.templates import WORKFLOW_OF_POD, Importer, Template, metric_fields, refuse_artifacts
+from gpuflow.importing.draft import Draft, identifier, label, object_metadata, read_schedule
 from gpuflow.importing.unsupported import TEMPLATE, Place, Unsupported
 from gpuflow.importing.values import Parts, mapping, maps, plain_value
 from gpuflow.readers import Document, Library
@@ -39,7 +39,6 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Unsup
     scheduled = document.kind == "CronWorkflow"
     spec = mapping(outer.get("workflowSpec")) if scheduled else outer
     draft = Draft()
-    listing.fields(document.tree, ("apiVersion", "kind", "metadata", "spec", "status"), "", place)
     _metadata(document, outer, draft, listing, place)
     if scheduled:
         _schedule(outer, draft, listing, place, site)
@@ -65,11 +64,7 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Unsup
     _claims(spec, draft, importer, place)
     known = _params(spec, draft, listing, place)
     _engine_options(spec, draft, listing, place)
-
-    def parameters(name: str) -> Parts | None:
-        return known.get(name)
-
-    scope = Scope(draft, outer=parameters)
+    scope = Scope(draft, outer=known.get)
     within = Template({}, owner, spec)
     if not spec.get("entrypoint"):
         listing.cannot("entrypoint", "no template is named to start with", place.of(spec), "name one: entrypoint: …")
@@ -82,8 +77,8 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Unsup
         graph.scope = graph.inputs({"name": entry.name}, entry, scope, _entrypoint_inputs(entry, known))
         if entry.type in ("steps", "dag"):
             graph.fill()
-        else:
-            _add_entrypoint(graph, entry)
+        elif (step := graph.step({"name": entry.name}, entry, graph.scope)) is not None:
+            draft.steps[label(entry.name, ())] = step
         last = spec.get("onExit") or mapping(mapping(spec.get("hooks")).get("exit")).get("template")
         if last:
             ending = importer.template_named(str(last), within, place.of(spec, "onExit"))
@@ -93,13 +88,6 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Unsup
     return draft
 
 
-def _add_entrypoint(graph: Graph, entry: Template) -> None:
-    """The entrypoint itself is the only step."""
-    step = graph.step({"name": entry.name}, entry, graph.scope)
-    if step is not None:
-        graph.draft.steps[label(entry.name, ())] = step
-
-
 def _entrypoint_inputs(entry: Template, known: Mapping[str, Parts]) -> dict[str, Parts]:
     """Inputs of the entrypoint that the workflow's arguments fill, by name."""
     declared = mapping(entry.tree.get("inputs")).get("parameters") or ()
@@ -107,14 +95,8 @@ def _entrypoint_inputs(entry: Template, known: Mapping[str, Parts]) -> dict[str,
 
 
 def _metadata(document: Document, outer: Mapping[str, Any], draft: Draft, listing: Unsupported, place: Place) -> None:
-    metadata = mapping(document.tree.get("metadata"))
-    name = label(document.name, ())
-    draft.head["name"] = name
-    if metadata.get("namespace"):
-        listing.note(
-            f"the namespace {metadata['namespace']} is said when compiling: --namespace",
-            place.of(metadata, "namespace"),
-        )
+    metadata = object_metadata(document, listing, place)
+    draft.head["name"] = label(document.name, ())
     own = mapping(outer.get("workflowMetadata"))
     listing.fields(own, ("labels", "annotations"), "workflowMetadata", place)
     labels = {**mapping(metadata.get("labels")), **mapping(own.get("labels"))}
@@ -127,9 +109,7 @@ def _metadata(document: Document, outer: Mapping[str, Any], draft: Draft, listin
     if description := annotations.pop("workflows.argoproj.io/description", None):
         draft.head["description"] = description.strip()
     if annotations:
-        _argo(draft)["annotations"] = annotations
-    known = ("name", "generateName", "namespace", "labels", "annotations", "creationTimestamp")
-    listing.fields(metadata, known, "metadata", place)
+        draft.argo["annotations"] = annotations
 
 
 def _schedule(outer: Mapping[str, Any], draft: Draft, listing: Unsupported, place: Place, site: Site) -> None:
@@ -140,20 +120,7 @@ def _schedule(outer: Mapping[str, Any], draft: Draft, listing: Unsupported, plac
             "schedules", f"a pipeline has one schedule, and these are {len(crons)}", place.of(outer, "schedules")
         )
         return
-    schedule = {"cron": str(crons[0]), "concurrency": str(outer.get("concurrencyPolicy") or "Allow").lower()}
-    if outer.get("timezone"):
-        schedule["timezone"] = str(outer["timezone"])
-    draft.head["schedule"] = {**schedule, "suspended": True} if outer.get("suspend") else schedule
-    late = outer.get("startingDeadlineSeconds")
-    said = site.engine("argo").starting_deadline
-    if late and (said is None or said.seconds != late):
-        where = place.of(outer, "startingDeadlineSeconds")
-        hint = f"write it in the site: engines: {{argo: {{starting_deadline: {late}s}}}}"
-        listing.cannot("startingDeadlineSeconds", "the site says it, for all schedules of the cluster", where, hint)
-    pairs = (("successful", "successfulJobsHistoryLimit"), ("failed", "failedJobsHistoryLimit"))
-    history = {word: plain_value(outer[key]) for word, key in pairs if outer.get(key) is not None}
-    if history:
-        _argo(draft)["history"] = history
+    read_schedule(outer, crons[0], outer.get("timezone"), draft, site, listing, place)
 
 
 def _claims(spec: Mapping[str, Any], draft: Draft, importer: Importer, place: Place) -> None:
@@ -209,9 +176,7 @@ def _params(spec: Mapping[str, Any], draft: Draft, listing: Unsupported, place: 
             param["description"] = str(each["description"])
         draft.params[title] = param
         known[name] = ({"param": title},)
-    for each in maps(arguments.get("artifacts")):
-        why = "Argo's artifact repository has no word in a pipeline"
-        listing.cannot(f"artifact {each.get('name')}", why, place.of(each), "read it in the step that needs it")
+    refuse_artifacts(arguments, listing, place, "read it in the step that needs it")
     return known
 
 
@@ -222,7 +187,7 @@ def _engine_options(spec: Mapping[str, Any], draft: Draft, listing: Unsupported,
     if gc.get("strategy"):
         listing.fields(gc, ("strategy", "deleteDelayDuration"), "podGC", place)
         delay = {"delay": str(gc["deleteDelayDuration"])} if gc.get("deleteDelayDuration") else {}
-        _argo(draft)["pod_gc"] = {"strategy": str(gc["strategy"]), **delay}
+        draft.argo["pod_gc"] = {"strategy": str(gc["strategy"]), **delay}
     times = mapping(spec.get("ttlStrategy"))
     if times:
         known = ("secondsAfterCompletion", "secondsAfterSuccess", "secondsAfterFailure")
@@ -232,14 +197,14 @@ def _engine_options(spec: Mapping[str, Any], draft: Draft, listing: Unsupported,
             for word, key in (("success", "secondsAfterSuccess"), ("failure", "secondsAfterFailure"))
             if times.get(key, times.get("secondsAfterCompletion")) is not None
         }
-        _argo(draft)["ttl"] = ttl
+        draft.argo["ttl"] = ttl
     for key, word in (("archiveLogs", "archive_logs"), ("priority", "priority")):
         if spec.get(key) is not None:
-            _argo(draft)[word] = plain_value(spec[key])
+            draft.argo[word] = plain_value(spec[key])
     if metrics := metric_fields(spec.get("metrics"), listing, place):
-        _argo(draft)["metrics"] = metrics
+        draft.argo["metrics"] = metrics
     if spec.get("podMetadata"):
-        _argo(draft)["pod_metadata"] = plain_value(spec["podMetadata"])
+        draft.argo["pod_metadata"] = plain_value(spec["podMetadata"])
     for name, hook in mapping(spec.get("hooks")).items():
         reference = mapping(hook.get("templateRef"))
         if name == "exit" and set(hook) == {"template"} and not spec.get("onExit"):
@@ -256,7 +221,7 @@ def _engine_options(spec: Mapping[str, Any], draft: Draft, listing: Unsupported,
             "template_ref": where,
             **({"arguments": values} if values else {}),
         }
-        _argo(draft).setdefault("hooks", {})[str(name)] = made
+        draft.argo.setdefault("hooks", {})[str(name)] = made
 
 
 DEFAULTS = (
@@ -274,8 +239,3 @@ def _merge_arguments(under: Any, own: Any) -> dict[str, Any]:
         "parameters": list(found.values()),
         "artifacts": [*(mapping(under).get("artifacts") or ()), *(mapping(own).get("artifacts") or ())],
     }
-
-
-def _argo(draft: Draft) -> dict[str, Any]:
-    words: dict[str, Any] = draft.head.setdefault("engines", {}).setdefault("argo", {})
-    return words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuflow.importing.unsupported import Place, Unsupported
@@ -49,31 +49,20 @@ def pod_of(
         volumes.append({"name": f"claim-{len(volumes)}", "persistentVolumeClaim": {"claimName": name}})
         mounts.append(_mount(each, volumes[-1]["name"]))
     for field, kind, name in (("secretAsVolume", "secret", "secretName"), ("configMapAsVolume", "configMap", "name")):
-        for each in maps(config.get(field)):
-            own = each.get("secretName") or each.get("configMapName") or _constant(each, "secretNameParameter", "")
-            own = own or _constant(each, "configMapNameParameter", "")
-            if own is None:
-                listing.cannot(field, "its name is only known in the run", place.of(each), "write the name")
-                continue
-            source = {name: own, **({"optional": True} if each.get("optional") else {})}
+        for each, own, optional in _named_objects(config, field, listing, place):
+            source = {name: own, **optional}
             volumes.append({"name": f"files-{len(volumes)}", kind: source})
             mounts.append(_mount(each, volumes[-1]["name"]))
     for each in maps(config.get("emptyDirMounts")):
         source = {key: each[key] for key in ("medium", "sizeLimit") if each.get(key)}
         volumes.append({"name": str(each.get("volumeName")), "emptyDir": source})
         mounts.append(_mount(each, volumes[-1]["name"]))
-    for field, kind, pairs, key in (
-        ("secretAsEnv", "secretKeyRef", "keyToEnv", "secretKey"),
-        ("configMapAsEnv", "configMapKeyRef", "keyToEnv", "configMapKey"),
+    for field, kind, key in (
+        ("secretAsEnv", "secretKeyRef", "secretKey"),
+        ("configMapAsEnv", "configMapKeyRef", "configMapKey"),
     ):
-        for each in maps(config.get(field)):
-            own = each.get("secretName") or each.get("configMapName") or _constant(each, "secretNameParameter", "")
-            own = own or _constant(each, "configMapNameParameter", "")
-            if own is None:
-                listing.cannot(field, "its name is only known in the run", place.of(each), "write the name")
-                continue
-            for pair in maps(each.get(pairs)):
-                optional = {"optional": True} if each.get("optional") else {}
+        for each, own, optional in _named_objects(config, field, listing, place):
+            for pair in maps(each.get("keyToEnv")):
                 source = {"name": own, "key": pair.get(key), **optional}
                 env.append({"name": pair.get("envVar"), "valueFrom": {kind: source}})
     for each in maps(config.get("fieldPathAsEnv")):
@@ -99,6 +88,19 @@ def pod_of(
         numbers = {key: int(security[key]) for key in ("runAsUser", "runAsGroup") if security.get(key) is not None}
         spec["securityContext"] = numbers | ({"runAsNonRoot": True} if security.get("runAsNonRoot") else {})
     return spec, main, mapping(config.get("podMetadata"))
+
+
+def _named_objects(
+    config: Mapping[str, Any], field: str, listing: Unsupported, place: Place
+) -> Iterator[tuple[Mapping[str, Any], str, dict[str, bool]]]:
+    """The entries of a setting about Secrets or ConfigMaps, each with the object's name and its `optional`."""
+    for each in maps(config.get(field)):
+        own = each.get("secretName") or each.get("configMapName") or _constant(each, "secretNameParameter", "")
+        own = own or _constant(each, "configMapNameParameter", "")
+        if own is None:
+            listing.cannot(field, "its name is only known in the run", place.of(each), "write the name")
+        else:
+            yield each, own, {"optional": True} if each.get("optional") else {}
 
 
 def _command_with_run_id(main: Mapping[str, Any]) -> list[Any] | None:

@@ -67,7 +67,7 @@ def agent_step(spec: Spec, workflow: str) -> StepDemand:
     step = StepDemand(
         NAME, (PodSet("main", 1, {"metadata": {"labels": labels}, "spec": body}),), where=spec.home.where()
     )
-    return StepDemand(step.name, step.pod_sets, where=step.where, overhead=step.usage)
+    return replace(step, overhead=step.usage)
 
 
 READERS = Readers(read_steps, read_dag, read_resource_template, with_hooks)

@@ -150,9 +150,7 @@ class _Parser:
         return found
 
     def _unary(self) -> Any:
-        if self._take("!"):
-            return not _require_bool(self._unary())
-        if self._take("not" if not self.words_are_texts else "!"):
+        if self._take("!", "not" if not self.words_are_texts else "!"):
             return not _require_bool(self._unary())
         if self._take("-"):
             return -_number(self._unary())
@@ -161,7 +159,7 @@ class _Parser:
             self._need(")")
             return self._index(found)
         if self._take("["):
-            return self._index(self._list())
+            return self._index(self._items("]"))
         if self.at >= len(self.tokens):
             raise NotConstant
         kind, word = self.tokens[self.at]
@@ -183,12 +181,12 @@ class _Parser:
             value = value[index]
         return value
 
-    def _list(self) -> list[Any]:
+    def _items(self, end: str) -> list[Any]:
         found: list[Any] = []
-        while not self._take("]"):
+        while not self._take(end):
             found.append(self._choice())
             if not self._take(","):
-                self._need("]")
+                self._need(end)
                 break
         return found
 
@@ -207,33 +205,22 @@ class _Parser:
                 if kind != "word":
                     raise NotConstant
                 name += f".{part}"
-            elif self._peek() == "[":
-                self._take("[")
+            elif self._take("["):
                 part = self._choice()
                 self._need("]")
                 name += f".{part}"
             else:
                 break
-        if self._peek() == "(":
-            return self._index(self._call(name))
+        if self._take("("):
+            given, function = self._items(")"), _FUNCTIONS.get(name)
+            if function is None:
+                raise NotConstant
+            return self._index(function(*given))
         if name in self.variables:
             return self.variables[name]
         if self.missing is NotConstant:
             raise NotConstant
         return self.missing
-
-    def _call(self, name: str) -> Any:
-        self._need("(")
-        given: list[Any] = []
-        while not self._take(")"):
-            given.append(self._choice())
-            if not self._take(","):
-                self._need(")")
-                break
-        function = _FUNCTIONS.get(name)
-        if function is None:
-            raise NotConstant
-        return function(*given)
 
 
 def _require_bool(value: Any) -> bool:
@@ -243,9 +230,7 @@ def _require_bool(value: Any) -> bool:
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise NotConstant
-    if abs(value) > 2**62:
+    if not _is_number(value) or abs(value) > 2**62:
         raise NotConstant
     return value
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import chain, product
+from math import prod
 from typing import Any, Final, NamedTuple
 
 from gpuflow.graph import Dag, Leaf, Loop, Tree, find_cycle
@@ -67,44 +68,29 @@ def waits_of(task: Mapping[str, Any]) -> Waits:
         unhappy |= found.keys()
     if _SIMPLE_DEPENDS.fullmatch(written):
         return Waits(tuple(found))
-    logic = _NAME.sub(lambda match: match[0] if match[1] else _done_expression(match[2]), written)
+    done = " || ".join(rf"\2.{word}" for word in DONE_RESULTS)
+    logic = _NAME.sub(lambda match: match[0] if match[1] else match.expand(f"({done})"), written)
     return Waits(tuple(found), logic, frozenset(unhappy))
 
 
-def _done_expression(name: str) -> str:
-    return "(" + " || ".join(f"{name}.{word}" for word in DONE_RESULTS) + ")"
-
-
-@dataclass
-class Outcomes:
-    """How each task may end when nothing fails."""
-
-    of: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def may_and_must_run(self, waits: Waits) -> tuple[bool, bool]:
-        """Whether the task may run when nothing fails, and whether it surely does."""
-        cases = [self.of.get(name, ("Succeeded",)) for name in waits.names]
-        if waits.logic is None:
-            surely = not any("Omitted" in case for case in cases)
-            return all(set(case) - {"Omitted"} for case in cases), surely
-        many = 1
-        for case in cases:
-            many *= len(case)
-        if many > MOST_CASES:
+def may_and_must_run(waits: Waits, outcomes: Mapping[str, tuple[str, ...]]) -> tuple[bool, bool]:
+    """Whether a task may run when nothing fails, and whether it surely does, by how each other may end."""
+    cases = [outcomes.get(name, ("Succeeded",)) for name in waits.names]
+    if waits.logic is None:
+        surely = not any("Omitted" in case for case in cases)
+        return all(set(case) - {"Omitted"} for case in cases), surely
+    if prod(map(len, cases)) > MOST_CASES:
+        return True, False
+    answers = set()
+    for case in product(*cases):
+        ends = list(zip(waits.names, case, strict=True))
+        results = {f"{name}.{word}": True for name, word in ends}
+        results |= {f"{name}.AnySucceeded": True for name, word in ends if word == "Succeeded"}
+        try:
+            answers.add(depends_holds(waits.logic, results))
+        except NotConstant:
             return True, False
-        answers = set()
-        for case in product(*cases):
-            results = {f"{name}.{word}": True for name, word in zip(waits.names, case, strict=True)}
-            results |= {
-                f"{name}.AnySucceeded": True
-                for name, word in zip(waits.names, case, strict=True)
-                if word == "Succeeded"
-            }
-            try:
-                answers.add(depends_holds(waits.logic, results))
-            except NotConstant:
-                return True, False
-        return True in answers, answers == {True}
+    return True in answers, answers == {True}
 
 
 def with_daemons(edges: Mapping[str, Collection[str]], daemons: Collection[str]) -> dict[str, list[str]]:
@@ -114,13 +100,8 @@ def with_daemons(edges: Mapping[str, Collection[str]], daemons: Collection[str])
     """
     found: dict[str, list[str]] = {}
     for name, before in edges.items():
-        wanted: dict[str, None] = {}
-        for each in before:
-            if each in daemons:
-                wanted.update(dict.fromkeys(found.get(each, ())))
-            else:
-                wanted[each] = None
-        found[name] = list(wanted)
+        wanted = (found.get(each, ()) if each in daemons else (each,) for each in before)
+        found[name] = list(dict.fromkeys(chain.from_iterable(wanted)))
     return found
 
 
@@ -180,11 +161,12 @@ def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, 
         return walk.empty_node(name)
     wanted = _targets(walk, template, dag, waits)
     children: dict[str, Child] = {}
-    outcomes, asked = Outcomes(), _excluding_tasks(waits, wanted)
+    outcomes: dict[str, tuple[str, ...]] = {}
+    asked = _excluding_tasks(waits, wanted)
     for key in wanted:
         index, task = tasks[key]
         called = f"{name}.{own_name(key, index)}"
-        may, surely = outcomes.may_and_must_run(waits[key])
+        may, surely = may_and_must_run(waits[key], outcomes)
         inside = at if surely else replace(at, sure=False)
         known_before = len(walk.found.conditional)
         child = children[key] = walk.read_call(task, inside, called, place.at(index))
@@ -193,7 +175,7 @@ def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, 
             walk.found.conditional.setdefault(called, False)
         elif not surely:
             walk.found.inherited[called] = None
-        outcomes.of[key] = _ends(child, is_skippable=is_skippable, surely=surely)
+        outcomes[key] = _ends(child, is_skippable=is_skippable, surely=surely)
     edges = {key: [each for each in waits[key].names if each in children] for key in children}
     edges = with_daemons(edges, {key for key, child in children.items() if child.is_daemon})
     after: dict[str, list[str]] = {}
@@ -270,8 +252,6 @@ def _targets(walk: Walk, template: Template, dag: Mapping[str, Any], waits: Mapp
 def _excluding_tasks(waits: Mapping[str, Waits], wanted: list[str]) -> set[str]:
     """Tasks that exclude others: what waits for a task whose failure, or being left out, somebody asks about."""
     unhappy = {name for key in wanted for name in waits[key].unhappy}
-    if not unhappy:
-        return set()
     found: set[str] = set()
     for key in wanted:
         if any(name in unhappy or name in found for name in waits[key].names):

@@ -24,6 +24,7 @@ from gpuflow.readers.argo.variables import (
     Scope,
     as_list,
     as_plain,
+    filled_tree,
     mapping,
     maps_in,
     merge_open,
@@ -35,11 +36,6 @@ from gpuflow.readers.argo.workflow_spec import Spec
 from gpuflow.readers.gang_launcher import manifest_in
 from gpuflow.site.model import Engine
 from gpuflow.spec.duration import Duration
-
-
-def launches_gang(tree: Mapping[str, Any]) -> bool:
-    """Whether the container of a template is `gpuflow-run gang`."""
-    return gang_manifest(tree) is not None
 
 
 def gang_manifest(tree: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -173,6 +169,8 @@ PROGRAM: Final = frozenset({
     "startupProbe", "workingDir",
 })  # fmt: skip
 """What a container runs: no business of quota, queue or scheduler."""
+UNFILLED: Final = PROGRAM | {"podSpecPatch"}
+"""What stays as it is written: patches are texts of their own."""
 OF_SPEC: Final = ("nodeSelector", "affinity", "tolerations")
 """Of the template, else of the template around it, else of the workflow."""
 PLACEMENT: Final = (
@@ -220,7 +218,7 @@ class BuiltPod:
 
 def place_of(tree: Mapping[str, Any], scope: Scope) -> str:
     """Where a template wants the pods of its steps, as a text that is the same for templates that want the same."""
-    found = {field: _fill_tree(tree[field], scope) for field in OF_SPEC if tree.get(field)}
+    found = {field: filled_tree(tree[field], scope, UNFILLED) for field in OF_SPEC if tree.get(field)}
     return json.dumps(found, default=str) if found else ""
 
 
@@ -260,7 +258,7 @@ class PodMaker:
     def _make(
         self, tree: Mapping[str, Any], kind: str, scope: Scope, boundary: Mapping[str, Any], *, is_exit: bool
     ) -> BuiltPod:
-        tree, common = _fill_tree(tree, scope), _fill_tree(self.common, scope)
+        tree, common = filled_tree(tree, scope, UNFILLED), filled_tree(self.common, scope, UNFILLED)
         spec: dict[str, Any] = {
             "restartPolicy": "Never",
             "containers": [*_main(tree, kind, self.parts), *_helper_containers(tree, "sidecars")],
@@ -427,21 +425,10 @@ def parsed_with_tags(text: str, field: str) -> Any:
         return f"{_TOKEN}{len(tags) - 1}-"
 
     try:
-        found = _with_nulls(yaml_tree.parse(TAG.sub(hide, text), field))
+        found = as_plain(yaml_tree.parse(TAG.sub(hide, text), field), nulls=True)
     except GpuflowError as refusal:
         raise BadPod(f"{field} is not valid YAML: {refusal.findings[0].message}", field) from None
     return _restore_tags(found, tags) if tags else found
-
-
-def _with_nulls(value: Any) -> Any:
-    """The value in Python's own types; in a patch a null takes away."""
-    match value:
-        case Mapping():
-            return {str(key): _with_nulls(each) for key, each in value.items()}
-        case list():
-            return [_with_nulls(each) for each in value]
-        case _:
-            return as_plain(value)
 
 
 def _restore_tags(value: Any, tags: list[str]) -> Any:
@@ -470,20 +457,6 @@ def _without_programs(value: Any) -> Any:
             return {key: _without_programs(each) for key, each in value.items() if key not in PROGRAM}
         case list():
             return [_without_programs(each) for each in value]
-        case _:
-            return value
-
-
-def _fill_tree(value: Any, scope: Scope) -> Any:
-    """With the known variables filled in, but for what containers run and the patches, which are texts of their own."""
-    match value:
-        case str():
-            return scope.fill(value)[0] if "{{" in value else value
-        case Mapping():
-            skipped = PROGRAM | {"podSpecPatch"}
-            return {key: each if key in skipped else _fill_tree(each, scope) for key, each in value.items()}
-        case list():
-            return [_fill_tree(each, scope) for each in value]
         case _:
             return value
 
@@ -537,14 +510,9 @@ def _known_parts(pod: Mapping[str, Any], scope: Scope, missing: dict[Missing, No
             spec[group] = [_known_amounts(each, scope, missing) for each in spec[group]]
     spec = _known_amounts(spec, scope, missing)
     if isinstance(spec.get("volumes"), list):
-        kept = []
-        for each in spec["volumes"]:
-            unknown = _open_in(mapping(each).get("ephemeral"), scope)
-            if unknown is None:
-                kept.append(each)
-            else:
-                missing[Missing(unknown, "storage")] = None
-        spec["volumes"] = kept
+        volumes = [(each, _open_in(mapping(each).get("ephemeral"), scope)) for each in spec["volumes"]]
+        spec["volumes"] = [each for each, unknown in volumes if unknown is None]
+        missing.update({Missing(unknown, "storage"): None for _, unknown in volumes if unknown is not None})
     metadata = dict(pod["metadata"])
     labels = metadata.get("labels")
     if isinstance(labels, Mapping):
@@ -598,10 +566,7 @@ def _texts(value: Any) -> Iterator[str]:
 def _seconds(text: str | None) -> int | None:
     if not text:
         return None
-    number = number_of(text)
-    if number is not None:
-        return number
     try:
-        return Duration(text).seconds
+        return Duration(text).seconds if (number := number_of(text)) is None else number
     except ValueError:
         return None

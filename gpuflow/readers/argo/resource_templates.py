@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.demands.model import Demand
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.graph import Dag, Loop, Tree, Unknown, rename
 from gpuflow.readers.argo.pods import BadPod, gang_command, gang_manifest, parsed_with_tags
 from gpuflow.readers.argo.variables import OpenValue, as_plain, mapping, merge_open, text_of
 from gpuflow.readers.argo.walk import MOST_STEPS, Call, Child, TooLarge, Walk
@@ -146,14 +146,4 @@ def _adopt_steps(walk: Walk, demand: Demand, at: Call, name: str, where: Where) 
     walk.found.conditional |= {f"{name}.{key}": each for key, each in demand.conditional.items()}
     if demand.only_at_most:
         walk.found.at_most.append(demand.only_at_most)
-    return _prefix_names(demand.graph, name)
-
-
-def _prefix_names(node: Tree, name: str) -> Tree:
-    match node:
-        case Leaf():
-            return replace(node, name=f"{name}.{node.name}")
-        case Loop():
-            return replace(node, name=f"{name}.{node.name}", body=_prefix_names(node.body, name))
-        case Dag():
-            return replace(node, nodes={key: _prefix_names(each, name) for key, each in node.nodes.items()})
+    return rename(demand.graph, lambda each: f"{name}.{each}")

@@ -5,7 +5,7 @@ ones filled in.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -62,13 +62,15 @@ def number_of(value: object) -> int | None:
     return found if -MAX_INT64 - 1 <= found <= MAX_INT64 else None
 
 
-def as_plain(value: Any) -> Any:
-    """The value in Python's own types; a fraction keeps its spelling, and a key without a value is none."""
+def as_plain(value: Any, *, nulls: bool = False) -> Any:
+    """The value in Python's own types; a fraction keeps its spelling, and a key without a value is none, but for
+    `nulls`: in a patch they take away."""
     match value:
         case Mapping():
-            return {str(key): as_plain(each) for key, each in value.items() if each is not None}
+            kept = value.items() if nulls else [(key, each) for key, each in value.items() if each is not None]
+            return {str(key): as_plain(each, nulls=nulls) for key, each in kept}
         case list():
-            return [as_plain(each) for each in value]
+            return [as_plain(each, nulls=nulls) for each in value]
         case yaml_tree.Int():
             return int(value)
         case yaml_tree.Float():
@@ -109,12 +111,6 @@ class Scope:
         """With further variables."""
         return Scope({**self.values, **more}, self.attempt)
 
-    def without(self, *prefixes: str) -> Scope:
-        """Without the variables of the caller: a template sees its own inputs only."""
-        return Scope(
-            {name: value for name, value in self.values.items() if not name.startswith(prefixes)}, self.attempt
-        )
-
     def at(self, attempt: Mapping[str, str]) -> Scope:
         return Scope(self.values, attempt)
 
@@ -145,9 +141,7 @@ class Scope:
         if inner.startswith("="):
             return self._expression(inner[1:].strip())
         found = self.attempt.get(inner, self.values.get(inner))
-        if found is not None:
-            return found
-        return self._unknown(inner)
+        return self._unknown(inner) if found is None else found
 
     def _expression(self, text: str) -> Value:
         named = [name for name in _names_in(text) if isinstance(self.values.get(name), OpenValue)]
@@ -211,14 +205,14 @@ def _shorten(text: str) -> str:
     return one_line if len(one_line) <= 60 else one_line[:57] + "…"
 
 
-def filled_tree(value: Any, scope: Scope) -> Any:
-    """Every text of a tree with the known tags replaced."""
+def filled_tree(value: Any, scope: Scope, skipped: Collection[str] = ()) -> Any:
+    """Every text of a tree with the known tags replaced, but for the fields that are `skipped`."""
     match value:
         case str():
             return scope.fill(value)[0]
         case Mapping():
-            return {key: filled_tree(each, scope) for key, each in value.items()}
+            return {key: each if key in skipped else filled_tree(each, scope, skipped) for key, each in value.items()}
         case list():
-            return [filled_tree(each, scope) for each in value]
+            return [filled_tree(each, scope, skipped) for each in value]
         case _:
             return value

@@ -18,7 +18,7 @@ from gpuflow.kubernetes.strategic_merge import BadPatch
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.concurrency import BadLoop, Items, items_of, locks_of
 from gpuflow.readers.argo.expressions import NotConstant, when_holds
-from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, BuiltPod, PodMaker, launches_gang, place_of
+from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, BuiltPod, PodMaker, gang_manifest, place_of
 from gpuflow.readers.argo.removed_fields import removed_in_template
 from gpuflow.readers.argo.variables import (
     OpenValue,
@@ -409,12 +409,9 @@ class Walk:
 
     def template(self, template: Template, arguments: Mapping[str, Value], at: Call, name: str, place: Place) -> Child:
         mark = id(template.tree)
-        if mark in at.stack:
+        if mark in at.stack or len(at.stack) >= DEEPEST:
             because = f"template {template.name} calls itself: how often is decided in the run"
-            self.add_unknown(name, OpenValue(because), place.where())
-            return self.empty_node(name)
-        if len(at.stack) >= DEEPEST:
-            because = f"templates call each other more than {DEEPEST} deep"
+            because = because if mark in at.stack else f"templates call each other more than {DEEPEST} deep"
             self.add_unknown(name, OpenValue(because), place.where())
             return self.empty_node(name)
         tree = self._with_defaults(template)
@@ -501,7 +498,7 @@ class Walk:
         if kind == "suspend":
             return self.empty_node(name)
         own: Tree = Leaf(name, {}, 0)
-        creates = kind == "resource" or launches_gang(tree)
+        creates = kind == "resource" or gang_manifest(tree) is not None
         if (kind not in ONLY_ENGINE and not creates) or self.with_engine:
             step = self._step(template, tree, kind, at, name)
             if step is None:
@@ -512,17 +509,13 @@ class Walk:
         return self.readers.created(self, template, tree, at, name, own)
 
     def _step(self, template: Template, tree: Mapping[str, Any], kind: str, at: Call, name: str) -> StepDemand | None:
-        where = template.where()
-        try:
-            made = self.pods.make(tree, kind, at.scope, at.boundary, is_exit=at.on_exit)
-        except BadPod as refusal:
-            self.refuse("GF715", f"template {template.name}: {refusal}", template.where(*refusal.path))
+        made = self._pod(template, tree, kind, at, at.scope)
+        if made is None:
             return None
+        field_path = ("podSpecPatch",) if "podSpecPatch" in tree else (kind, "resources")
         for part in made.missing:
-            field_where = (
-                template.where("podSpecPatch") if "podSpecPatch" in tree else template.where(kind, "resources")
-            )
-            self.add_unknown(name, part.value, field_where, part.resource, placement=part.resource is None)
+            where = template.where(*field_path)
+            self.add_unknown(name, part.value, where, part.resource, placement=part.resource is None)
         bare, full, overhead = self._pod_sets(made)
         retry = mapping(tree.get("retryStrategy", self.spec.tree.get("retryStrategy")))
         avoids = "nodeAntiAffinity" in mapping(retry.get("affinity"))
@@ -530,7 +523,7 @@ class Walk:
             name,
             (full if self.with_engine else bare,),
             at.copies,
-            where=where,
+            where=template.where(),
             overhead=full.amounts.usage if kind in ONLY_ENGINE else overhead,
             tries=at.tries,
             nodes_avoided=at.tries - 1 if avoids else 0,
@@ -544,6 +537,14 @@ class Walk:
             self._last_attempts(template, tree, kind, at, name, made)
         return step
 
+    def _pod(self, template: Template, tree: Mapping[str, Any], kind: str, at: Call, scope: Scope) -> BuiltPod | None:
+        """The pod of a template; None, with the reason noted, when none can be made."""
+        try:
+            return self.pods.make(tree, kind, scope, at.boundary, is_exit=at.on_exit)
+        except BadPod as refusal:
+            self.refuse("GF715", f"template {template.name}: {refusal}", template.where(*refusal.path))
+            return None
+
     def _last_attempts(
         self, template: Template, tree: Mapping[str, Any], kind: str, at: Call, name: str, first: BuiltPod
     ) -> None:
@@ -552,10 +553,8 @@ class Walk:
             attempt = dict(told)
             if at.tries < ENDLESS_RETRIES:
                 attempt["retries"] = str(at.tries - 1)
-            try:
-                last = self.pods.make(tree, kind, at.scope.at(attempt), at.boundary, is_exit=at.on_exit)
-            except BadPod as refusal:
-                self.refuse("GF715", f"template {template.name}: {refusal}", template.where(*refusal.path))
+            last = self._pod(template, tree, kind, at, at.scope.at(attempt))
+            if last is None:
                 return
             for part in last.missing:
                 if part not in first.missing:

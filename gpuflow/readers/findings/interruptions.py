@@ -6,23 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuflow.core import yaml_tree
-from gpuflow.core.errors import Finding, Where
+from gpuflow.core.errors import Finding, Where, warning
 from gpuflow.demands.gang_scheduling import as_mapping, gpus_of_pod, iter_maps
 from gpuflow.readers.documents import KFP
 from gpuflow.readers.findings.subject import Subject, checkpoint_mounts, command_words, spot_label
 
 JOB_KINDS = (
-    "Job",
-    "CronJob",
-    "JobSet",
-    "PyTorchJob",
-    "TFJob",
-    "XGBoostJob",
-    "PaddleJob",
-    "JAXJob",
-    "MPIJob",
-    "TrainJob",
-)
+    "Job", "CronJob", "JobSet", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "TrainJob",
+)  # fmt: skip
 """Kinds that come to an end: of others, pods are restarted in place as a matter of course."""
 
 
@@ -125,10 +116,10 @@ def _argo(subject: Subject) -> Iterator[Finding]:
         policy = str(retry.get("retryPolicy") or "OnFailure")
         title = f'template "{template.get("name") or step.name}" runs on spot nodes ({label})'
         if policy not in ("Always", "OnError"):
-            yield _finding("GF765", f"{title}, and {policy} does not cover a pod that is deleted", where, ARGO_HINT)
+            yield warning("GF765", f"{title}, and {policy} does not cover a pod that is deleted", where, ARGO_HINT)
         elif retry.get("limit") is not None:
             text = f"{title}, and its limit of {retry['limit']} counts every lost node like a failure"
-            yield _finding("GF764", text, where, ARGO_HINT)
+            yield warning("GF764", text, where, ARGO_HINT)
 
 
 def _template_defaults(subject: Subject) -> tuple[Mapping[str, Any], Where]:
@@ -149,7 +140,7 @@ def _kubeflow(subject: Subject) -> Iterator[Finding]:
     for step in subject.demand.steps:
         label = spot_label(step.pod["spec"], subject.site)
         if label is not None and step.tries > 1:
-            yield _finding(
+            yield warning(
                 "GF765",
                 f'task "{step.name}" runs on spot nodes ({label}), and set_retry has no policy: Kubeflow retries '
                 "either failures or deleted pods, as it is installed, and never tells them apart",
@@ -177,7 +168,7 @@ def _jobs(subject: Subject) -> Iterator[Finding]:
                 "[{type: DisruptionTarget, status: 'True'}]}]}"
             )
         where = subject.document.where(*path, "backoffLimit", key=True)
-        yield _finding("GF764", f"{subject.title} runs on spot nodes ({label}), and {what}", where, hint)
+        yield warning("GF764", f"{subject.title} runs on spot nodes ({label}), and {what}", where, hint)
 
 
 def _job_specs(subject: Subject) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
@@ -203,7 +194,3 @@ def _ignores_disruption(spec: Mapping[str, Any]) -> bool:
 def _restarts_for_free(subject: Subject) -> bool:
     policy = as_mapping(as_mapping(subject.document.tree.get("spec")).get("failurePolicy"))
     return any(rule.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for rule in iter_maps(policy.get("rules")))
-
-
-def _finding(code: str, text: str, where: Any, hint: str) -> Finding:
-    return Finding(code, text, where, hint, severity="warning")

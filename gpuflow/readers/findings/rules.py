@@ -19,6 +19,7 @@ from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.kubernetes.resources import read_quantity
 from gpuflow.quantity import Quantity
 from gpuflow.readers.findings.interruptions import (
+    WORKFLOWS,
     checkpoints_lost,
     restarted_members,
     restarts_with_checkpoint,
@@ -29,7 +30,6 @@ from gpuflow.readers.kubernetes.fields import Part, amount_or_percentage, surge_
 
 SERVING: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Pod")
 """Kinds whose pods do not wait for each other."""
-BY_WORKFLOW: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
 
 
 def gangs_without_scheduling(subject: Subject) -> Iterator[Finding]:
@@ -45,7 +45,7 @@ def gangs_without_scheduling(subject: Subject) -> Iterator[Finding]:
 
 def queue_on_pods(subject: Subject) -> Iterator[Finding]:
     """GF774: a queue that admits the pods of a gang one by one."""
-    if subject.kind in (*SERVING, *BY_WORKFLOW) or _object_names_queue(subject):
+    if subject.kind in (*SERVING, *WORKFLOWS) or _object_names_queue(subject):
         return
     for step in gangs_of(subject.demand, least_gpus=0):
         if any(is_queued(each.pod) for each in step.pod_sets):
@@ -86,7 +86,8 @@ def gpus_without_limit(subject: Subject) -> Iterator[Finding]:
             continue
         requests, limits = (_amounts(resources.get(side)) for side in ("requests", "limits"))
         for key, amount in requests.items():
-            if not _is_extended(key) or limits.get(key) == amount:
+            # Of an extended resource, whose name has a domain that is not Kubernetes' own, both must be the same.
+            if "/" not in key or "kubernetes.io/" in key or limits.get(key) == amount:
                 continue
             given = "no limit" if key not in limits else f"a limit of {limits[key]}"
             yield Finding(
@@ -96,11 +97,6 @@ def gpus_without_limit(subject: Subject) -> Iterator[Finding]:
                 f"resources: {{limits: {{{key}: {amount}}}}} says both",
                 severity="warning",
             )
-
-
-def _is_extended(key: str) -> bool:
-    """Whether Kubernetes treats it as an extended resource: a name with a domain that is not Kubernetes' own."""
-    return "/" in key and "kubernetes.io/" not in key
 
 
 def _amounts(listed: object) -> dict[str, Quantity]:

@@ -7,14 +7,13 @@ for more, or that Kubeflow could not evaluate, is not decided here.
 from __future__ import annotations
 
 import math
-import operator
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.readers.kfp.ir import as_driver_reads
 from gpuflow.readers.kfp.values import KnownValue, NotJson, OpenValue, Value, Values, parse_json
+from gpuflow.spec.expression import COMPARISONS
 
 MOST_WORDS = 500
 MOST_DEPTH = 40
@@ -22,26 +21,9 @@ _LEXEME = re.compile(
     r"""\s*(?:(?P<number>\d+\.\d*(?:[eE][-+]?\d+)?|\d+)|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
     r"""|(?P<name>[A-Za-z_]\w*)|(?P<sign>==|!=|<=|>=|&&|\|\||[-<>!()\[\].,]))"""
 )
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _ESCAPE = re.compile(r"\\([\\'\"`?abfnrtv]|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|[xX][0-9a-fA-F]{2})")
 _ESCAPED_TEXT = re.compile(rf"(?:[^\\]|{_ESCAPE.pattern})*", re.DOTALL)
-_MEANINGS = {
-    **{sign: sign for sign in "\\'\"`?"},
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-}
+_MEANINGS = dict(zip("\\'\"`?abfnrtv", "\\'\"`?\a\b\f\n\r\t\v", strict=True))
 _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
@@ -49,12 +31,8 @@ class _Undecided(Exception):
     """What this part of CEL cannot say."""
 
 
-@dataclass(frozen=True)
-class _Unknown:
-    """A value that is not known."""
-
-
-UNKNOWN = _Unknown()
+UNKNOWN: Any = object()
+"""Stands for a value that is not known."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +110,7 @@ class _Parser:
     def _comparison(self) -> Any:
         left = self._unary()
         sign = self._peek()
-        if sign not in _COMPARE:
+        if sign not in COMPARISONS:
             return left
         self.at += 1
         right = self._unary()
@@ -140,7 +118,7 @@ class _Parser:
             return UNKNOWN
         if _kind(left) != _kind(right):
             raise _Undecided  # Kubeflow's driver fails, or says that they differ
-        return _COMPARE[sign](left, right)
+        return COMPARISONS[sign](left, right)
 
     def _unary(self) -> Any:
         sign = self._peek()
@@ -171,7 +149,7 @@ class _Parser:
             raise _Undecided
         if word == "inputs":
             return self._input()
-        return self._call(word) if self._peek() == "(" else _constant(word)
+        return self._call(word) if self._peek() == "(" else _CONSTANTS[word]
 
     def _nested_unary(self) -> Any:
         self.depth += 1
@@ -238,12 +216,6 @@ def _integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise _Undecided
     return int(value)
-
-
-def _constant(word: str) -> Any:
-    if word not in _CONSTANTS:
-        raise _Undecided
-    return _CONSTANTS[word]
 
 
 def _require_unquoted(word: str) -> str:

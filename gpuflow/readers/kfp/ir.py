@@ -155,6 +155,10 @@ class Message:
                 raise wrong_value(self.document, (*found.path, key), value, "a text", self.shown_from)
         return dict(found.value)
 
+    def old_value(self) -> Any:
+        """A value as older documents give it: each says its type."""
+        return next((self.get(key) for key in ("stringValue", "intValue", "doubleValue") if key in self), None)
+
     def _list(self, name: str) -> list[Any]:
         value = self.get(name)
         if value is not None and not isinstance(value, list):
@@ -259,17 +263,9 @@ def ir_of(document: Document, library: Library) -> Ir:
     if beside is not None:
         platform = Message(beside, (), beside.tree)
     runtime = whole.message("runtimeConfig")
-    given = {**_old_parameters(runtime.message("parameters")), **runtime.message("parameterValues").value}
+    old = {name: spec.old_value() for name, spec in runtime.message("parameters").entries()}
+    given = {**old, **runtime.message("parameterValues").value}
     return Ir(spec, platform.message("platforms").entry("kubernetes"), given)
-
-
-def _old_parameters(listed: Message) -> dict[str, Any]:
-    """Parameters as older jobs give them: each says its type."""
-    found = {}
-    for name, spec in listed.entries():
-        known = [spec.get(kind) for kind in ("stringValue", "intValue", "doubleValue") if kind in spec]
-        found[name] = known[0] if known else None
-    return found
 
 
 def _platform_document(document: Document, library: Library) -> Document | None:
@@ -297,7 +293,8 @@ def task_count(ir: Ir) -> int:
     open_now: set[str] = set()
 
     def count(component: Message) -> int:
-        return sum(1 + within(task.message("componentRef").text("name")) for _, task in _tasks(component))
+        tasks = list(component.message("dag").message("tasks").entries())
+        return sum(1 + within(task.message("componentRef").text("name")) for _, task in tasks)
 
     def within(name: str) -> int:
         if name not in components.value or name in open_now:
@@ -311,7 +308,3 @@ def task_count(ir: Ir) -> int:
         return known[name]
 
     return count(ir.root)
-
-
-def _tasks(component: Message) -> list[tuple[str, Message]]:
-    return list(component.message("dag").message("tasks").entries())

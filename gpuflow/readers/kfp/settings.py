@@ -324,9 +324,8 @@ def claims_of(path: str, task: Message, spec: Task, copies: int | None) -> Claim
     name = named.value if isinstance(named, KnownValue) and named.value else volume_name(f"run-{path}")
     places = {key: given.where(key) for key in ("size", "storage_class_name")}
     hidden = []
-    for key, value, what in (("size", size, "storage"), ("storage_class_name", storage_class, None)):
-        if isinstance(value, OpenValue) and what:
-            hidden.append(UnseenPart(path, f"{key}: {value.because}", places[key], what))
+    if isinstance(size, OpenValue):
+        hidden.append(UnseenPart(path, f"size: {size.because}", places["size"], "storage"))
     if copies is None or copies > MOST_CLAIMS:
         because = "how many claims it makes is not known" if copies is None else f"it makes {copies:,} claims"
         hidden += [UnseenPart(path, because, task.where(), each) for each in ("storage", "persistentvolumeclaims")]

@@ -29,15 +29,6 @@ from gpuflow.readers.kfp.values import KnownValue, OpenValue, Scope, Value, Valu
 from gpuflow.site.model import Engine
 
 
-def gang_manifest(container: Message) -> dict[str, Any] | None:
-    """The JobSet that a container creates, as the kubelet of its pod hands it over; None for other containers."""
-    return manifest_in(gang_command(container))
-
-
-def gang_command(container: Message) -> list[str]:
-    return [*container.texts("command"), *container.texts("args")]
-
-
 def ranks_of(manifest: dict[str, Any], at: Message, library: Library, options: Options) -> Demand | None:
     """What the pods of a gang ask for; None for a kind that nobody reads."""
     kind, group = kind_of(manifest)
@@ -302,12 +293,8 @@ class Tasks:
             self.unseen.append(UnseenPart(path, because, executor.where()))
             return Part(EMPTY_LEAF)
         spec = Task(path, executor, call.component, self.ir.settings(label), call.inputs, call.scope, call.uris)
-        made_by_driver = is_claim_task(executor)
-        return (
-            self._claim(path, call.task, spec, around)
-            if made_by_driver
-            else self._container(path, call.task, spec, around)
-        )
+        read = self._claim if is_claim_task(executor) else self._container
+        return read(path, call.task, spec, around)
 
     def _container(self, path: str, task: Message, spec: Task, around: Context) -> Part:
         made = pod_of(spec)
@@ -316,9 +303,11 @@ class Tasks:
         is_cached = task.message("cachingOptions").flag("enableCache")
         if is_cached:
             self.cached.append(path)
-        gang = gang_manifest(spec.executor.message("container"))
+        container = spec.executor.message("container")
+        words = [*container.texts("command"), *container.texts("args")]
+        gang = manifest_in(words)
         if gang is not None:
-            return self._gang(path, task, spec, around, made, gang)
+            return self._gang(path, task, around, made, words, gang)
         step = self._made_step(path, task, made, around, is_sure=around.is_sure and not is_cached)
         return Part(Leaf(step.name, {}, 1), Drivers(1, 1))
 
@@ -336,12 +325,12 @@ class Tasks:
         return self.steps[-1]
 
     def _gang(
-        self, path: str, task: Message, spec: Task, around: Context, made: BuiltPod, manifest: dict[str, Any]
+        self, path: str, task: Message, around: Context, made: BuiltPod, words: list[str], manifest: dict[str, Any]
     ) -> Part:
         """The ranks, which are no pods of KFP's, and the pod that looks after them: the engine's part of the step."""
         launcher = self._made_step(path, task, made, around, is_sure=around.is_sure)
         try:
-            ranks = ranks_of(manifest, spec.executor.message("container"), self.library, self.options)
+            ranks = ranks_of(manifest, task, self.library, self.options)
         except GpuflowError as refusal:
             because = f"{manifest.get('kind')}: {refusal.findings[0].message}"
             self.unseen.append(UnseenPart(path, because, launcher.where))
@@ -354,7 +343,6 @@ class Tasks:
             counted = self.options.engine != NO_ENGINE
             overhead = launcher.usage if counted else {}
             sets += [replace(own, name=LAUNCHER)] if counted else []
-            words = gang_command(spec.executor.message("container"))
             avoided = nodes_avoided_in(words)
             self.steps[-1] = replace(launcher, pod_sets=tuple(sets), overhead=overhead, nodes_avoided=avoided)
             own_sets = [each for each in sets if each.name != LAUNCHER]

@@ -62,25 +62,20 @@ class Scope:
         if given:
             return self.inputs.get(given, OpenValue(f'the input "{given}" is not an input of the group around it'))
         if "taskOutputParameter" in spec:
-            return self._output(spec.message("taskOutputParameter"))
+            source = spec.message("taskOutputParameter")
+            task, key = source.text("producerTask"), source.text("outputParameterKey")
+            return self.outputs.get((task, key), OpenValue(f'it is the output "{key}" of the task "{task}"'))
         if "taskFinalStatus" in spec:
             return OpenValue("it is the final status of a task")
         runtime = spec.message("runtimeValue")
         if "constant" in runtime.value:
             return _constant(runtime.value["constant"])
         if "constantValue" in runtime:
-            old = runtime.message("constantValue")
-            return _constant(
-                next((old.get(key) for key in ("stringValue", "intValue", "doubleValue") if key in old), None)
-            )
+            return _constant(runtime.message("constantValue").old_value())
         named = runtime.text("runtimeParameter")
         if named:
             return self.inputs.get(named, OpenValue(f'the input "{named}" is not an input of the group around it'))
         return KnownValue(None)
-
-    def _output(self, spec: Message) -> Value:
-        task, key = spec.text("producerTask"), spec.text("outputParameterKey")
-        return self.outputs.get((task, key), OpenValue(f'it is the output "{key}" of the task "{task}"'))
 
 
 def _constant(value: Any) -> Value:

@@ -49,8 +49,12 @@ class Part:
             value = found.mapping.get(step) if isinstance(step, str) else found.value[step]
             if value is None:
                 return None
-            found = Part(self.document, (*found.path, step), value)
+            found = found.below(step, value)
         return found
+
+    def below(self, step: str | int, value: Any) -> Part:
+        """A value right below this one."""
+        return Part(self.document, (*self.path, step), value)
 
     def need(self, *path: str | int, what: str | None = None) -> Part:
         """The same for what must be there: GF737."""
@@ -72,15 +76,20 @@ class Part:
         if not isinstance(self.value, list):
             raise self.fault(f"must be a list, not {describe_value(self.value)}")
         for index, item in enumerate(self.value):
-            part = Part(self.document, (*self.path, index), item)
+            part = self.below(index, item)
             _ = part.mapping
             yield part
+
+    def items_at(self, *path: str | int) -> Iterator[Part]:
+        """The entries of a list of maps that may be absent."""
+        found = self.at(*path)
+        return iter(()) if found is None else found.items()
 
     def entries(self) -> Iterator[tuple[str, Part]]:
         """The entries of a map of maps that are not null."""
         for key, value in self.mapping.items():
             if value is not None:
-                yield str(key), Part(self.document, (*self.path, key), value)
+                yield str(key), self.below(key, value)
 
     def count(self, key: str, default: int, least: int = 0) -> int:
         """A number of pods or of attempts."""

@@ -164,9 +164,8 @@ def replicated_jobs(spec: Part, owner: Owner) -> list[ReplicatedJob]:
 
 def _awaited_jobs(part: Part, before: set[str]) -> list[str]:
     """The Jobs that one waits for until they have ended. Only those listed before it can be named."""
-    waits = part.at("dependsOn")
     found = []
-    for each in waits.items() if waits is not None else ():
+    for each in part.items_at("dependsOn"):
         name = each.text("name") or ""
         if name not in before:
             raise each.fault(f'waits for "{name}", which is no replicatedJob before it')

@@ -85,8 +85,7 @@ def _unseen_demand(thing: Object, because: str, where: Where) -> Demand:
 def _known_values(spec: Part, template: Part) -> dict[str, str]:
     """The trial parameters that have one value only, by their names."""
     fixed: dict[str, str] = {}
-    parameters = spec.at("parameters")
-    for each in parameters.items() if parameters is not None else ():
+    for each in spec.items_at("parameters"):
         name, space = each.text("name"), each.at("feasibleSpace")
         if name and space is not None:
             listed = space.at("list")
@@ -96,8 +95,7 @@ def _known_values(spec: Part, template: Part) -> dict[str, str]:
             elif bounds[0] is not None and bounds[0] == bounds[1]:
                 fixed[name] = bounds[0]
     found: dict[str, str] = {}
-    used = template.at("trialParameters")
-    for each in used.items() if used is not None else ():
+    for each in template.items_at("trialParameters"):
         name, reference = each.text("name"), each.text("reference")
         if name and reference in fixed:
             found[name] = fixed[reference]
@@ -119,22 +117,20 @@ class _Values:
             made.key_at, made.value_at = value.key_at, value.value_at
             for key, item in value.items():
                 if part.path[-2:-1] == ("resources",) and part.path[-1] in SIDES and self._is_open(item):
-                    where = Part(part.document, (*part.path, key), item).where
+                    where = part.below(key, item).where
                     self.resources[key] = (f"{key} is {item}, which each trial gets anew", where)
                     continue
-                made[key] = self.fill(item, Part(part.document, (*part.path, key), item))
+                made[key] = self.fill(item, part.below(key, item))
             return made
         if isinstance(value, yaml_tree.Seq):
             listed = yaml_tree.Seq(value.spot)
             listed.item_at = value.item_at
-            listed.extend(
-                self.fill(item, Part(part.document, (*part.path, index), item)) for index, item in enumerate(value)
-            )
+            listed.extend(self.fill(item, part.below(index, item)) for index, item in enumerate(value))
             return listed
         if isinstance(value, Mapping):
-            return {key: self.fill(item, Part(part.document, (*part.path, key), item)) for key, item in value.items()}
+            return {key: self.fill(item, part.below(key, item)) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.fill(item, Part(part.document, (*part.path, index), item)) for index, item in enumerate(value)]
+            return [self.fill(item, part.below(index, item)) for index, item in enumerate(value)]
         return self._text(value) if isinstance(value, str) and "${trialParameters." in value else value
 
     def _is_open(self, value: object) -> bool:

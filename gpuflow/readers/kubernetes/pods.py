@@ -100,9 +100,8 @@ def _plain_map(part: Part, type_name: str) -> dict[str, Any]:
     for key, value in part.mapping.items():
         if value is None:
             continue
-        inner = Part(part.document, (*part.path, key), value)
-        field = fields.get(key)
-        found[str(key)] = _plain_any(inner) if field is None else _field(inner, field)
+        inner, field = part.below(key, value), fields.get(key)
+        found[str(key)] = plain_any(inner) if field is None else _field(inner, field)
     needed = _REQUIRED_FIELDS.get(type_name)
     if needed is not None and not found.get(needed):
         raise part.fault(f"has no {needed}")
@@ -118,13 +117,10 @@ def _field(part: Part, field: Field) -> Any:
     if field.holds == "list":
         if not isinstance(part.value, list):
             raise part.fault(f"must be a list, not {describe_value(part.value)}")
-        return [
-            _typed_value(Part(part.document, (*part.path, index), item), field.type)
-            for index, item in enumerate(part.value)
-        ]
+        return [_typed_value(part.below(index, item), field.type) for index, item in enumerate(part.value)]
     if field.holds == "map":
         return {
-            str(key): _typed_value(Part(part.document, (*part.path, key), item), field.type)
+            str(key): _typed_value(part.below(key, item), field.type)
             for key, item in part.mapping.items()
             if item is not None
         }
@@ -155,24 +151,20 @@ def _typed_value(part: Part, type_name: str) -> Any:
                 raise part.fault(f"must be a number or a name, not {describe_value(value)}")
             return int(value) if isinstance(value, int) else str(value)
         case "any":
-            return _plain_any(part)
+            return plain_any(part)
         case _:
             return _plain_map(part, type_name)
 
 
-def _plain_any(part: Part, deep: int = 0) -> Any:
+def plain_any(part: Part, deep: int = 0) -> Any:
     """A value of which nothing is known, without the places that it remembers."""
     value = part.value
     if deep > MOST_DEEP:
         raise part.fault("is nested too deeply")
     if isinstance(value, Mapping):
-        return {
-            str(key): _plain_any(Part(part.document, (*part.path, key), item), deep + 1) for key, item in value.items()
-        }
+        return {str(key): plain_any(part.below(key, item), deep + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [
-            _plain_any(Part(part.document, (*part.path, index), item), deep + 1) for index, item in enumerate(value)
-        ]
+        return [plain_any(part.below(index, item), deep + 1) for index, item in enumerate(value)]
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
@@ -198,8 +190,7 @@ def shared_claims(policies: Part | None, owner: str) -> list[ClaimDemand]:
     """The claims that a JobSet makes once for all of its pods."""
     found = []
     for policy in policies.items() if policies is not None else ():
-        templates = policy.at("templates")
-        for template in templates.items() if templates is not None else ():
+        for template in policy.items_at("templates"):
             name, spec, where = _read(template)
             manifest = {"metadata": {"name": f"{name}-{owner}"}, "spec": spec}
             found.append(ClaimDemand(f"{name}-{owner}", manifest, name, where, where, where))

@@ -76,8 +76,7 @@ def _cluster(
     added = [*sidecars, *([_autoscaler(spec)] if scales else [])]
     sets: list[tuple[str, int, Pod]] = [("head", 1, _with_containers(pod_of(template, thing.owner), added))]
     grown: list[tuple[str, Pod, int, int | None, Part]] = []
-    groups = spec.at("workerGroupSpecs")
-    for group in groups.items() if groups is not None else ():
+    for group in spec.items_at("workerGroupSpecs"):
         name = group.text("groupName") or ""
         if not name or any(name == each for each, _, _ in sets):
             raise group.fault("has no groupName" if not name else f'is the second group called "{name}"')

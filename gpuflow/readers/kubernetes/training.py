@@ -7,7 +7,7 @@ github.com/kubeflow/trainer v2.2 (newRuntimeInfo, EnforceMLPolicy, the builder o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from gpuflow.demands.model import Demand, UnseenPart
 from gpuflow.graph import Dag, Unknown
@@ -17,7 +17,7 @@ from gpuflow.readers.interface import PassiveObject
 from gpuflow.readers.kubernetes.demand import Object, Run, suspended_reason
 from gpuflow.readers.kubernetes.fields import Part
 from gpuflow.readers.kubernetes.jobs import ReplicatedJob, demand_of_jobs, replicated_jobs
-from gpuflow.readers.kubernetes.pods import Pod, pod_of, shared_claims
+from gpuflow.readers.kubernetes.pods import Pod, plain_any, pod_of, shared_claims
 
 REPLICA_SPECS: Final = {
     "PyTorchJob": "pytorchReplicaSpecs",
@@ -162,41 +162,21 @@ def _read(amounts: Part, key: str) -> object:
 def _apply_patches(job: ReplicatedJob, thing: Object) -> Pod:
     """The pod with what `runtimePatches`, or the older `podTemplateOverrides`, change in it."""
     pod = job.pod
-    patches = thing.spec.at("runtimePatches")
-    for patch in patches.items() if patches is not None else ():
-        jobs = patch.at("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
-        for each in jobs.items() if jobs is not None else ():
+    for patch in thing.spec.items_at("runtimePatches"):
+        for each in patch.items_at("trainingRuntimeSpec", "template", "spec", "replicatedJobs"):
             template = each.at("template", "spec", "template")
             if each.text("name") == job.name and template is not None:
                 pod = _apply_patch(pod, template)
-    overrides = thing.spec.at("podTemplateOverrides")
-    for override in overrides.items() if overrides is not None else ():
-        targets = override.at("targetJobs")
-        names = [each.text("name") for each in targets.items()] if targets is not None else []
-        if job.name in names:
+    for override in thing.spec.items_at("podTemplateOverrides"):
+        if job.name in [each.text("name") for each in override.items_at("targetJobs")]:
             pod = _apply_patch(pod, override)
     return pod
 
 
 def _apply_patch(pod: Pod, patch: Part) -> Pod:
-    bare: dict[str, Any] = {}
-    for key in ("metadata", "spec"):
-        found = patch.at(key)
-        if found is not None:
-            bare[key] = _plain_any(found.mapping)
+    given = {key: patch.at(key) for key in ("metadata", "spec")}
+    bare = {key: plain_any(found) for key, found in given.items() if found is not None and found.mapping}
     try:
         return dict(strategic_merge_map_patch(pod, bare))
     except BadPatch as refusal:
         raise patch.fault(f"cannot be applied: {refusal}") from None
-
-
-def _plain_any(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain_any(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain_any(item) for item in value]
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, int):
-        return int(value)
-    return float(value) if isinstance(value, float) else str(value)

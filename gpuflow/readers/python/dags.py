@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError, Where
 from gpuflow.demands import Demand
 from gpuflow.demands.model import LAUNCHER, ClaimDemand, Deadline, Overlap, PodSet, StepDemand, UnseenPart
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, rename
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.pods import gang_manifest
 from gpuflow.readers.documents import READERS, Document, kind_of
@@ -171,21 +172,11 @@ def _object(
         return _Task(Leaf(name, {}, 0))
     renamed = {step.name: name if len(demand.steps) == 1 else f"{name}/{step.name}" for step in demand.steps}
     return _Task(
-        _rename_tasks(demand.graph, renamed),
+        rename(demand.graph, lambda step: renamed.get(step, step)),
         steps=tuple(replace(step, name=renamed[step.name], where=where) for step in demand.steps),
         unseen=tuple(replace(part, step=renamed.get(part.step, name), where=where) for part in demand.unseen),
         conditional={renamed[step]: by_item for step, by_item in demand.conditional.items() if step in renamed},
     )
-
-
-def _rename_tasks(tree: Tree, names: Mapping[str, str]) -> Tree:
-    match tree:
-        case Leaf():
-            return replace(tree, name=names.get(tree.name, tree.name))
-        case Loop():
-            return replace(tree, name=names.get(tree.name, tree.name), body=_rename_tasks(tree.body, names))
-        case Dag():
-            return replace(tree, nodes={key: _rename_tasks(each, names) for key, each in tree.nodes.items()})
 
 
 def _copies(document: Document, task: Mapping[str, Any]) -> tuple[int | Unknown | None, bool]:
@@ -200,10 +191,7 @@ def _copies(document: Document, task: Mapping[str, Any]) -> tuple[int | Unknown 
     unknown = next((each for each in counts if each.get("number") is None), None)
     if unknown is not None:
         return Unknown(str(unknown.get("because"))), by_item
-    number = 1
-    for each in counts:
-        number *= int(each["number"])
-    return number, by_item
+    return prod(int(each["number"]) for each in counts), by_item
 
 
 def _times(inner: int | None, outer: int | Unknown | None) -> int | None:

@@ -6,7 +6,6 @@ instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import date, datetime
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -18,18 +17,13 @@ from gpuflow.spec.model import Bool, Count, Int32, Model, Natural, OneOrMore, St
 from gpuflow.spec.names import StepName
 from gpuflow.spec.time_zones import YEARS
 
-
-def _same_hint(names: Iterable[str], way_out: str) -> dict[str, str]:
-    return dict.fromkeys(names, way_out)
-
-
 _NO_TEMPLATES = "leave it out: nothing in a compiled DAG is a template; write {param: …}, {output: …} or {run: …}"
 _POD = "say it in the step; what has no field of its own goes under kubernetes:"
 
 TASK_FIELD_HINTS = {
     "task_id": "the step's name is the task's id",
     "doc": "write description: … in the step",
-    **_same_hint(("doc_json", "doc_yaml", "doc_rst"), "write description: … in the step, or doc_md: … here"),
+    **dict.fromkeys(("doc_json", "doc_yaml", "doc_rst"), "write description: … in the step, or doc_md: … here"),
     "retries": "write retry: N in the step or in defaults",
     "retry_delay": "write retry: {any: N, backoff: 5m} in the step or in defaults",
     "retry_exponential_backoff": "write retry: {any: N, backoff: {start: 1m, factor: 2}} in the step or in defaults",
@@ -77,7 +71,7 @@ TASK_FIELD_HINTS = {
     "hostnetwork": "write kubernetes: {host_network: true} in the step",
     "security_context": "write security: {user: …, group: …} in the step or in defaults",
     "container_security_context": "write security: {…} in the step or in defaults",
-    **_same_hint(
+    **dict.fromkeys(
         ("pod_template_file", "pod_template_dict", "full_pod_spec", "host_aliases", "dnspolicy", "dns_config",
          "hostname", "subdomain", "ports", "automount_service_account_token", "pod_runtime_info_envs"), _POD
     ),
@@ -85,10 +79,10 @@ TASK_FIELD_HINTS = {
 """What a task takes in Airflow and a step says itself."""
 
 TASK_OTHER_HINTS = {
-    **_same_hint(
+    **dict.fromkeys(
         ("name", "random_name_suffix"), "leave it out: pods are named so that a lost worker's pod is found again"
     ),
-    **_same_hint(("reattach_on_restart", "durable"), "leave it out: the operator always finds its pod again"),
+    **dict.fromkeys(("reattach_on_restart", "durable"), "leave it out: the operator always finds its pod again"),
     "base_container_name": "leave it out: the step's container is called main",
     "is_delete_operator_pod": "write on_finish_action: delete_pod or keep_pod",
     "get_logs": "leave it out: the log of main is always copied; container_logs adds others",
@@ -98,7 +92,7 @@ TASK_OTHER_HINTS = {
     "pod",
     "run_as_user": "leave it out: the step runs in its own pod; security: {user: …} is the program's user",
     "sla": "write timeout: 2h in the step, or deadline: 8h in the pipeline; Airflow 3 has no SLAs",
-    **_same_hint(("pre_execute", "post_execute"), "write on_execute_callback or on_success_callback"),
+    **dict.fromkeys(("pre_execute", "post_execute"), "write on_execute_callback or on_success_callback"),
     "dag": "leave it out: the pipeline is the DAG",
     "end_date": "write it beside default_args, for the whole DAG",
     "ignore_first_depends_on_past": "leave it out: Airflow's default is true",
@@ -123,7 +117,7 @@ DAG_FIELD_HINTS = {
 """What a DAG takes in Airflow and a pipeline says itself."""
 
 DAG_OTHER_HINTS = {
-    **_same_hint(
+    **dict.fromkeys(
         ("template_searchpath", "template_undefined", "user_defined_macros", "user_defined_filters",
          "jinja_environment_kwargs", "render_template_as_native_obj"), _NO_TEMPLATES
     ),
@@ -221,15 +215,13 @@ class Teardown(Model):
     SHORT_FORM: ClassVar[dict[str, Any]] = {
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
     }
+    SHORT_FIELD: ClassVar[str] = "setups"
+    SHORT_TYPES: ClassVar[tuple[type, ...]] = (str, list, tuple)
 
     setups: Annotated[tuple[StepName, ...], OneOrMore()]
     """The steps that it belongs to: it runs when they have succeeded, whatever happened after them."""
     on_failure_fail_dagrun: Bool = False
     """Whether its own failure fails the run; default: no, as in Airflow."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"setups": value} if isinstance(value, str | list | tuple) else value
 
     @model_validator(mode="after")
     def _names_some(self) -> Teardown:

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from gpuflow.spec.engine_options.base import EngineOptions
+from gpuflow.spec.kubernetes_fields import camel_case
 from gpuflow.spec.model import (
     Bool,
     DurationField,
@@ -179,7 +180,11 @@ class WorkflowSecurity(Model):
     """The seccomp profile."""
 
 
-_RETRY, _DEADLINE = "write retry: … in the step or in defaults", "write deadline: …"
+def _both_spellings(hints: Mapping[str, str]) -> dict[str, str]:
+    """Words as Hera spells them, and as Argo does: with_items, withItems."""
+    return {spelled: hint for word, hint in hints.items() for spelled in (word, camel_case(word))}
+
+
 _POD = "write kubernetes: {…} in the step or in defaults"
 
 
@@ -211,8 +216,6 @@ _POD_WORDS = {
     ),
     "volumes": "write volumes: {…} in the step",
     "env": "write env: {…} in the step",
-    "init_containers": "write init_containers: […] in the step",
-    "initContainers": "write init_containers: […] in the step",
 }  # fmt: skip
 
 
@@ -221,11 +224,16 @@ class ArgoTemplate(EngineOptions):
 
     TITLE: ClassVar[str] = "Argo"
     OURS: ClassVar[Mapping[str, str]] = {
-        "retry_strategy": "write retry: …",
-        "retryStrategy": "write retry: …",
+        **_both_spellings(
+            {
+                "retry_strategy": "write retry: …",
+                "active_deadline_seconds": "write timeout: …",
+                "with_items": "write for_each: {…}",
+                "with_param": "write for_each: {…}",
+                "init_containers": "write init_containers: […] in the step",
+            }
+        ),
         "timeout": "write timeout: … in the step",
-        "active_deadline_seconds": "write timeout: …",
-        "activeDeadlineSeconds": "write timeout: …",
         "container": "write command: […]",
         "script": "write script: … in the step",
         "image": "write image: … in the step",
@@ -235,10 +243,6 @@ class ArgoTemplate(EngineOptions):
         "when": "write when: … in the step",
         "depends": "write needs: […]",
         "dependencies": "write needs: […]",
-        "with_items": "write for_each: {…}",
-        "withItems": "write for_each: {…}",
-        "with_param": "write for_each: {…}",
-        "withParam": "write for_each: {…}",
         "sidecars": "write sidecars: […] in the step",
         "service_account": "write service_account: … in the step",
         "serviceAccountName": "write service_account: … in the step",
@@ -258,37 +262,32 @@ class ArgoWorkflow(EngineOptions):
     TITLE: ClassVar[str] = "Argo"
     OURS: ClassVar[Mapping[str, str]] = {
         "parallelism": "write parallel: …",
-        "active_deadline_seconds": _DEADLINE,
-        "activeDeadlineSeconds": _DEADLINE,
-        "retry_strategy": _RETRY,
-        "retryStrategy": _RETRY,
-        "on_exit": "write exit: {…}",
-        "onExit": "write exit: {…}",
+        **_both_spellings(
+            {
+                "active_deadline_seconds": "write deadline: …",
+                "retry_strategy": "write retry: … in the step or in defaults",
+                "on_exit": "write exit: {…}",
+                "concurrency_policy": "write schedule: {cron: …, concurrency: …}",
+                "volume_claim_templates": "write claims: {…}",
+                "node_selector": _POD,
+                "scheduler_name": _POD,
+                "image_pull_secrets": "write image_pull_secrets: […] in the step or in defaults",
+                "pod_priority_class_name": "write priority: … in the step or in defaults",
+            }
+        ),
         "arguments": "write params: {…}",
         "entrypoint": "write steps: {…}",
         "templates": "write steps: {…}",
         "schedule": "write schedule: …",
         "schedules": "write schedule: …",
         "timezone": "write schedule: {cron: …, timezone: …}",
-        "concurrency_policy": "write schedule: {cron: …, concurrency: …}",
-        "concurrencyPolicy": "write schedule: {cron: …, concurrency: …}",
         "suspend": "write schedule: {cron: …, suspended: true}",
-        "volume_claim_templates": "write claims: {…}",
-        "volumeClaimTemplates": "write claims: {…}",
         "volumes": "write volumes: {…} in the step or in defaults",
-        "node_selector": _POD,
-        "nodeSelector": _POD,
         "tolerations": _POD,
         "affinity": _POD,
-        "scheduler_name": _POD,
-        "schedulerName": _POD,
         "service_account": "write service_account: … in the step or in defaults",
         "serviceAccountName": "write service_account: … in the step or in defaults",
-        "image_pull_secrets": "write image_pull_secrets: […] in the step or in defaults",
-        "imagePullSecrets": "write image_pull_secrets: […] in the step or in defaults",
         "labels": "write labels: {…} in the pipeline",
-        "pod_priority_class_name": "write priority: … in the step or in defaults",
-        "podPriorityClassName": "write priority: … in the step or in defaults",
     }
     ELSEWHERE: ClassVar[Mapping[str, str]] = _FIELD_HINTS
     OURS_INSIDE: ClassVar[Mapping[str, str]] = ArgoTemplate.OURS

@@ -99,15 +99,12 @@ class Imported(Model):
     """A Python object that the compiled file imports."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["company.alerts.page"]}
+    SHORT_FIELD: ClassVar[str] = "path"
 
     path: ImportPath
     """Module and name: company.alerts.page."""
     arguments: dict[ArgumentName, Json] | None = None
     """If given, the object is called with these, and what it returns is used; {} for a call without arguments."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"path": value} if isinstance(value, str) else value
 
 
 Imports = Annotated[tuple[Imported, ...], OneOrMore(dict, Imported)]

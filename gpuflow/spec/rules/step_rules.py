@@ -84,13 +84,7 @@ def _profile(owner: str, name: str) -> Iterator[Problem]:
 
 
 def finding_at(
-    pipeline: Pipeline,
-    code: str,
-    message: str,
-    path: tuple[str | int, ...],
-    *,
-    hint: str | None = None,
-    key: bool = False,
+    pipeline: Pipeline, code: str, message: str, path: Place, *, hint: str | None = None, key: bool = False
 ) -> Finding:
     """A finding at a part of the document."""
     return Finding(code, message, pipeline.where(*path, key=key), hint)
