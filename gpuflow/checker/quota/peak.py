@@ -180,10 +180,6 @@ def _limit_line(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alon
     return LimitLine("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)
 
 
-def _witness_name(witness: Sequence[str]) -> str:
-    return f'"{witness[0]}"' if witness else "the fan-out"
-
-
 def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
     """Why a line is not *always*, with the server's own words where a single pod already meets them."""
     scope, bound, item, at_least = line
@@ -231,7 +227,7 @@ def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdm
             "GF514",
             f"{scope.resource}: the worst moment is unknown: {bound.because}",
             where,
-            bounding_hint(demand, _witness_name(bound.witness)),
+            bounding_hint(demand, f'"{bound.witness[0]}"' if bound.witness else "the fan-out"),
         )
         return
     if scope.verdict == "unknown" and bound.reached is not None:
