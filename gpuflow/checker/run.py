@@ -208,7 +208,9 @@ def _outcome_with_quota_changes(
     return merge_outcomes([milder, outcome_of(changes, "unknown")])
 
 
-def _outcome_with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None) -> Outcome:
+def _outcome_with_node_selectors(
+    demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None
+) -> Outcome:
     """What the cluster says, with what the namespace adds to its pods; also where it is not known whether it does."""
     cluster, namespace = ready.cluster, ready.namespace
     certain, possible = (node_selector(cluster, namespace, name) for name in (OPENSHIFT, PLUGIN))

@@ -22,9 +22,14 @@ def why_workflow(workflow: Mapping[str, Any], ready: PreparedCluster, site: Site
     spec, status = part(workflow, "spec"), part(workflow, "status")
     phase = status.get("phase")
     if phase in ("Succeeded", "Failed", "Error"):
-        said = nonempty_text(status.get("message"))
-        cause = Cause("engine", f"the workflow has ended: {phase}", "ended", kubernetes=said)
-        return _run_answer("workflow", name, ready, [cause], [])
+        text = f"the workflow has ended: {phase}"
+        return _run_answer(
+            "workflow",
+            name,
+            ready,
+            [Cause("engine", text, "ended", kubernetes=nonempty_text(status.get("message")))],
+            [],
+        )
     causes = list(_workflow_causes(spec, status))
     pods = {item.name: item for item in pods_of(ready.cluster, WORKFLOW, name, ready.namespace)}
     parts = [why_pod(item.body, ready) for item in pods.values()]
