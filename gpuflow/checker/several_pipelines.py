@@ -29,20 +29,16 @@ def check_together(
     names = names_of(placed)
     everything = list(zip(placed, counts, names, strict=True))
     parts = [
-        check(_combine([each for each in everything if each[0].namespace == home]), cluster, home, runs=1)
+        check(combine_demands([each for each in everything if each[0].namespace == home]), cluster, home, runs=1)
         for home in dict.fromkeys(homes)
     ]
-    report = parts[0] if len(parts) == 1 else _report_over_namespaces(_combine(everything), parts, cluster)
+    report = parts[0] if len(parts) == 1 else _report_over_namespaces(combine_demands(everything), parts, cluster)
     engines = dict.fromkeys(each.engine for each in demands if each.engine != NO_ENGINE)
     return replace(
         report,
         verdict=worst_verdict((report.verdict, *(each.verdict for each in alone))),
         engine=SEPARATOR.join(engines) or NO_ENGINE,
     )
-
-
-def _combine(parts: Sequence[tuple[Demand, int, str]]) -> Demand:
-    return combine_demands([(demand, runs) for demand, runs, _ in parts], [name for *_, name in parts])
 
 
 def _report_over_namespaces(whole: Demand, parts: Sequence[Report], cluster: PreparedCluster) -> Report:

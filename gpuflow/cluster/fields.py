@@ -110,12 +110,9 @@ def _fields(names: str, **more: Shape) -> dict[str, Shape]:
     return {**dict.fromkeys(names.split()), **more}
 
 
-SELECTOR: Final = _fields("", matchLabels=MAP, matchExpressions=[_fields("key operator", values=TEXTS)])
-NODE_TERM: Final = _fields(
-    "",
-    matchExpressions=[_fields("key operator", values=TEXTS)],
-    matchFields=[_fields("key operator", values=TEXTS)],
-)
+EXPRESSIONS: Final = [_fields("key operator", values=TEXTS)]
+SELECTOR: Final = _fields("", matchLabels=MAP, matchExpressions=EXPRESSIONS)
+NODE_TERM: Final = _fields("", matchExpressions=EXPRESSIONS, matchFields=EXPRESSIONS)
 NODE_TERMS: Final = {"nodeSelectorTerms": [NODE_TERM]}
 TOLERATION: Final = _fields("key operator value effect tolerationSeconds")
 TAINT: Final = _fields("key value effect timeAdded")
@@ -179,12 +176,11 @@ POD_SPEC: Final = _fields(
     ],
     volumes=[VOLUME],
 )
-DEVICE_TOLERATIONS: Final = [_fields("key operator value effect tolerationSeconds")]
 DEVICE_SELECTORS: Final = [{"cel": _fields("expression")}]
 DEVICE_REQUEST: Final = _fields(
     "name deviceClassName allocationMode count adminAccess",
     selectors=DEVICE_SELECTORS,
-    tolerations=DEVICE_TOLERATIONS,
+    tolerations=[TOLERATION],
     capacity={"requests": MAP},
 )
 DEVICE_CLAIM: Final = {
@@ -208,7 +204,7 @@ DEVICE: Final = _fields(
 )
 ALLOCATED: Final = _fields(
     "request driver pool device adminAccess shareID",
-    tolerations=DEVICE_TOLERATIONS,
+    tolerations=[TOLERATION],
     bindingConditions=TEXTS,
     bindingFailureConditions=TEXTS,
     consumedCapacity=MAP,

@@ -131,13 +131,9 @@ class Manifest:
         """Where a value of it (or its key) stands; the nearest thing above when it is not there."""
         return place(self.body, self.where, path, key=key)
 
-    def at_field(self, field: str) -> Where:
-        """The place of a field by its path, such as `spec.limits[0].max`."""
-        return self.at(*parts_of(self.body, field))
-
     def at_fault(self, refusal: ValueError) -> Where:
         """The place that a reader refused; the object as a whole where the refusal names no field."""
-        return self.at_field(refusal.field) if isinstance(refusal, BadField) else self.where
+        return self.at(*parts_of(self.body, refusal.field)) if isinstance(refusal, BadField) else self.where
 
 
 @dataclass(frozen=True)

@@ -30,16 +30,11 @@ REPLACED_SLICE: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 def without_tenants(cluster: Cluster) -> Cluster:
     """The cluster as a snapshot keeps it."""
-    selected = label_keys(cluster)
-    objects = tuple(_hide(item, cluster.namespace, selected) for item in cluster.objects)
-    return replace(cluster, objects=objects, labels=selected)
-
-
-def label_keys(cluster: Cluster) -> frozenset[str]:
-    """The keys of labels that selectors in the cluster ask for."""
-    return frozenset(
+    selected = frozenset(
         key for item in cluster.objects if item.kind not in UNREAD_SELECTORS for key in _selector_keys(item.body)
     )
+    objects = tuple(_hide(item, cluster.namespace, selected) for item in cluster.objects)
+    return replace(cluster, objects=objects, labels=selected)
 
 
 def _hide(item: Manifest, home: str | None, selected: frozenset[str]) -> Manifest:

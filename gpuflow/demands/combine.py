@@ -25,22 +25,22 @@ from gpuflow.quantity import Quantity
 from gpuflow.spec.rules.remarks import SILENCED_CODE, without_codes
 
 
-def combine_demands(demands: Sequence[tuple[Demand, int]], names: Sequence[str] | None = None) -> Demand:
-    """The demand of these pipelines at the same time, each with so many runs.
+def combine_demands(pipelines: Sequence[tuple[Demand, int, str]]) -> Demand:
+    """The demand of these pipelines at the same time, each with so many runs, under these names.
 
     A step is called by its pipeline and its name. What only one run decides for itself, such as its deadline, is left
     to the demand of that pipeline alone.
     """
-    names = names or names_of([demand for demand, _ in demands])
-    parts = [_Part(name, demand, runs) for name, (demand, runs) in zip(names, demands, strict=True)]
+    parts = [_Part(name, demand, runs) for demand, runs, name in pipelines]
+    demands = [part.demand for part in parts]
     drivers = [part for part in parts if part.demand.driver is not None]
-    engines = {demand.engine for demand, _ in demands} - {NO_ENGINE}
-    kept = {demand.keeps_pods for demand, _ in demands}
+    engines = {demand.engine for demand in demands} - {NO_ENGINE}
+    kept = {demand.keeps_pods for demand in demands}
     documents = _Documents(
         {part.name: part.demand.pipeline for part in parts}, {part.name: part.demand.source for part in parts}
     )
     return Demand(
-        " + ".join(names),
+        " + ".join(part.name for part in parts),
         tuple(step for part in parts for step in part.steps()),
         Dag({part.name: part.graph() for part in parts}),
         engine=engines.pop() if len(engines) == 1 else NO_ENGINE,
@@ -48,15 +48,15 @@ def combine_demands(demands: Sequence[tuple[Demand, int]], names: Sequence[str] 
         driver=drivers[0].demand.driver if drivers else None,
         driver_pods=_drivers(drivers) if drivers else None,
         keeps_pods=kept.pop() if len(kept) == 1 else "unknown",
-        pods_collected=any(demand.pods_collected for demand, _ in demands),
-        run_count=sum(runs for _, runs in demands),
-        runs_on=_runs_on(demands),
+        pods_collected=any(demand.pods_collected for demand in demands),
+        run_count=sum(part.runs for part in parts),
+        runs_on=_runs_on(parts),
         conditional={part.full_name(name): each for part in parts for name, each in part.demand.conditional.items()},
         later=tuple(later for part in parts for later in part.later()),
-        refusals=tuple(finding for demand, _ in demands for finding in demand.refusals),
-        engine_settings={key: path for demand, _ in demands for key, path in demand.engine_settings.items()},
+        refusals=tuple(finding for demand in demands for finding in demand.refusals),
+        engine_settings={key: path for demand in demands for key, path in demand.engine_settings.items()},
         places=_Places({part.name: part.demand for part in parts}),
-        by_itself=all(demand.by_itself for demand, _ in demands),
+        by_itself=all(demand.by_itself for demand in demands),
         unseen=tuple(replace(each, step=part.full_name(each.step)) for part in parts for each in part.demand.unseen),
         only_at_most=next((part.demand.only_at_most for part in parts if part.demand.only_at_most), None),
         source=documents,
@@ -78,11 +78,11 @@ def names_of(demands: Sequence[Demand]) -> list[str]:
     return found
 
 
-def _runs_on(demands: Sequence[tuple[Demand, int]]) -> dict[str, int]:
+def _runs_on(parts: Sequence[_Part]) -> dict[str, int]:
     """How many runs each engine has."""
     found: Counter[str] = Counter()
-    for demand, runs in demands:
-        found[demand.engine] += 0 if demand.by_itself else runs
+    for part in parts:
+        found[part.demand.engine] += 0 if part.demand.by_itself else part.runs
     return dict(found)
 
 

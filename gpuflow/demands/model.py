@@ -408,6 +408,17 @@ class Demand:
         )
         return part if namespace == home else replace(part, engine="none", runs_on={}, driver=None, driver_pods=None)
 
+    def with_pods(self, change: Callable[[Pod], Pod], *, but_exit: bool = False) -> Demand:
+        """The demand with every pod changed, that of the driver too; `but_exit`: those of exit steps stay."""
+        steps = tuple(
+            step
+            if step.is_exit and but_exit
+            else replace(step, pod_sets=tuple(replace(each, pod=change(each.pod)) for each in step.pod_sets))
+            for step in self.steps
+        )
+        driver = None if self.driver is None else replace(self.driver, pod=change(self.driver.pod))
+        return replace(self, steps=steps, driver=driver)
+
     def at_later(self, attempts: LaterAttempts) -> Demand:
         """The demand when all these steps are at their last attempt."""
         steps = (

@@ -1,6 +1,7 @@
-"""Labels and what selects them, as `k8s.io/apimachinery` matches them.
+"""Labels and what selects them, taints and what tolerates them.
 
-Mirrors k8s.io/apimachinery/pkg/labels.Requirement.Matches, Kubernetes v1.36.3.
+Mirrors k8s.io/apimachinery/pkg/labels.Requirement.Matches and k8s.io/api/core/v1.Toleration.ToleratesTaint, Kubernetes
+v1.36.3.
 """
 
 from __future__ import annotations
@@ -137,3 +138,40 @@ def read_selector(value: object, where: str) -> Selector | None:
 
 WORKERS, LEADER = "worker", "leader"
 """What the replicated jobs of a gang's JobSet are called, and so the pod sets of its Kueue workload."""
+
+
+BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
+"""The effects of taints that keep pods off; a preference does not."""
+
+
+class Taint(NamedTuple):
+    key: str
+    value: str
+    effect: str
+
+
+class Toleration(NamedTuple):
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+    def tolerates(self, key: str, value: str, effect: str, *, comparing: bool) -> bool:
+        """Whether it covers a taint; `Gt` and `Lt` cover something only where numbers are compared."""
+        if self.effect not in ("", effect) or self.key not in ("", key):
+            return False
+        if self.operator in ("", "Equal"):
+            return self.value == value
+        if self.operator in ("Gt", "Lt") and comparing:
+            bound, number = decimal(self.value), decimal(value)
+            if bound is None or number is None:
+                return False
+            return number > bound if self.operator == "Gt" else number < bound
+        return self.operator == "Exists"
+
+
+def read_tolerations(value: object, where: str) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(*(read_text(each, field, f"{where}[{index}]") or "" for field in Toleration._fields))
+        for index, each in enumerate(read_maps(value, where))
+    )

@@ -7,9 +7,9 @@ pod-level resources and the runtime's overhead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuflow.quantity import Quantity
 
@@ -165,116 +165,35 @@ def combine_limits(
     return containers
 
 
-def pod_requests(
-    pod: Mapping[str, Any],
-    *,
-    use_status: bool = False,
-    with_overhead: bool = True,
-    with_pod_level: bool = True,
-) -> dict[str, Quantity]:
-    """The requests of a whole pod.
-
-    With `use_status` a pod that is being resized counts with the largest of what it wants, was allocated and
-    runs with; one whose resize the node calls infeasible counts without what it wants.
-    """
-    return combine_requests(*_parts(pod, "requests", use_status, with_overhead, with_pod_level))
+def pod_requests(pod: Mapping[str, Any]) -> dict[str, Quantity]:
+    """The requests of a whole pod."""
+    return combine_requests(*_parts(pod, "requests"))
 
 
-def pod_limits(
-    pod: Mapping[str, Any],
-    *,
-    use_status: bool = False,
-    with_overhead: bool = True,
-    with_pod_level: bool = True,
-) -> dict[str, Quantity]:
-    """The limits of a whole pod; `use_status` as for requests, without what was allocated."""
-    return combine_limits(*_parts(pod, "limits", use_status, with_overhead, with_pod_level))
+def pod_limits(pod: Mapping[str, Any]) -> dict[str, Quantity]:
+    """The limits of a whole pod."""
+    return combine_limits(*_parts(pod, "limits"))
 
 
-def _parts(
-    pod: Mapping[str, Any], side: str, use_status: bool, with_overhead: bool, with_pod_level: bool
-) -> tuple[dict[str, Quantity], dict[str, Quantity], dict[str, Quantity]]:
+def _parts(pod: Mapping[str, Any], side: str) -> tuple[dict[str, Quantity], ResourceList, ResourceList]:
     """The aggregate of the containers, the pod-level resources and the overhead."""
     spec = read_map(pod.get("spec"), "spec")
-    total: dict[str, Quantity] = {}
-    for view in _views(spec, side, read_map(pod.get("status"), "status") if use_status else None):
-        _keep_greater(total, view)
-    pod_level = _side(spec, side, "spec") if with_pod_level else {}
-    overhead = read_resource_list(spec.get("overhead"), "spec.overhead") if with_overhead else {}
-    return total, pod_level or {}, overhead
+    regular, init = _containers(spec, "containers", side), _containers(spec, "initContainers", side)
+    total = aggregate((resources for resources, _ in regular), init)
+    return total, _side(spec, side, "spec"), read_resource_list(spec.get("overhead"), "spec.overhead")
 
 
-def _views(spec: Mapping[str, Any], side: str, status: Mapping[str, Any] | None) -> Iterator[dict[str, Quantity]]:
-    """The aggregates of what the containers want, run with and were allocated, as far as they count."""
-    regular = _containers(spec, "containers", side)
-    init = _containers(spec, "initContainers", side)
-    infeasible = status is not None and _resize_is_infeasible(status)
-    if not infeasible:
-        yield aggregate((each.wanted for each in regular), ((each.wanted, each.is_sidecar) for each in init))
-    if status is None:
-        return
-    states = _states(status, side)
-
-    def view(reported: Callable[[_State], ResourceList | None]) -> dict[str, Quantity]:
-        def resources(container: _Container) -> ResourceList:
-            found = reported(states.get(container.name, _State(None, None)))
-            if found is not None:
-                return found
-            return {} if infeasible else container.wanted
-
-        return aggregate(map(resources, regular), ((resources(each), each.is_sidecar) for each in init))
-
-    yield view(lambda state: state.allocated if state.actual is None else state.actual)
-    if side == "requests":
-        yield view(lambda state: state.allocated)
-
-
-class _Container(NamedTuple):
-    name: object
-    wanted: ResourceList
-    is_sidecar: bool
-
-
-class _State(NamedTuple):
-    """What the status of a container says it runs with and was allocated; `None` when it does not say."""
-
-    actual: ResourceList | None
-    allocated: ResourceList | None
-
-
-def _containers(spec: Mapping[str, Any], field: str, side: str) -> list[_Container]:
+def _containers(spec: Mapping[str, Any], field: str, side: str) -> list[tuple[ResourceList, bool]]:
+    """What each container wants, and whether it is a sidecar."""
     return [
-        _Container(
-            container.get("name"),
-            _side(container, side, f"spec.{field}[{index}]") or {},
-            container.get("restartPolicy") == "Always",
-        )
+        (_side(container, side, f"spec.{field}[{index}]"), container.get("restartPolicy") == "Always")
         for index, container in enumerate(read_maps(spec.get(field), f"spec.{field}"))
     ]
 
 
-def _states(status: Mapping[str, Any], side: str) -> dict[object, _State]:
-    states: dict[object, _State] = {}
-    for field in ("containerStatuses", "initContainerStatuses"):
-        for index, entry in enumerate(read_maps(status.get(field), f"status.{field}")):
-            where = f"status.{field}[{index}]"
-            allocated = None
-            if side == "requests" and entry.get("allocatedResources") is not None:
-                allocated = read_resource_list(entry["allocatedResources"], f"{where}.allocatedResources")
-            states.setdefault(entry.get("name"), _State(_side(entry, side, where), allocated))
-    return states
-
-
-def _resize_is_infeasible(status: Mapping[str, Any]) -> bool:
-    for condition in read_maps(status.get("conditions"), "status.conditions"):
-        if condition.get("type") == "PodResizePending":
-            return bool(condition.get("reason") == "Infeasible")
-    return False
-
-
-def _side(holder: Mapping[str, Any], side: str, where: str) -> dict[str, Quantity] | None:
-    listed = read_map(holder.get("resources"), f"{where}.resources").get(side)
-    return None if listed is None else read_resource_list(listed, f"{where}.resources.{side}")
+def _side(holder: Mapping[str, Any], side: str, where: str) -> ResourceList:
+    resources = read_map(holder.get("resources"), f"{where}.resources")
+    return read_resource_list(resources.get(side), f"{where}.resources.{side}")
 
 
 def _add(total: dict[str, Quantity], more: ResourceList) -> None:

@@ -16,8 +16,9 @@ from typing import Any
 import gpuflow
 from gpuflow.checker.dra.inventory import Inventory
 from gpuflow.checker.dra.plan import DevicePlan
-from gpuflow.checker.nodes.capacity import read_node_pools
 from gpuflow.checker.nodes.filters import fit, read_pending
+from gpuflow.checker.nodes.node_info import read_node_list
+from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.storage import read_storage
 from gpuflow.checker.pipeline.placement import gang_workload
 from gpuflow.checker.pipeline.pod_groups import pod_groups
@@ -223,7 +224,7 @@ def device_pods_ours(case: Case) -> Answer:
         for body in ({"apiVersion": "resource.k8s.io/v1", "kind": kind, **each} for each in case[field])
     )
     cluster = Cluster("c", objects, frozenset({*kinds.values(), "ResourceClaimTemplate"}))
-    pod, node_pools = read_pending(case["pod"]), read_node_pools(case["nodes"])
+    pod, node_pools = read_pending(case["pod"]), NodePools(read_node_list(case["nodes"]))
     plan = DevicePlan(Inventory(cluster, "ns"), node_pools, {0: (case["pod"], pod)}, lambda _: True)
     group = plan.groups.get(0)
     if group is not None and group.unknown:

@@ -78,7 +78,7 @@ def _find_refusing(question: Question, *, exact: bool) -> tuple[str, ...] | None
             total = sum(map(mul, cheapest, columns.counts))
         if total > budget:
             return None
-    return columns.closing_resources()
+    return tuple(sorted(name for name, amounts in columns.closable.items() if amounts))
 
 
 class _Columns:
@@ -118,10 +118,6 @@ class _Columns:
             }
             costs.append([priced[free] for free in self.free[name]])
         return list(map(min, *costs)) if len(costs) > 1 else costs[0]
-
-    def closing_resources(self) -> tuple[str, ...]:
-        """The resources through which bins can be closed."""
-        return tuple(sorted(name for name, amounts in self.closable.items() if amounts))
 
 
 def _without_costliest(closing: list[tuple[int, int]], avoided: int) -> int:

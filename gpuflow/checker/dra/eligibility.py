@@ -10,11 +10,11 @@ k8s.io/dynamic-resource-allocation/resourceclaim.ToleratesTaint, Kubernetes v1.3
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from gpuflow.checker.nodes.node_selection import NodeSelectorTerm
+from gpuflow.checker.nodes.node_selection import NodeSelectorTerm, read_term
 from gpuflow.kubernetes.admission.pod import read_flag, read_text
-from gpuflow.kubernetes.labels import Labels, read_requirements
+from gpuflow.kubernetes.labels import BLOCKING_EFFECTS, Labels, Taint, Toleration
 from gpuflow.kubernetes.resources import read_map, read_maps
 
 
@@ -47,56 +47,19 @@ def read_node_selector(body: Mapping[str, Any], where: str) -> NodeSelector:
 
 def read_terms(selector: object, where: str) -> tuple[NodeSelectorTerm, ...]:
     terms = read_maps(read_map(selector, where).get("nodeSelectorTerms"), f"{where}.nodeSelectorTerms")
-    return tuple(
-        NodeSelectorTerm(
-            read_requirements(term.get("matchExpressions"), f"{where}.nodeSelectorTerms[{index}].matchExpressions"),
-            read_requirements(term.get("matchFields"), f"{where}.nodeSelectorTerms[{index}].matchFields"),
-        )
-        for index, term in enumerate(terms)
-    )
+    return tuple(read_term(term, f"{where}.nodeSelectorTerms[{index}]") for index, term in enumerate(terms))
 
 
-PREVENTING_EFFECTS: Final = ("NoSchedule", "NoExecute")
-
-
-class DeviceTaint(NamedTuple):
-    key: str
-    value: str
-    effect: str
-
-
-class DeviceToleration(NamedTuple):
-    key: str
-    operator: str
-    value: str
-    effect: str
-
-    def tolerates(self, taint: DeviceTaint) -> bool:
-        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
-            return False
-        if self.operator in ("", "Equal"):
-            return self.value == taint.value
-        return self.operator == "Exists"
-
-
-def taint_prevents_allocation(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> bool:
+def taint_prevents_allocation(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
     """Whether a taint keeps a request from a device."""
     return any(
-        taint.effect in PREVENTING_EFFECTS and not any(each.tolerates(taint) for each in tolerations)
+        taint.effect in BLOCKING_EFFECTS and not any(each.tolerates(*taint, comparing=False) for each in tolerations)
         for taint in taints
     )
 
 
-def read_taints(body: Mapping[str, Any], where: str) -> tuple[DeviceTaint, ...]:
+def read_taints(body: Mapping[str, Any], where: str) -> tuple[Taint, ...]:
     return tuple(
-        DeviceTaint(*(read_text(each, field, f"{where}.taints[{index}]") or "" for field in ("key", "value", "effect")))
+        Taint(*(read_text(each, field, f"{where}.taints[{index}]") or "" for field in Taint._fields))
         for index, each in enumerate(read_maps(body.get("taints"), f"{where}.taints"))
-    )
-
-
-def read_tolerations(body: Mapping[str, Any], where: str) -> tuple[DeviceToleration, ...]:
-    fields = ("key", "operator", "value", "effect")
-    return tuple(
-        DeviceToleration(*(read_text(each, field, f"{where}.tolerations[{index}]") or "" for field in fields))
-        for index, each in enumerate(read_maps(body.get("tolerations"), f"{where}.tolerations"))
     )

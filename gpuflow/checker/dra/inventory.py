@@ -25,6 +25,7 @@ from gpuflow.kubernetes.admission.names import is_extended
 from gpuflow.kubernetes.admission.pod import Container, Pod, read_pod, read_text
 from gpuflow.kubernetes.labels import Labels, read_labels
 from gpuflow.kubernetes.resources import read_map, read_maps
+from gpuflow.quantity import Quantity
 
 EXTENDED_CLAIM: Final = "<extended-resources>"
 
@@ -58,7 +59,7 @@ def extended_claim(pod: Pod, resources: Mapping[str, DeviceClass]) -> Claim:
     containers += [(each, False) for each in pod.containers]
     requests: list[Request] = []
     for resource in sorted(resources):
-        asked = [_extended_amount(each, resource) for each, _ in containers]
+        asked = [each.requests.get(resource, Quantity.zero).value for each, _ in containers]
         name = resources[resource].name
         most: Request | None = None
         for index, (_, is_short_lived) in enumerate(containers):
@@ -75,11 +76,6 @@ def extended_claim(pod: Pod, resources: Mapping[str, DeviceClass]) -> Claim:
         if most is not None:
             requests.append(most)
     return Claim(EXTENDED_CLAIM, tuple((each,) for each in sorted(requests, key=lambda each: each.name)), ())
-
-
-def _extended_amount(container: Container, resource: str) -> int:
-    quantity = container.requests.get(resource)
-    return 0 if quantity is None else quantity.value
 
 
 def _extended_request(index: int, container: Container, resource: str, device_class: str, count: int) -> Request:
@@ -234,8 +230,9 @@ class _NeedsReader:
         }
         for resource in sorted(contested_resources(self.inventory.classes.values()).intersection(extended)):
             self.unknown.append(f"whether the scheduler knows {resource}: another class has its extendedResourceName")
-        for claim in self.claims:
-            self._check(claim)
+        for request in (each for claim in self.claims for some in claim.requests for each in some):
+            if request.device_class not in self.inventory.classes and self.inventory.is_known("DeviceClass"):
+                self.never = f"request {request.full_name}: device class {request.device_class} does not exist"
         self._check_admin_access()
         opened: tuple[str, ...] = ()
         if not self.inventory.is_known("DeviceClass"):
@@ -302,11 +299,6 @@ class _NeedsReader:
                 f"Forbidden: admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing "
                 "namespace"
             )
-
-    def _check(self, claim: Claim) -> None:
-        for request in (each for alternatives in claim.requests for each in alternatives):
-            if request.device_class not in self.inventory.classes and self.inventory.is_known("DeviceClass"):
-                self.never = f"request {request.full_name}: device class {request.device_class} does not exist"
 
 
 def read_device_needs(pod: Mapping[str, Any], inventory: Inventory, offered: Collection[str]) -> DeviceNeeds | None:

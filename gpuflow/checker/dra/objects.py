@@ -8,14 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.dra.cel import CelError, View
 from gpuflow.checker.dra.cel.values import parse_semver
-from gpuflow.checker.dra.eligibility import (
-    DeviceTaint,
-    DeviceToleration,
-    read_node_selector,
-    read_taints,
-    read_tolerations,
-)
+from gpuflow.checker.dra.eligibility import read_node_selector, read_taints
 from gpuflow.kubernetes.admission.pod import read_flag, read_integer, read_object, read_text
+from gpuflow.kubernetes.labels import Taint, Toleration, read_tolerations
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_quantity, read_resource_list, read_texts
 from gpuflow.quantity import Quantity
 
@@ -72,7 +67,7 @@ class Device:
             for index, each in enumerate(read_maps(body.get("consumesCounters"), f"{where}.consumesCounters"))
         )
         self.nodes = read_node_selector(body, where)
-        self.taints: tuple[DeviceTaint, ...] = read_taints(body, where)
+        self.taints: tuple[Taint, ...] = read_taints(body, where)
         self.has_binding_conditions = bool(read_texts(body.get("bindingConditions"), f"{where}.bindingConditions"))
         self.allows_multiple = read_flag(body, "allowMultipleAllocations", where) is True
 
@@ -142,7 +137,7 @@ class Request(NamedTuple):
     devices: int
     """How many, where the mode says an exact number."""
     has_admin_access: bool
-    tolerations: tuple[DeviceToleration, ...]
+    tolerations: tuple[Toleration, ...]
     capacity: Mapping[str, Quantity] | None
 
     @property
@@ -221,7 +216,7 @@ def _read_alternative(name: str, parent: str | None, body: Body, where: str) -> 
         mode,
         (read_integer(body, "count", where) or 1) if mode == EXACT_COUNT else 0,
         parent is None and read_flag(body, "adminAccess", where) is True,
-        read_tolerations(body, where),
+        read_tolerations(body.get("tolerations"), f"{where}.tolerations"),
         None if capacity is None else read_resource_list(capacity, f"{where}.capacity.requests"),
     )
 

@@ -325,20 +325,15 @@ class DevicePlan:
 
     def _is_countable(self, group: Group, own: Sequence[Share]) -> bool:
         """Whether the devices of a group are alike, each for one pod and one node."""
-        ask, requests = group.ask, _requests(group)
-        if ask.held or ask.shared or (ask.extended and ask.made):
-            return False
-        if len({each.name for each in ask.extended.values()}) != len(ask.extended):
-            return False
-        if any(claim.constraints for claim in ask.claims):
-            return False
-        if any(some[0].parent is not None or some[0].mode != EXACT_COUNT for some in requests):
-            return False
-        if any(some[0].has_admin_access for some in requests):
-            return False
-        if any(sum(some[0].devices for some in claim.requests) > MOST_RESULTS for claim in ask.claims):
-            return False
-        if not _can_be_counted_together(own, own):
+        ask, firsts = group.ask, [some[0] for some in _requests(group)]
+        if (
+            (ask.held or ask.shared or (ask.extended and ask.made))
+            or len({each.name for each in ask.extended.values()}) != len(ask.extended)
+            or any(claim.constraints for claim in ask.claims)
+            or any(each.parent is not None or each.mode != EXACT_COUNT or each.has_admin_access for each in firsts)
+            or any(sum(some[0].devices for some in claim.requests) > MOST_RESULTS for claim in ask.claims)
+            or not _can_be_counted_together(own, own)
+        ):
             return False
         for found in group.surveys.values():
             for each in found.values():

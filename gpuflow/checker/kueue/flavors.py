@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 
 from gpuflow.checker.kueue.reasons import AffinityMismatch, UntoleratedTaint
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
-from gpuflow.kubernetes.labels import Labels, Requirement, decimal, read_labels, read_requirements
+from gpuflow.kubernetes.labels import (
+    BLOCKING_EFFECTS,
+    Labels,
+    Requirement,
+    Toleration,
+    read_labels,
+    read_requirements,
+    read_tolerations,
+)
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -79,9 +87,6 @@ def _known_requirements(term: Iterable[Requirement], labels: Collection[str]) ->
     return tuple(each for each in term if each.key in labels)
 
 
-BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
-
-
 class FlavorTaint(NamedTuple):
     key: str
     value: str
@@ -94,38 +99,28 @@ class FlavorTaint(NamedTuple):
         return f"{{{self.key} {self.value} {self.effect} {added}}}"
 
 
-class FlavorToleration(NamedTuple):
-    key: str
-    operator: str
-    value: str
-    effect: str
-
-    def tolerates(self, taint: FlavorTaint) -> bool:
-        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
-            return False
-        if self.operator in ("", "Equal"):
-            return self.value == taint.value
-        if self.operator in ("Lt", "Gt"):
-            bound, number = decimal(self.value), decimal(taint.value)
-            if bound is None or number is None:
-                return False
-            return number < bound if self.operator == "Lt" else number > bound
-        return self.operator == "Exists"
+def untolerated_taint(taints: Iterable[FlavorTaint], tolerations: Iterable[Toleration]) -> FlavorTaint | None:
+    """The first of these taints that keeps pods with these tolerations off."""
+    for taint in taints:
+        tolerated = (each.tolerates(*taint[:3], comparing=True) for each in tolerations)
+        if taint.effect in BLOCKING_EFFECTS and not any(tolerated):
+            return taint
+    return None
 
 
 class Flavor(NamedTuple):
     name: str
     labels: Mapping[str, str]
     taints: tuple[FlavorTaint, ...]
-    tolerations: tuple[FlavorToleration, ...]
+    tolerations: tuple[Toleration, ...]
     topology: str | None
 
     def mismatch(self, constraints: FlavorConstraints) -> UntoleratedTaint | AffinityMismatch | None:
         """Why pods with these constraints cannot run on nodes of this flavor."""
         tolerations = (*constraints.tolerations, *self.tolerations)
-        for taint in self.taints:
-            if taint.effect in BLOCKING_EFFECTS and not any(each.tolerates(taint) for each in tolerations):
-                return UntoleratedTaint(self.name, taint.key, str(taint))
+        taint = untolerated_taint(self.taints, tolerations)
+        if taint is not None:
+            return UntoleratedTaint(self.name, taint.key, str(taint))
         if not constraints.affinity.matches_flavor(self.labels):
             return AffinityMismatch(self.name)
         return None
@@ -134,7 +129,7 @@ class Flavor(NamedTuple):
 class FlavorConstraints(NamedTuple):
     """What a pod demands of its node, as far as a flavor can tell."""
 
-    tolerations: tuple[FlavorToleration, ...]
+    tolerations: tuple[Toleration, ...]
     affinity: NodeAffinity
 
 
@@ -150,14 +145,14 @@ def read_flavor(manifest: object) -> Flavor:
             read_taint(taint, f"{where}.nodeTaints[{index}]")
             for index, taint in enumerate(read_maps(spec.get("nodeTaints"), f"{where}.nodeTaints"))
         ),
-        _read_tolerations(spec.get("tolerations"), f"{where}.tolerations"),
+        read_tolerations(spec.get("tolerations"), f"{where}.tolerations"),
         read_text(spec, "topologyName", where),
     )
 
 
 def read_constraints(spec: Mapping[str, Any], where: str) -> FlavorConstraints:
     return FlavorConstraints(
-        _read_tolerations(spec.get("tolerations"), f"{where}.tolerations"), read_node_affinity(spec, where)
+        read_tolerations(spec.get("tolerations"), f"{where}.tolerations"), read_node_affinity(spec, where)
     )
 
 
@@ -184,10 +179,3 @@ def read_time(value: object, where: str) -> datetime | None:
 def read_taint(taint: Body, where: str) -> FlavorTaint:
     key, value, effect = (read_text(taint, field, where) or "" for field in ("key", "value", "effect"))
     return FlavorTaint(key, value, effect, read_time(taint.get("timeAdded"), f"{where}.timeAdded"))
-
-
-def _read_tolerations(value: object, where: str) -> tuple[FlavorToleration, ...]:
-    return tuple(
-        FlavorToleration(*(read_text(each, field, f"{where}[{index}]") or "" for field in FlavorToleration._fields))
-        for index, each in enumerate(read_maps(value, where))
-    )

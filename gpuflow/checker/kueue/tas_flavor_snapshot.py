@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 
 from gpuflow.checker.kueue.amounts import amounts_of
 from gpuflow.checker.kueue.flavors import (
-    BLOCKING_EFFECTS,
     Flavor,
     FlavorConstraints,
     FlavorTaint,
     read_name,
     read_taint,
+    untolerated_taint,
 )
 from gpuflow.checker.kueue.requests import read_template
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
@@ -398,7 +398,7 @@ class _Search:
         node = leaf.node
         if node is None:
             return False
-        taint = self._untolerated_taint(node.taints, constraints)
+        taint = untolerated_taint(node.taints, (*constraints.tolerations, *self.tree.tolerations))
         if taint is not None:
             text = f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
             self.excluded.add(f'taint "{text}"')
@@ -409,13 +409,6 @@ class _Search:
         else:
             return False
         return True
-
-    def _untolerated_taint(self, taints: Iterable[FlavorTaint], constraints: FlavorConstraints) -> FlavorTaint | None:
-        tolerations = (*constraints.tolerations, *self.tree.tolerations)
-        for taint in taints:
-            if taint.effect in BLOCKING_EFFECTS and not any(each.tolerates(taint) for each in tolerations):
-                return taint
-        return None
 
     def _fill_leaf_counts(self, leaf: Domain, each: Mapping[str, int], leader: Mapping[str, int] | None) -> None:
         left = get_remaining_capacity(leaf, self.taken, empty=self.empty)

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from gpuflow.checker.nodes import node_info
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.filters import placement_refusal, read_pending
-from gpuflow.checker.nodes.node_info import NO_FEATURES, UnboundPod, read_node_list
+from gpuflow.checker.nodes.filters import placement_refusal
+from gpuflow.checker.nodes.node_info import NO_FEATURES, UnboundPod
 from gpuflow.checker.nodes.node_pools import (
     NodePools,
     Space,
@@ -71,9 +71,6 @@ class Capacity:
     new: dict[str, int]
     """On all the nodes that a node group may add, by the name of its template."""
 
-    def verdict(self, copies: int = 1) -> RoomStatus:
-        return _verdict(sum(self.now.values()), sum(self.empty.values()) + sum(self.new.values()), copies)
-
 
 @dataclass(frozen=True, slots=True)
 class Room:
@@ -125,23 +122,8 @@ class Fragmentation:
     """Pods that would fit if all that is free were on one node."""
 
 
-def read_node_pools(
-    nodes: Iterable[Mapping[str, Any]],
-    pods: Iterable[Mapping[str, Any]] = (),
-    namespaces: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None = None,
-) -> NodePools:
-    """Read nodes and bound pods once, to ask about many pods. `ValueError` names what cannot be read."""
-    return NodePools(read_node_list(nodes, pods, namespaces))
-
-
-def capacity(
-    pod: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]] = ()
-) -> Capacity:
-    """How many copies of a pod each node takes, from manifests."""
-    return capacity_in(read_node_pools(nodes, pods), read_pending(pod))
-
-
 def capacity_in(node_pools: NodePools, pod: UnboundPod) -> Capacity:
+    """How many copies of a pod each node takes."""
     pool, most = node_pools.pool(pod), most_per_node(pod)
 
     def count_copies(spaces: Iterable[tuple[int, Space]]) -> dict[str, int]:
@@ -206,7 +188,7 @@ def _count_led(leader: UnboundPod, worker: UnboundPod, places: Iterable[tuple[Sp
     return -1 if loss is None else total - loss
 
 
-def fragmentation(node_pools: NodePools, pod: UnboundPod, resource: str = "nvidia.com/gpu") -> Fragmentation:
+def fragmentation(node_pools: NodePools, pod: UnboundPod, resource: str) -> Fragmentation:
     """How the free amount of a resource lies over the nodes that are for a pod, in pieces of what the pod asks."""
     piece = pod.requests.get(resource, 0)
     if not piece:

@@ -14,15 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.nodes.amounts import Amounts, held_amounts, positive_amounts, read_allocatable, sum_amounts
-from gpuflow.checker.nodes.node_selection import (
-    COMPARISON_GATE,
-    Placement,
-    Taint,
-    Tolerations,
-    read_placement,
-    read_taints,
-    read_tolerations,
-)
+from gpuflow.checker.nodes.node_selection import COMPARISON_GATE, Placement, Tolerations, read_placement, read_taints
 from gpuflow.checker.nodes.pod_affinity import (
     Affinity,
     Namespaces,
@@ -33,7 +25,7 @@ from gpuflow.checker.nodes.pod_affinity import (
 from gpuflow.checker.nodes.storage import Storage
 from gpuflow.checker.nodes.volumes import Disk, PodVolumes, pod_volumes, read_claim_names, read_disks, unknown_volumes
 from gpuflow.kubernetes.admission.pod import Body, read_flag, read_integer, read_object, read_pod, read_text
-from gpuflow.kubernetes.labels import Labels, read_labels
+from gpuflow.kubernetes.labels import Labels, Taint, read_labels, read_tolerations
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_texts
 
 NO_FEATURES: Final = "node(s) didn't match Pod's required features"
@@ -240,7 +232,7 @@ def read_unbound_pod(
         namespace,
         labels,
         read_placement(spec),
-        read_tolerations(spec, COMPARISON_GATE in gates),
+        Tolerations(read_tolerations(spec.get("tolerations"), "spec.tolerations"), COMPARISON_GATE in gates),
         positive_amounts(pod.requests()),
         read_host_ports(spec),
         read_affinity(spec, namespace, labels),

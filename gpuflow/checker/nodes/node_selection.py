@@ -11,7 +11,15 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from gpuflow.kubernetes.admission.pod import read_text
-from gpuflow.kubernetes.labels import Labels, Requirement, decimal, read_labels, read_requirements
+from gpuflow.kubernetes.labels import (
+    BLOCKING_EFFECTS,
+    Labels,
+    Requirement,
+    Taint,
+    Toleration,
+    read_labels,
+    read_requirements,
+)
 from gpuflow.kubernetes.resources import read_map, read_maps
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -116,14 +124,6 @@ def read_term(term: Mapping[str, Any], where: str) -> NodeSelectorTerm:
 COMPARISON_GATE: Final = "TaintTolerationComparisonOperators"
 """The alpha feature gate without which `Gt` and `Lt` tolerate nothing."""
 
-KEEPING_OFF: Final = ("NoSchedule", "NoExecute")
-
-
-class Taint(NamedTuple):
-    key: str
-    value: str
-    effect: str
-
 
 CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 """What a pod must tolerate to be put on a node marked unschedulable."""
@@ -145,33 +145,12 @@ TEMPORARY_TAINTS: Final = frozenset(
 """Taints that come and go with the condition of a node and say nothing about whom it is for."""
 
 
-class PodToleration(NamedTuple):
-    key: str
-    operator: str
-    value: str
-    effect: str
-
-    def covers(self, taint: Taint, comparing: bool) -> bool:
-        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
-            return False
-        if self.operator in ("", "Equal"):
-            return self.value == taint.value
-        if self.operator == "Exists":
-            return True
-        if self.operator not in ("Gt", "Lt") or not comparing:
-            return False
-        bound, number = decimal(self.value), decimal(taint.value)
-        if bound is None or number is None:
-            return False
-        return number > bound if self.operator == "Gt" else number < bound
-
-
 class Tolerations(NamedTuple):
-    items: tuple[PodToleration, ...]
+    items: tuple[Toleration, ...]
     comparing: bool
 
     def cover(self, taint: Taint) -> bool:
-        return any(each.covers(taint, self.comparing) for each in self.items)
+        return any(each.tolerates(*taint, comparing=self.comparing) for each in self.items)
 
     def cover_all(self, taints: tuple[Taint, ...]) -> bool:
         return all(self.cover(taint) for taint in taints)
@@ -183,19 +162,6 @@ def read_taints(spec: Mapping[str, Any]) -> tuple[Taint, ...]:
     for index, item in enumerate(read_maps(spec.get("taints"), "spec.taints")):
         where = f"spec.taints[{index}]"
         effect = read_text(item, "effect", where) or ""
-        if effect in KEEPING_OFF:
+        if effect in BLOCKING_EFFECTS:
             taints.append(Taint(read_text(item, "key", where) or "", read_text(item, "value", where) or "", effect))
     return tuple(taints)
-
-
-def read_tolerations(spec: Mapping[str, Any], comparing: bool) -> Tolerations:
-    items = read_maps(spec.get("tolerations"), "spec.tolerations")
-    return Tolerations(
-        tuple(
-            PodToleration(
-                *(read_text(item, field, f"spec.tolerations[{index}]") or "" for field in PodToleration._fields)
-            )
-            for index, item in enumerate(items)
-        ),
-        comparing,
-    )

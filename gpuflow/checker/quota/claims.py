@@ -80,18 +80,8 @@ def refused_claims(
 ) -> Iterator[Finding]:
     """Claims that the namespace refuses even when it is empty: no step that mounts one ever starts."""
     for own in demand.claims:
-        name = own.name
-        for limit_range in map(read_limit_range, limit_ranges):
-            broken = broken_claim_bounds(claims[name], limit_range)
-            if broken:
-                words = join_clauses(sentences(broken))
-                yield Finding(
-                    "GF502",
-                    f'claim "{name}" can never be created: LimitRange {limit_range.name} refuses its size',
-                    own.size_where,
-                    "stay within the namespace's LimitRange, or have it changed",
-                    kubernetes=f'persistentvolumeclaims "{name}" is forbidden: {words}',
-                )
+        who, subject = f'claim "{own.name}"', f'persistentvolumeclaims "{own.name}"'
+        yield from _refused_sizes(claims[own.name], who, subject, own.size_where, limit_ranges)
     charges = charges_of_claims(claims)
     for quota in filter(counts_claims, quotas):
         for key in sorted(charges.keys() & quota.hard.keys()):
@@ -182,23 +172,24 @@ def refused_ephemeral_volumes(
     default = default_class(classes or ())
     for step in demand.steps:
         for name, claim in claims_of_pod(step.pod["spec"], default):
-            yield from _refused_ephemeral(demand, step, name, claim, limit_ranges)
+            who = f'step "{step.name}": the claim of its volume {name}'
+            yield from _refused_sizes(claim, who, "persistentvolumeclaims", demand.where(step.name), limit_ranges)
             yield from _unfilled_ephemeral(demand, step, name, claim, classes)
 
 
-def _refused_ephemeral(
-    demand: Demand, step: StepDemand, name: str, claim: Mapping[str, Any], limit_ranges: Sequence[Mapping[str, Any]]
+def _refused_sizes(
+    claim: Mapping[str, Any], who: str, subject: str, where: Where, limit_ranges: Sequence[Mapping[str, Any]]
 ) -> Iterator[Finding]:
+    """What LimitRanges say to a claim, which is called `who` here and `subject` by Kubernetes."""
     for limit_range in map(read_limit_range, limit_ranges):
         broken = broken_claim_bounds(claim, limit_range)
         if broken:
             yield Finding(
                 "GF502",
-                f'step "{step.name}": the claim of its volume {name} can never be created: LimitRange '
-                f"{limit_range.name} refuses its size",
-                demand.where(step.name),
+                f"{who} can never be created: LimitRange {limit_range.name} refuses its size",
+                where,
                 "stay within the namespace's LimitRange, or have it changed",
-                kubernetes=f"persistentvolumeclaims is forbidden: {join_clauses(sentences(broken))}",
+                kubernetes=f"{subject} is forbidden: {join_clauses(sentences(broken))}",
             )
 
 

@@ -58,7 +58,9 @@ class NamespacePolicy:
 
     def admit_alone(self, pod: Mapping[str, Any]) -> Admission:
         """What the API server says to a pod when nothing else runs in the namespace."""
-        return self._admit(pod, [with_zero_usage(quota) for _, quota in self.quotas])
+        return self._admit(
+            pod, [quota._replace(used=dict.fromkeys(quota.hard, Quantity.zero)) for _, quota in self.quotas]
+        )
 
     def _admit(self, pod: Mapping[str, Any], quotas: Sequence[Quota]) -> Admission:
         return admit(
@@ -105,11 +107,6 @@ def _read_quota_item(item: Manifest) -> Quota:
         return read_quota(item.body)
     except ValueError as refusal:
         raise GpuflowError(Finding("GF403", str(refusal), item.at_fault(refusal), "fix the manifest")) from None
-
-
-def with_zero_usage(quota: Quota) -> Quota:
-    """The quota as if nothing was used."""
-    return quota._replace(used=dict.fromkeys(quota.hard, Quantity.zero))
 
 
 def driver_admission(demand: Demand, policy: NamespacePolicy) -> Admission | None:

@@ -32,7 +32,7 @@ from gpuflow.cluster import Manifest
 from gpuflow.core.errors import Finding, Where, list_names, warning
 from gpuflow.core.work_budget import may_advise
 from gpuflow.demands import ALIASES, Bound, Demand, peaks_of
-from gpuflow.demands.model import sum_usages
+from gpuflow.demands.model import largest_usage, sum_usages
 from gpuflow.demands.peaks import Usage, tree_of
 from gpuflow.graph import safe_parallel
 from gpuflow.kubernetes.admission.decision import Admission
@@ -54,11 +54,7 @@ class QuotaLine(NamedTuple):
 
 
 def limit_lines(
-    demand: Demand,
-    policy: NamespacePolicy,
-    admissions: Sequence[StepAdmission],
-    runs: int,
-    default_queue: bool = False,
+    demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], runs: int, default_queue: bool
 ) -> Iterator[QuotaLine]:
     """Each line of each quota that the pipeline touches. `default_queue`: pods that name no queue go to one too."""
     claims = charges_of_claims(run_claims(demand, policy.storage_classes))
@@ -125,7 +121,9 @@ def _count(
     for one in admissions:
         key = (one.shape if one.ever.allowed else one.step.name, one.step.pods)
         if key not in known:
-            known[key] = sum_usages([(_step_charge(_charges(one.ever, quotas), before), one.step.pods)])
+            # The engine's driver ends before the step's own pods start: the larger of the two counts.
+            charge = largest_usage((_charges(one.ever, quotas), before))
+            known[key] = sum_usages([({_demand_key(name): each for name, each in charge.items()}, one.step.pods)])
         charges[one.step.name] = known[key]
     # Gangs whose pods differ run whole or not at all.
     mixed = (sum_usages((charges[part.name], 1) for part in parts) for parts in demand.gangs.values() if len(parts) > 1)
@@ -145,12 +143,6 @@ def _charges(answer: Admission, quotas: Sequence[Quota]) -> dict[str, Quantity]:
 def _demand_key(key: str) -> str:
     """The name under which a demand counts a key: `cpu` in a quota is `requests.cpu`."""
     return f"requests.{key}" if key in ALIASES else key
-
-
-def _step_charge(own: Mapping[str, Quantity], before: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """The larger of what the engine's driver and the step's own pod cost: the one ends before the other starts."""
-    both = {key: max(own.get(key, Quantity.zero), before.get(key, Quantity.zero)) for key in {**own, **before}}
-    return {_demand_key(key): amount for key, amount in both.items()}
 
 
 def charge_of(answer: Admission, quota: Quota) -> dict[str, Quantity]:
@@ -178,10 +170,6 @@ def _limit_line(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alon
     if asks and used is not None and tree is not None and not key.startswith("count/"):
         safe = safe_parallel(tree, _demand_key(key), (hard - used).milli)
     return LimitLine("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)
-
-
-def _witness_name(witness: Sequence[str]) -> str:
-    return f'"{witness[0]}"' if witness else "the fan-out"
 
 
 def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
@@ -231,7 +219,7 @@ def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdm
             "GF514",
             f"{scope.resource}: the worst moment is unknown: {bound.because}",
             where,
-            bounding_hint(demand, _witness_name(bound.witness)),
+            bounding_hint(demand, f'"{bound.witness[0]}"' if bound.witness else "the fan-out"),
         )
         return
     if scope.verdict == "unknown" and bound.reached is not None:

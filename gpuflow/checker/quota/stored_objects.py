@@ -84,7 +84,9 @@ def stored_objects(
                 one if made.per == "run" else _count_kept(demand, demand.steps, demand.driver is not None, "all")
             )
         if COUNTED_WORKLOADS in quota.hard:
-            queued = [step for step in demand.steps if default_queue or _is_queued(step)]
+            queued = [
+                step for step in demand.steps if default_queue or QUEUE_LABEL in step.pod["metadata"].get("labels", {})
+            ]
             live = _live_copies(demand, queued, _one_each(queued)) if kept_pods(demand) == "failed" else None
             drivers = default_queue and demand.driver is not None
             found[COUNTED_WORKLOADS] = _count_stored(demand, queued, drivers, live, gangs_are_one=True)
@@ -101,7 +103,9 @@ def _gang_objects(demand: Demand, key: str) -> StoredObjects | None:
     counts = {step.name: _object_count(step, key) for step in demand.steps}
     counted = [step for step in demand.steps if counts[step.name]]
     # Pods of one step that are not alike may be counted as steps of their own.
-    by_launcher = {step.part_of or step.name for step in demand.steps if _has_pod_set(step, LAUNCHER)}
+    by_launcher = {
+        step.part_of or step.name for step in demand.steps if any(each.name == LAUNCHER for each in step.pod_sets)
+    }
     launched = [step for step in counted if (step.part_of or step.name) in by_launcher]
     if launched:
         # What goes when a gang has ended may be gone before the next one is made.
@@ -142,14 +146,6 @@ def _kind_of(step: StepDemand) -> GangKind:
     """The kind of a gang, as its pods say it."""
     said = step.pod["metadata"].get("annotations", {})
     return WORDS[said[MADE_BY]] if said.get(MADE_BY) in WORDS else kind_of_integration(said.get(QUEUED_BY))
-
-
-def _has_pod_set(step: StepDemand, pod_set: str) -> bool:
-    return any(each.name == pod_set for each in step.pod_sets)
-
-
-def _is_queued(step: StepDemand) -> bool:
-    return QUEUE_LABEL in step.pod["metadata"].get("labels", {})
 
 
 def _live_copies(demand: Demand, steps: Sequence[StepDemand], counts: Mapping[str, int]) -> Bound | None:

@@ -10,12 +10,11 @@ losing some. The worst moment is that of the first attempts; those that follow m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from gpuflow.checker.report import LimitLine, Outcome, Verdict, worst_verdict
 from gpuflow.core.errors import Finding, Severity, list_names, warning
-from gpuflow.demands import Demand, StepDemand
+from gpuflow.demands import Demand
 from gpuflow.demands.model import LaterAttempts, Pod
 from gpuflow.engines import facts_of
 from gpuflow.kubernetes.labels import QUEUE_LABEL
@@ -27,15 +26,10 @@ def with_deadline(demand: Demand) -> Demand:
     if deadline is None or not facts_of(demand.engine).writes_active_deadline:
         return demand
 
-    def pod_with_deadline(pod: Pod) -> dict[str, Any]:
+    def pod_with_deadline(pod: Pod) -> Pod:
         return {**pod, "spec": {"activeDeadlineSeconds": deadline.seconds, **pod["spec"]}}
 
-    def with_bound(step: StepDemand) -> StepDemand:
-        return replace(step, pod_sets=tuple(replace(each, pod=pod_with_deadline(each.pod)) for each in step.pod_sets))
-
-    steps = tuple(step if step.is_exit else with_bound(step) for step in demand.steps)
-    driver = None if demand.driver is None else replace(demand.driver, pod=pod_with_deadline(demand.driver.pod))
-    return replace(demand, steps=steps, driver=driver)
+    return demand.with_pods(pod_with_deadline, but_exit=True)
 
 
 def deadline_counts_waiting(demand: Demand, lines: Sequence[LimitLine]) -> Iterator[Finding]:

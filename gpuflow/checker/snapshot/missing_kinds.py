@@ -53,7 +53,9 @@ def needed_kinds(cluster: Cluster, namespace: str, demand: Demand) -> dict[str, 
         "StorageClass": {claim.storage_class or f"the default, for {claim.name}" for claim in demand.claims},
     }.items():
         found |= {kind: _join_sorted(names)} if names else {}
-    if pods and not _speaks_of(cluster, namespace):
+    if pods and not (
+        shows_namespace(cluster, namespace) or any(item.namespace == namespace for item in cluster.objects)
+    ):
         found |= dict.fromkeys(LIMITS, f"what limits {namespace}")
     queues = named_queues(cluster, namespace, pods)
     found |= dict.fromkeys(QUEUES, f"queue {_join_sorted(queues)}") if queues else {}
@@ -169,11 +171,6 @@ def _is_open(cluster: Cluster, namespace: str, kind: str) -> bool:
     if kind in cluster.unread or kind in cluster.assumed:
         return False  # said elsewhere
     return not (shows_namespace(cluster, namespace) if kind == "Namespace" else cluster.knows(kind))
-
-
-def _speaks_of(cluster: Cluster, namespace: str) -> bool:
-    """Whether the snapshot describes the namespace at all: shows it, or something in it."""
-    return shows_namespace(cluster, namespace) or any(item.namespace == namespace for item in cluster.objects)
 
 
 def _field_values(specs: Sequence[Mapping[str, Any]], field: str) -> set[str]:

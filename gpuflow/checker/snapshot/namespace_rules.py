@@ -8,7 +8,6 @@ k8s.io/kubernetes/plugin/pkg/admission/serviceaccount.Plugin.Admit and podnodese
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from gpuflow.cluster import Cluster, Manifest
@@ -92,14 +91,10 @@ def with_node_selector(demand: Demand, selector: Selector) -> Demand:
     if not selector:
         return demand
 
-    def pod_with_selector(pod: Pod) -> dict[str, Any]:
+    def pod_with_selector(pod: Pod) -> Pod:
         return {**pod, "spec": {**pod["spec"], "nodeSelector": {**selector, **pod["spec"].get("nodeSelector", {})}}}
 
-    def with_selector(step: StepDemand) -> StepDemand:
-        return replace(step, pod_sets=tuple(replace(each, pod=pod_with_selector(each.pod)) for each in step.pod_sets))
-
-    driver = None if demand.driver is None else replace(demand.driver, pod=pod_with_selector(demand.driver.pod))
-    return replace(demand, steps=tuple(map(with_selector, demand.steps)), driver=driver)
+    return demand.with_pods(pod_with_selector)
 
 
 def conflicting_steps(demand: Demand, selector: Selector) -> list[str]:

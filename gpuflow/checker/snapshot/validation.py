@@ -8,6 +8,7 @@ Kubernetes demands, so that a manifest which lost a part is not taken for one th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from gpuflow.checker.kueue.configuration import read_configuration
@@ -32,10 +33,6 @@ from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_res
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 STATES: Final = ("True", "False", "Unknown")
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-def require_whole_pod(body: Body) -> None:
-    _require_containers(read_map(body.get("spec"), "spec"), "spec")
 
 
 def require_whole_workload(body: Body) -> None:
@@ -211,10 +208,6 @@ def _read_claim(body: Body) -> None:
     require_positive(resources.get("requests"), "spec.resources.requests")
 
 
-def _read_volume(body: Body) -> None:
-    read_text(read_map(body.get("spec"), "spec"), "storageClassName", "spec")
-
-
 def _read_annotations(body: Body) -> None:
     metadata = read_map(body.get("metadata"), "metadata")
     for key, value in read_map(metadata.get("annotations"), "metadata.annotations").items():
@@ -244,10 +237,6 @@ def _read_group_rules(body: Body) -> None:
                 raise BadField(at, f"must be of {', '.join(covered)}, which the group covers, not of {given}")
 
 
-def _read_status(body: Body) -> None:
-    read_map(body.get("status"), "status")
-
-
 def _read_settings(body: Body) -> None:
     """Kueue's configuration, which its manager reads from a ConfigMap."""
     text = read_map(body.get("data"), "data").get(KUEUE_SETTINGS_KEY)
@@ -264,14 +253,6 @@ def _read_settings(body: Body) -> None:
         raise BadField(f"data[{KUEUE_SETTINGS_KEY}]", str(refusal)) from None
 
 
-def _read_workload_holder(body: Body) -> None:
-    read_holder(body, by_eviction=True)
-
-
-def _name_reader(kind: str) -> Callable[[Body], object]:
-    return lambda body: read_name(body, kind)
-
-
 READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
     "ResourceQuota": (read_quota, _read_quota_rules),
     "LimitRange": (read_limit_range, _read_limit_rules),
@@ -279,18 +260,22 @@ READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
     "PriorityClass": (read_priority_class,),
     "RuntimeClass": (read_runtime_class, require_whole_runtime_class),
     "Node": (read_node, _read_node_rules, require_whole_taints("taints")),
-    "Pod": (require_whole_pod, read_bound_pod, read_schedulable_pod),
+    "Pod": (
+        lambda body: _require_containers(read_map(body.get("spec"), "spec"), "spec"),
+        read_bound_pod,
+        read_schedulable_pod,
+    ),
     "PersistentVolumeClaim": (_read_claim, _read_annotations),
-    "PersistentVolume": (_read_volume,),
+    "PersistentVolume": (lambda body: read_text(read_map(body.get("spec"), "spec"), "storageClassName", "spec"),),
     "StorageClass": (_read_annotations,),
     "ResourceFlavor": (read_flavor, require_whole_taints("nodeTaints")),
-    "ClusterQueue": (read_cluster_queue, _read_group_rules, _read_status, read_reservations),
+    "ClusterQueue": (read_cluster_queue, _read_group_rules, read_reservations),
     "Cohort": (read_cohort, _read_group_rules),
     "LocalQueue": (read_local_queue,),
-    "Workload": (read_workload, require_whole_workload, _read_workload_holder),
+    "Workload": (read_workload, require_whole_workload, partial(read_holder, by_eviction=True)),
     "WorkloadPriorityClass": (_read_workload_priority,),
     "Topology": (read_topology,),
-    "AdmissionCheck": (_name_reader("AdmissionCheck"),),
+    "AdmissionCheck": (lambda body: read_name(body, "AdmissionCheck"),),
     "Configuration": (read_configuration, require_whole_settings),
     "ConfigMap": (_read_settings,),
 }

@@ -5,7 +5,7 @@ Mirrors k8s.io/kubernetes/pkg/quota/v1/evaluator/core.PodUsageFunc, Kubernetes v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,8 +14,6 @@ from gpuflow.kubernetes.admission.pod import Body, Pod
 from gpuflow.kubernetes.resources import (
     ResourceList,
     is_hugepages,
-    pod_limits,
-    pod_requests,
     read_map,
     read_maps,
     read_quantity,
@@ -39,9 +37,6 @@ def claims_of_pod(spec: Mapping[str, Any], default_class: str | None = None) -> 
 
 ONE: Final = Quantity("1")
 DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
-DEVICES_OF_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
-DEVICES_OF_ALL: Final = 32
-"""What a claim of all devices is charged: the most results one claim can hold."""
 
 COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 LIMIT_KEYS: Final = tuple((name, f"limits.{name}") for name in COMPUTE)
@@ -88,18 +83,6 @@ def pod_usage(pod: Pod) -> dict[str, Quantity]:
     return {"count/pods": ONE, **compute_usage(pod.requests(), pod.limits())}
 
 
-def usage_of_pod(pod: Mapping[str, Any]) -> dict[str, Quantity]:
-    """What a pod of the cluster is charged; a finished one counts only as an object.
-
-    The manifest is taken as stored, with its defaults filled in.
-    """
-    phase = read_map(pod.get("status"), "status").get("phase")
-    if phase in ("Failed", "Succeeded"):
-        return {"count/pods": ONE}
-    requests, limits = pod_requests(pod, use_status=True), pod_limits(pod, use_status=True)
-    return {"count/pods": ONE, **compute_usage(requests, limits)}
-
-
 def usage_of_claim(claim: Body) -> dict[str, Quantity]:
     """What a PersistentVolumeClaim is charged, its storage class included."""
     spec = read_map(claim.get("spec"), "spec")
@@ -134,32 +117,3 @@ def _storage(claim: Body, spec: Body) -> Quantity | None:
         quantity = max(quantity, read_quantity(allocated))
     whole = Quantity.from_units(quantity.value, quantity.format)
     return quantity if whole == quantity else whole
-
-
-def usage_of_object(plural: str, group: str = "") -> dict[str, Quantity]:
-    """What any other object is charged: `count/workflows.argoproj.io`, and the old name of a core kind."""
-    usage = {f"count/{plural}.{group}" if group else f"count/{plural}": ONE}
-    if not group and plural in OLD_NAMES:
-        usage[plural] = ONE
-    return usage
-
-
-def usage_of_resource_claim(claim: Body) -> dict[str, Quantity]:
-    """What a ResourceClaim is charged, per device class; alternatives count with the most expensive of each class."""
-    devices = read_map(read_map(claim.get("spec"), "spec").get("devices"), "spec.devices")
-    usage = {"count/resourceclaims.resource.k8s.io": ONE}
-    for request in read_maps(devices.get("requests"), "spec.devices.requests"):
-        alternatives = [request["exactly"]] if request.get("exactly") else request.get("firstAvailable")
-        greatest: dict[str, int] = {}
-        for device_class, count in _device_counts(read_maps(alternatives, "spec.devices.requests")):
-            greatest[device_class] = max(count, greatest.get(device_class, 0))
-        for device_class, count in greatest.items():
-            for key in (f"{device_class}{DEVICES_OF_CLASS}", f"requests.{DEVICE_CLASS}{device_class}"):
-                usage[key] = usage.get(key, Quantity.zero) + Quantity.from_units(count)
-    return usage
-
-
-def _device_counts(alternatives: Iterable[Body]) -> Iterator[tuple[str, int]]:
-    for each in alternatives:
-        everything = each.get("allocationMode") == "All"
-        yield str(each.get("deviceClassName")), DEVICES_OF_ALL if everything else int(each.get("count") or 1)

@@ -88,7 +88,7 @@ def claim_outcome(demand: Demand, claims: MountedClaims, nodes: NodeVerdicts, cl
     parts = [
         part
         for mounted in claims.mounted.values()
-        if mounted.never is None and not _is_reported(mounted, cluster)
+        if mounted.never is None and (mounted.not_shown is None or cluster.knows(mounted.not_shown))
         for part in _ClaimCheck(demand, claims, nodes, mounted, _holders(cluster, claims.namespace, mounted)).parts()
     ]
     return merge_outcomes(parts)
@@ -382,11 +382,6 @@ def _first_users(demand: Demand, users: set[str]) -> set[str]:
     later = mounting & reachable(graph.edges, mounting - unsure)
     after_all = {step.name for step in demand.steps if step.is_exit}
     return users - ({node.name for key in later if isinstance(node := graph.nodes[key], Leaf)} - after_all)
-
-
-def _is_reported(mounted: MountedClaim, cluster: Cluster) -> bool:
-    """Whether the verdict is unknown already because the snapshot shows nothing of a kind."""
-    return mounted.not_shown is not None and not cluster.knows(mounted.not_shown)
 
 
 def _users(demand: Demand, claims: MountedClaims, mounted: MountedClaim) -> list[str]:

@@ -352,7 +352,7 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
 
 def _pressure(node_verdicts: NodeVerdicts, request: PoolRequest, resource: str) -> str:
     """The worst moment against what is free: `a, b ask for 9 nvidia.com/gpu together, 8 are free`."""
-    peak, witness = node_verdicts.peak_beside(request, resource)
+    peak, witness = node_verdicts.peak(request, resource, beside=True)
     hosts = request.pool.hosts
     if resource == PODS:
         free = sum(max(node_verdicts.node_pools.free[index].slots, 0) for index in hosts)
@@ -363,16 +363,20 @@ def _pressure(node_verdicts: NodeVerdicts, request: PoolRequest, resource: str) 
     return f"{together} for up to {asked} {resource}, {amount(as_quantity(resource, free))} are free"
 
 
+def _steps_by_reasons(verdicts: Iterable[tuple[NodeVerdict, tuple[str, ...]]]) -> list[tuple[str, list[str]]]:
+    """Reasons that are not empty, each with the steps that have them."""
+    found: dict[str, dict[str, None]] = {}
+    for each, reasons in verdicts:
+        if reasons:
+            found.setdefault("; ".join(reasons), {}).update(dict.fromkeys(each.request.pod_group.steps))
+    return [(reasons, list(steps)) for reasons, steps in found.items()]
+
+
 def _unseen_devices(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
-    found: dict[tuple[str, ...], list[str]] = {}
-    for each in node_verdicts.verdicts:
-        if each.devices:
-            found.setdefault(each.devices, []).extend(each.request.pod_group.steps)
-    for reasons, steps in found.items():
-        names = list(dict.fromkeys(steps))
+    for reasons, names in _steps_by_reasons((each, each.devices) for each in node_verdicts.verdicts):
         yield warning(
             "GF547",
-            f"{list_names(names)}: it is unknown whether a node has the devices: {'; '.join(reasons)}",
+            f"{list_names(names)}: it is unknown whether a node has the devices: {reasons}",
             demand.where(names[0]),
             "gpuflow snapshot shows all that is judged; by hand: kubectl get deviceclasses,resourceslices -o yaml and "
             "kubectl get resourceclaims,resourceclaimtemplates -A -o yaml",
@@ -380,15 +384,10 @@ def _unseen_devices(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Fin
 
 
 def _unmodeled_findings(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
-    found: dict[tuple[str, ...], list[str]] = {}
-    for each in node_verdicts.verdicts:
-        if each.unknown:
-            found.setdefault(each.unknown, []).extend(each.request.pod_group.steps)
-    for reasons, steps in found.items():
-        names = list(dict.fromkeys(steps))
+    for reasons, names in _steps_by_reasons((each, each.unknown) for each in node_verdicts.verdicts):
         yield warning(
             "GF535",
-            f"{list_names(names)}: it is unknown whether a node always has room; not modeled: {'; '.join(reasons)}",
+            f"{list_names(names)}: it is unknown whether a node always has room; not modeled: {reasons}",
             demand.where(names[0]),
             "a node could hold it; the verdict covers quotas, queues and the other steps",
         )

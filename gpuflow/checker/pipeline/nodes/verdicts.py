@@ -184,21 +184,15 @@ class NodeVerdicts:
             self._ceilings[key] = {resource: sum(parts.values()) for resource, parts in given.items()}
         return self._ceilings.get(key, {})
 
-    def peak(self, request: PoolRequest, resource: str) -> tuple[int | None, tuple[str, ...]]:
-        """The most of a resource that is alive at once on the request's nodes, and the steps that reach it."""
-        return self._below_ceiling(request, resource, self.competitors(request))
+    def peak(self, request: PoolRequest, resource: str, *, beside: bool = False) -> tuple[int | None, tuple[str, ...]]:
+        """The most of a resource that is alive at once on the request's nodes, and the steps that reach it.
 
-    def peak_beside(self, request: PoolRequest, resource: str) -> tuple[int | None, tuple[str, ...]]:
-        """The same, of the steps that may be alive together with the request's own; the others are never in its way."""
+        `beside`: of the steps that may be alive together with the request's own; the others are never in its way.
+        """
         competitors = self.competitors(request)
-        if self.runs == 1:
+        if beside and self.runs == 1:
             near = self.concurrency.concurrent_with(frozenset(request.pod_group.steps))
             competitors = competitors.concurrent_with(near)
-        return self._below_ceiling(request, resource, competitors)
-
-    def _below_ceiling(
-        self, request: PoolRequest, resource: str, competitors: Competitors
-    ) -> tuple[int | None, tuple[str, ...]]:
         value, witness = self.worst_load(competitors, resource)
         most = self.ceilings(request).get(resource)
         return (value if most is None else most if value is None else min(value, most)), witness

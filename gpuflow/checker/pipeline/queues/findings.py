@@ -32,7 +32,10 @@ def own_evictors(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Find
         victims = [
             step
             for other in queue_verdicts.all
-            if other is not each and not other.request.is_hopeless and _may_evict(queue_verdicts, each, other)
+            if other is not each
+            and not other.request.is_hopeless
+            and _is_allowed_to(queue_verdicts, each, other)
+            and _may_overlap(queue_verdicts, each.request, other.request)
             for step in other.request.pod_group.steps
         ]
         if victims:
@@ -48,10 +51,6 @@ def own_evictors(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Find
 
 def _lacks_quota(each: QueueVerdict) -> bool:
     return not each.request.is_hopeless and each.decision is not None and each.decision.verdict != "always"
-
-
-def _may_evict(queue_verdicts: QueueVerdicts, each: QueueVerdict, other: QueueVerdict) -> bool:
-    return _is_allowed_to(queue_verdicts, each, other) and _may_overlap(queue_verdicts, each.request, other.request)
 
 
 def _is_allowed_to(queue_verdicts: QueueVerdicts, each: QueueVerdict, other: QueueVerdict) -> bool:

@@ -142,9 +142,9 @@ def contention_of(
     group: GroupRequest,
     competitors: CompetitorsOf,
     limited: HasLimits,
-    pending_below: PendingBelow = no_pending,
+    pending_below: PendingBelow,
     *,
-    first: bool = False,
+    first: bool,
 ) -> Contention:
     """The request and the flavors of one group, with all requests that take quota from the same cohort tree.
 

@@ -244,24 +244,20 @@ class QueueVerdicts:
     ) -> tuple[Decision, tuple[str, ...]]:
         """Decide when all other pods hold quota in the worst way, and name the flavors that it may get.
         Where the first always has room, no other is looked at."""
+
+        def decide_on(*, first: bool) -> Decision:
+            limits, competitors = self._has_limits, self.competitors
+            contention = contention_of(self.kueue, request, group, competitors, limits, pending_below, first=first)
+            return decide(contention, concurrency, self.runs)
+
         if len(group.flavors) > 1:
-            first = decide(
-                contention_of(
-                    self.kueue, request, group, self.competitors, self._has_limits, pending_below, first=True
-                ),
-                concurrency,
-                self.runs,
-            )
+            first = decide_on(first=True)
             if first.verdict == "always":
                 return first, group.flavors[:1]
             alone = replace(group, flavors=group.flavors[:1])
             if group.stops_when_borrowing and self._has_headroom(request, alone, concurrency, pending_below):
                 return Decision("always"), group.flavors[:1]
-        answer = decide(
-            contention_of(self.kueue, request, group, self.competitors, self._has_limits, pending_below),
-            concurrency,
-            self.runs,
-        )
+        answer = decide_on(first=False)
         if answer.verdict != "always" and self._has_headroom(request, group, concurrency, pending_below):
             answer = Decision("always")
         return answer, group.flavors
