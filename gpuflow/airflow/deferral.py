@@ -53,7 +53,8 @@ class WaitingPod(RenderedPod):
         if wait_for == "end":
             self._set_owned_pod(name)
             self._set_linked_pod(name)
-        extras = self._connection_extras()
+        # The triggerer may not see the connection, so its extras are passed along.
+        extras = (self.hook.conn_extras if self.kubernetes_conn_id else None) or None
         if self.config_file or not extras:
             # KUBECONFIG of the worker beside a connection that names a cluster would be two answers to one question.
             self.convert_config_file_to_dict()
@@ -103,11 +104,6 @@ class WaitingPod(RenderedPod):
     def _set_owned_pod(self, name: str) -> None:
         """Set what the stock operator's `on_kill` deletes, from before the pod is created until its end is decided."""
         self.pod = SimpleNamespace(metadata=SimpleNamespace(name=name, namespace=self._namespace()))
-
-    def _connection_extras(self) -> dict[str, Any] | None:
-        """The triggerer may not see the connection, so its extras are passed along."""
-        extras: dict[str, Any] | None = self.hook.conn_extras if self.kubernetes_conn_id else None
-        return extras or None
 
     @staticmethod
     def _deadline(context: Context, limit: timedelta | None) -> float | None:

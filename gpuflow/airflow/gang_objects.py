@@ -85,7 +85,7 @@ class StepGangs(WaitingPod):
 
     def _manifest(self, context: Context, ledger: attempts.Ledger) -> dict[str, Any]:
         """The object of the next attempt: its number, the counts before it, and whose it is."""
-        filled, changes = self._pod_of_run(context, ledger), self._changes()
+        filled, changes = self._with_values(self.template, context, ledger), self._changes()
         pod, first = copy.deepcopy(self._adjust_pod(filled, ledger)), None
         words = changes.at_run_time().words(filled["spec"], ledger.before())
         if self.leader is not None:
@@ -166,15 +166,12 @@ class StepGangs(WaitingPod):
         try:
             return self._objects.create_namespaced_custom_object(*self._object_place, body)
         except ApiException as answer:
-            if refusal_of(answer.status, answer.body).then != EXISTS:
-                with contextlib.suppress(ApiException):
-                    self._call_api(lambda: self._objects.delete_namespaced_custom_object(*where, name))
-            else:
-                with contextlib.suppress(ApiException):
-                    there = self._call_api(
-                        lambda: self._objects.get_namespaced_custom_object(*self._object_place, name)
-                    )
-                    self._set_owner(there or {})
+            objects, own = self._objects, self._object_place
+            with contextlib.suppress(ApiException):
+                if refusal_of(answer.status, answer.body).then != EXISTS:
+                    self._call_api(lambda: objects.delete_namespaced_custom_object(*where, name))
+                else:
+                    self._set_owner(self._call_api(lambda: objects.get_namespaced_custom_object(*own, name)) or {})
             raise
 
     def _refusal_of(self, answer: ApiException) -> Refusal:

@@ -70,12 +70,8 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
         _refuse(kwargs)
         _check_kind(kind, scheduler, leader)
         super().__init__(template=template, **{"supervised": True, **kwargs})
-        self.kind = kind
-        self.scheduler = scheduler
-        self.workers = workers
-        self.leader = leader
-        self.leader_on_demand = leader_on_demand
-        self.settle = settle
+        self.kind, self.scheduler, self.workers, self.settle = kind, scheduler, workers, settle
+        self.leader, self.leader_on_demand = leader, leader_on_demand
 
     def _pods_of_task(self, context: Context) -> list[dict[str, Any]]:
         try:

@@ -189,9 +189,7 @@ class GpuGangTrigger(GpuPodTrigger):
                 verdict = None
             else:
                 blind_since = None
-            for words in heard:
-                await self._report(words)
-            heard.clear()
+            await self._report_all(heard)
             if over is not None:
                 return {**over, **self._evidence(watch)}
             if verdict is not None:
@@ -236,9 +234,7 @@ class GpuGangTrigger(GpuPodTrigger):
         heard: list[str] = []
         draining = PodDrain(watch, heard.append, watch.shape.grace + self.gang["settle"])
         while not draining.is_over():
-            for words in heard:
-                await self._report(words)
-            heard.clear()
+            await self._report_all(heard)
             await asyncio.sleep(self.poll_interval)
             try:
                 async with self._api() as (api, connection):
@@ -246,8 +242,11 @@ class GpuGangTrigger(GpuPodTrigger):
                     await self._copy_rank_0(api, watch)
             except (ApiUnreachable, ApiRefusal, *LOST_CONNECTION) as trouble:
                 await self._report(str(trouble))
-        for words in heard:
-            await self._report(words)
+        await self._report_all(heard)
+
+    async def _report_all(self, heard: list[str]) -> None:
+        while heard:
+            await self._report(heard.pop(0))
 
     async def _note(self, verdict: Verdict) -> None:
         try:

@@ -60,10 +60,6 @@ class deadline:
             raise TypeError("write deadline(run=timedelta(…)), or deadline(group=…, limit=timedelta(…), since=…)")
         self.group, self.limit, self.since = group, whole, run_began() if since is None else since
 
-    def end_time(self, context: Context) -> float:
-        """When it is over."""
-        return float(self.since.value(context)) + self.limit.total_seconds()
-
     def sentence(self) -> str:
         """Why a task had to end."""
         if not self.group:
@@ -81,7 +77,8 @@ class deadline:
 
 def first_deadline(deadlines: Sequence[deadline], context: Context) -> tuple[float, deadline] | None:
     """The time limit that is over first, and when."""
-    return min(((one.end_time(context), one) for one in deadlines), key=lambda found: found[0], default=None)
+    ends = ((float(one.since.value(context)) + one.limit.total_seconds(), one) for one in deadlines)
+    return min(ends, key=lambda found: found[0], default=None)
 
 
 ACTIVE = "status.phase!=Succeeded,status.phase!=Failed"
@@ -135,9 +132,8 @@ class at_most:
 
 def is_full(question: Mapping[str, Any], pods: Iterable[tuple[str, Mapping[str, str]]]) -> bool:
     """Whether one more would be too many. `pods`: names and labels of those that are there, oldest first."""
-    return len(_occupied_slots(question, pods)) >= question["most"] and question["mine"] not in _occupied_slots(
-        question, pods
-    )
+    places = _occupied_slots(question, pods)
+    return len(places) >= question["most"] and question["mine"] not in places
 
 
 def is_beyond(question: Mapping[str, Any], name: str, pods: Iterable[tuple[str, Mapping[str, str]]]) -> bool:

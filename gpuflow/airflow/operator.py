@@ -331,7 +331,8 @@ class GpuPodOperator(WaitingPod):
             return self._start(context, ledger)
         if interrupted and self.budgets.any is None:
             return self._start_next_pod(context, ledger, counted)
-        if self.budgets.any is not None and self._is_last_try(context):
+        # Airflow has no try left. Where a worker died, the step may still have an attempt.
+        if self.budgets.any is not None and context["ti"].try_number > context["ti"].max_tries:
             return self._start(context, ledger)
         raise AirflowException(f"{sentence}; {counted}")
 
@@ -346,11 +347,6 @@ class GpuPodOperator(WaitingPod):
             if name != XCOM_RETURN_KEY:
                 context["ti"].xcom_push(key=name, value=value)
         return values[XCOM_RETURN_KEY]
-
-    @staticmethod
-    def _is_last_try(context: Context) -> bool:
-        """Whether Airflow has no try left. Where a worker died, the step may still have an attempt."""
-        return bool(context["ti"].try_number > context["ti"].max_tries)
 
     def _start_next_pod(self, context: Context, ledger: attempts.Ledger, counted: str) -> Any:
         """After an interruption: another pod in the same try."""
@@ -404,7 +400,8 @@ class GpuPodOperator(WaitingPod):
         from gpuflow.core.errors import Finding, Where
 
         self.cause = alerts.QUOTA if code == "GF501" else alerts.REFUSED
-        where = Where(*_source_place(self.source))
+        file, _, line = (self.source or "").partition("#L")
+        where = Where(file or None, int(line) if line.isdigit() else None)
         message = f'step "{self.task_id}" can never be admitted: {because}'
         raise AirflowFailException(Finding(code, message, where, refusal_hint(words), kubernetes=words).render())
 
@@ -417,8 +414,3 @@ def _spent_by_interruption(seen: Any) -> bool:
         return False
     verdict = evidence.judge(seen._replace(exit_code=None))
     return verdict is not None and verdict.outcome == outcomes.INTERRUPTED
-
-
-def _source_place(source: str | None) -> tuple[str | None, int | None]:
-    file, _, line = (source or "").partition("#L")
-    return file or None, int(line) if line.isdigit() else None

@@ -65,7 +65,8 @@ def describe(pod: Body) -> str:
     if gates(pod):
         return f"held by {', '.join(gates(pod))}"
     if node is None:
-        return f"waiting for a node: {_scheduling_message(status) or 'not scheduled yet'}"
+        unmet = _unmet_condition(pod, "PodScheduled")
+        return f"waiting for a node: {unmet.get('message') or unmet.get('reason') or 'not scheduled yet'}"
     state = container_state(pod)
     with_gpus = f" with {gpus(pod)}" if gpus(pod) else ""
     if "terminated" in state:
@@ -101,11 +102,10 @@ def is_queued(pod: Body) -> bool:
     return (pod.get("spec") or {}).get("nodeName") is None and not has_ended(pod)
 
 
-def _scheduling_message(status: Mapping[str, Any]) -> str:
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return str(condition.get("message") or condition.get("reason") or "")
-    return ""
+def _unmet_condition(body: Body, kind: str) -> Body:
+    """The condition of a pod or a Workload, where it says that it does not hold."""
+    conditions = (body.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if (each.get("type"), each.get("status")) == (kind, "False")), {})
 
 
 def evidence_of(pod: Body) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Queue:
         workload = await self._workload(connection, pod)
         if workload is None:
             return QueueStatus()
-        words = _pending_words(workload)
+        words = str(_unmet_condition(workload, "QuotaReserved").get("message", ""))
         position = await self._position(connection, pod, workload["metadata"]["name"])
         sentence = f"number {position + 1} in it; {words}" if position is not None else words
         # Kueue says "insufficient unused quota" when waiting may help, "insufficient quota" when it cannot.
@@ -180,13 +180,6 @@ class Queue:
             if item["metadata"]["name"] == workload:
                 return int(item.get("positionInLocalQueue", 0))
         return None
-
-
-def _pending_words(workload: dict[str, Any]) -> str:
-    for condition in (workload.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "QuotaReserved" and condition.get("status") == "False":
-            return str(condition.get("message", ""))
-    return ""
 
 
 async def _get(connection: Any, path: str, query: list[tuple[str, str]]) -> dict[str, Any] | None:

@@ -23,7 +23,6 @@ from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
 from gpuflow.spec.builder import caller
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.policies import Retry
 from gpuflow.spec.rules.remarks import log_findings
 from gpuflow.spec.rules.template_text import step_template_warnings, value_template_warning
 from gpuflow.spec.step import Step
@@ -232,11 +231,13 @@ class StepTask:
     def operator(self, values: Mapping[str, Any], mapped: Sequence[str] = (), items: Any = None) -> Any:
         """The operator with these values; `mapped`: those that each copy takes from its item in `items`."""
         step, more = self.step, dict(self.more)
-        bound = _bind_values(step, values, mapped)
+        _refuse_values(step, values, mapped)
+        bound = {name: _value(value) for name, value in values.items()}
         call = operator_of(self, bound, _items_of(items) if mapped else None, tuple(mapped))
         if step.retry is not None:
             # The step has spoken, whatever default_args say.
-            more.setdefault(*_budget(step.retry))
+            one = step.retry.any is None
+            more.setdefault("failures" if one else "retries", step.retry.failures if one else step.retry.any)
         elif isinstance(call, Method) and "retries" not in more and (count := default_retries(more)) is not None:
             more |= {"retries": count, "failures": None}  # a mapped task would have the budget of a step without any
         done = make_object(_with_arguments(call, more), {})
@@ -309,10 +310,6 @@ def _current_group(dag: Any) -> Any:
     return TaskGroupContext.get_current(dag) if dag is not None else TaskGroupContext.get_current()
 
 
-def _budget(retry: Retry) -> tuple[str, int]:
-    return ("failures", retry.failures) if retry.any is None else ("retries", retry.any)
-
-
 def default_retries(more: Mapping[str, Any]) -> int | None:
     """How many retries the DAG, or the group around, has for tasks that say nothing."""
     dag = more.get("dag") or DagContext.get_current()
@@ -349,11 +346,6 @@ def _refuse_interval(step: Step) -> None:
 
 def _missing_names(step: Step, values: Mapping[str, Any]) -> list[str]:
     return sorted({name for _, name in keywords_of(step)} - set(values))
-
-
-def _bind_values(step: Step, values: Mapping[str, Any], mapped: Sequence[str] = ()) -> dict[str, Any]:
-    _refuse_values(step, values, mapped)
-    return {name: _value(value) for name, value in values.items()}
 
 
 def _refuse_values(step: Step, values: Mapping[str, Any], later: Sequence[str] = ()) -> None:

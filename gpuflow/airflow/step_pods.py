@@ -60,7 +60,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
 
     def _manifest(self, context: Context, ledger: attempts.Ledger) -> dict[str, Any]:
         """The pod to create: the step's own, and the additions that the guide lists."""
-        adjusted = self._adjust_pod(self._pod_of_run(context, ledger), ledger)
+        adjusted = self._adjust_pod(self._with_values(self.template, context, ledger), ledger)
         self.pod_template_dict = adjusted
         self.name = self._pod_name(context, ledger)
         self.random_name_suffix = False
@@ -73,13 +73,10 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             body.spec.containers[-1].resources = self.sidecar_resources
         return _without_blanks(self.client.api_client.sanitize_for_serialization(body), adjusted)
 
-    def _pod_of_run(self, context: Context, ledger: attempts.Ledger) -> Mapping[str, Any]:
-        """The step's pod with the values of this run, and where it asks for that, with the number of this pod."""
-        return self._with_values(self.template, context, ledger)
-
     def _with_values(
         self, template: Pod | Mapping[str, Any], context: Context, ledger: attempts.Ledger
     ) -> Mapping[str, Any]:
+        """A pod of the step with the values of this run, and where it asks for that, with the number of this pod."""
         template = getattr(template, "again", None) or template
         return template.resolve({**context, ATTEMPT: ledger.pods + 1}) if isinstance(template, Pod) else template
 

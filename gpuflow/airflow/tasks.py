@@ -63,7 +63,7 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
             for own in combinations({name: self._source(name, context, around) for name in self.for_each})
         ]
         if self.when is not None:
-            items = [item for item in items if self._is_due(item, context)]
+            items = [item for item in items if self._evaluate(self.when, context, item)]
         most = conf.getint("core", "max_map_length", fallback=1024)
         if len(items) > most:
             raise AirflowFailException(
@@ -85,15 +85,14 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
 
     def _source(self, name: str, context: Context, around: Mapping[str, Any]) -> Any:
         source = self.for_each[name]
-        values = source.value({**context, "task": _Item(around)}) if isinstance(source, Value) else source
+        values = self._evaluate(source, context, around)
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise AirflowFailException(f'the fan-out over "{name}" needs a list; {source!r} is {values!r}')
         return values
 
-    def _is_due(self, item: Mapping[str, Any], context: Context) -> bool:
-        if not isinstance(self.when, Value):
-            return bool(self.when)
-        return bool(self.when.value({**context, "task": _Item(item)}))
+    @staticmethod
+    def _evaluate(given: Any, context: Context, item: Mapping[str, Any]) -> Any:
+        return given.value({**context, "task": _Item(item)}) if isinstance(given, Value) else given
 
 
 def _refuse_duplicates(items: Sequence[Mapping[str, Any]]) -> None:

@@ -56,7 +56,7 @@ def bucket_credentials(pipeline: Pipeline, name: str, step: Step, site: Site) ->
                 "GF328",
                 f"{what} is in {place}, which is not a bucket of the site",
                 hint=_similar_bucket(place, known)
-                or f"add it under runtime.buckets of the site; it has {_join_buckets(known)}",
+                or f"add it under runtime.buckets of the site; it has {join_names(sorted(known))}",
             )
         for variable, value in known[place].env.items():
             if variable in found and found[variable] != value and variable not in step.env:
@@ -132,7 +132,3 @@ def _similar_bucket(place: str, known: Collection[str]) -> str | None:
     names = {each.partition("://")[2]: each for each in sorted(known)}
     close = difflib.get_close_matches(place.partition("://")[2], names, n=3, cutoff=0.6)
     return "did you mean " + " or ".join(f'"{names[name]}"' for name in close) + "?" if close else None
-
-
-def _join_buckets(known: Collection[str]) -> str:
-    return join_names(sorted(known))

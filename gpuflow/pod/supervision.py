@@ -28,7 +28,7 @@ from gpuflow.runtime.gangs.kinds import WORDS
 from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.policies import Backoff, Checkpoint, Retry
+from gpuflow.spec.policies import Backoff, Retry
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, RunRef
 
@@ -246,7 +246,7 @@ def has_records(step: Step, site: Site, restarts: Restarts = "by cause") -> bool
 
 def saves_to_scratch(step: Step) -> bool:
     """Whether the program's checkpoints lie on the node's disk until they are kept elsewhere."""
-    return step.checkpoint is not None and not _is_mounted(step.checkpoint.path, step)
+    return step.checkpoint is not None and not any(is_below(step.checkpoint.path, mount) for mount in step.volumes)
 
 
 def scratch_size(step: Step) -> Quantity | None:
@@ -278,11 +278,19 @@ def supervised_command(
     if grace is not None and (engine.grace is None or grace.seconds <= engine.grace):
         options["grace"] = str(grace)
     if step.checkpoint is not None:
-        options |= _checkpoint(step.checkpoint, site, spelling)
+        policy, mtbf = step.checkpoint, site.spot.mean_time_between
+        options |= {
+            "checkpoint-dir": spell_text(policy.path, spelling),
+            "store": spell_text(policy.store, spelling),
+            "every": policy.every,
+            "keep": policy.keep,
+            "resume-env": policy.resume_env,
+            "mtbf": str(mtbf) if policy.every == "auto" and mtbf else None,
+        }
         has_copies = bool(step.for_each or engine.within or engine.task)
-        options["own-folder"] = has_copies and _is_shared_path(step.checkpoint.path, step)
+        options["own-folder"] = has_copies and _is_shared_path(policy.path, step)
         if saves_to_scratch(step):
-            mounts.append(volumes.scratch(step.checkpoint.path, size=step.checkpoint.scratch))
+            mounts.append(volumes.scratch(policy.path, size=policy.scratch))
     if step.gang is not None:
         sharded = step.checkpoint is not None and step.checkpoint.sharded
         options |= {"gang": step.gang.pods, "gang-port": star_port(step.gang), "sharded": sharded}
@@ -305,7 +313,8 @@ def supervised_command(
             mounts.append(volumes.scratch(OUTPUTS))
     if fetches(step):
         options |= input_options(step, spelling)
-    if fetches(step) or needs_root(step):
+    # A file or directory is kept where the site says, unless the step itself says it.
+    if fetches(step) or any(output.is_artifact and output.uri is None for output in step.outputs.values()):
         options["artifacts"] = None if site.runtime.artifacts is None else spell_text(site.runtime.artifacts, spelling)
     if site.runtime.delivery == "config-map":
         mounts.append(volumes.config_map(site.runtime.mount, bundle.config_map_name(site.runtime.config_map)))
@@ -318,17 +327,6 @@ def supervisor_environment(engine: Engine) -> list[dict[str, Any]]:
     """The options that the supervisor reads from the pod rather than from its command."""
     fields = {RUN_ID: engine.run_id, TASK: engine.task}
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items() if path]
-
-
-def _checkpoint(policy: Checkpoint, site: Site, spelling: Spelling) -> dict[str, Any]:
-    return {
-        "checkpoint-dir": spell_text(policy.path, spelling),
-        "store": spell_text(policy.store, spelling),
-        "every": policy.every,
-        "keep": policy.keep,
-        "resume-env": policy.resume_env,
-        "mtbf": str(site.spot.mean_time_between) if policy.every == "auto" and site.spot.mean_time_between else None,
-    }
 
 
 def _budgets(step: Step, site: Site, restarts: Restarts) -> dict[str, Any]:
@@ -371,21 +369,12 @@ def _outputs(step: Step, engine: Engine, spelling: Spelling) -> dict[str, Any]:
     return {"engine": engine.name, "outputs-dir": engine.outputs_dir, "output": declared, "artifact": kept or None}
 
 
-def needs_root(step: Step) -> bool:
-    """Whether a file or directory of the step is kept where the site says, because the step itself does not say it."""
-    return any(output.is_artifact and output.uri is None for output in step.outputs.values())
-
-
-def _is_mounted(path: str, step: Step) -> bool:
-    return any(_is_below(path, mount) for mount in step.volumes)
-
-
 def _is_shared_path(path: str, step: Step) -> bool:
     """Whether the copies of a step see the same files there: on a claim they do, in a pod's scratch space not."""
-    mounts = [mount for mount in step.volumes if _is_below(path, mount)]
+    mounts = [mount for mount in step.volumes if is_below(path, mount)]
     volume = step.volumes[max(mounts, key=len)] if mounts else None
     return volume is not None and volume.lasts
 
 
-def _is_below(path: str, mount: str) -> bool:
+def is_below(path: str, mount: str) -> bool:
     return path == mount or path.startswith(mount.rstrip("/") + "/")

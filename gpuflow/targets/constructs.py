@@ -65,8 +65,7 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
             yield "params.enum", ("params", name, "enum")
         if param.min is not None or param.max is not None:
             yield "params.range", ("params", name)
-    for construct, path in _engine_options(pipeline.engines):
-        yield construct, path
+    yield from _engine_options(pipeline.engines)
     for index, alert in enumerate(pipeline.notify or ()):
         yield f"notify.{alert.channel}", ("notify", index, alert.channel)
     for name, step in pipeline.exit.items():
@@ -206,12 +205,9 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
     for mount, volume in step.volumes.items():
         origin = next(source for source in VOLUME_SOURCES if getattr(volume, source) is not None)
         yield f"volumes.{origin}", ("volumes", mount)
-        if volume.sub_path:
-            yield "volumes.sub_path", ("volumes", mount, "sub_path")
-        if volume.items:
-            yield "volumes.items", ("volumes", mount, "items")
-        if volume.default_mode:
-            yield "volumes.default_mode", ("volumes", mount, "default_mode")
+        for field in ("sub_path", "items", "default_mode"):
+            if getattr(volume, field):
+                yield f"volumes.{field}", ("volumes", mount, field)
     for name, value in step.env.items():
         if type(value) in _ENV_KINDS:
             yield _ENV_KINDS[type(value)], ("env", name)

@@ -85,7 +85,8 @@ def unresolved_tags(name: str, pod: dict[str, Any], where: Where) -> Iterator[Fi
     if content is not None and b"{{" not in content:
         return
     for path, text in strings(pod):
-        if "{{" in text and not _is_spelled(path):
+        # Words of a command and plain values of variables were spelled for the engine.
+        if "{{" in text and not ("command" in path or "args" in path or (path[-1] == "value" and "env" in path)):
             yield Finding(
                 "GF306",
                 f'step "{name}": Argo would replace the tag in {".".join(map(str, path))}: {text[:60]!r}',
@@ -123,11 +124,6 @@ def _parts(kind: type) -> Callable[[Any], Iterable[Any]] | None:
 
 
 _PARTS = ByType(_parts)
-
-
-def _is_spelled(path: Path) -> bool:
-    """Whether text at this place of a pod was spelled for the engine: words of a command, plain values of variables."""
-    return "command" in path or "args" in path or (path[-1] == "value" and "env" in path)
 
 
 def strings(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:

@@ -15,7 +15,7 @@ import stat
 import sys
 
 from gpuflow.runtime.base import record_fields, records
-from gpuflow.runtime.base.files import SharedFolder, discard, open_same
+from gpuflow.runtime.base.files import SharedFolder, close_after, discard, open_same
 from gpuflow.runtime.base.records import File, KeptOutput, Manifest
 from gpuflow.runtime.base.signing import why_secret
 from gpuflow.runtime.stores import local_files
@@ -96,10 +96,8 @@ def compare(
         except OSError:
             found.other.append(file.path)
             return
-        try:
+        with close_after(handle):
             judge(file, handle)
-        finally:
-            os.close(handle)
 
     def judge(file: File, handle: int) -> None:
         sha256, mode = _hash_file(handle, passed), os.fstat(handle).st_mode
@@ -126,10 +124,8 @@ def hash_shared_file(shared: SharedFolder, path: str, passed: Callable[[int], No
         handle = shared.open(path)
     except OSError:
         return None
-    try:
+    with close_after(handle):
         return _hash_file(handle, passed)
-    finally:
-        os.close(handle)
 
 
 def _hash_file(handle: int, passed: Callable[[int], None]) -> str | None:
@@ -318,7 +314,7 @@ class _Reader:
             raise NotKept(f"{self.path} may not be read") from None
         except FileNotFoundError:
             raise StorageError(f"{self.path} was changed while it was read") from None
-        try:
+        with close_after(handle):
             before = os.fstat(handle)
             while True:
                 # No more is made room for than there is.
@@ -330,8 +326,6 @@ class _Reader:
                 size += len(data)
                 yield data
             after = os.fstat(handle)
-        finally:
-            os.close(handle)
         if size != after.st_size or before.st_mtime_ns != after.st_mtime_ns:
             raise StorageError(f"{self.path} was changed while it was read")
         mode = stat.S_IMODE(after.st_mode) & 0o777

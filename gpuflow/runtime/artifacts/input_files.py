@@ -22,7 +22,7 @@ import time
 from gpuflow.runtime.artifacts import artifact_files
 from gpuflow.runtime.artifacts.artifact_files import Comparison, compare, hash_shared_file
 from gpuflow.runtime.base import record_fields, records
-from gpuflow.runtime.base.files import NotAFile, SharedFolder
+from gpuflow.runtime.base.files import NotAFile, SharedFolder, close_after
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.records import Corrupt, File, Manifest
 from gpuflow.runtime.stores.store import StorageError, Store
@@ -389,10 +389,8 @@ class Place:
                 break
             wait()
             time.sleep(_POLL)
-        try:
+        with close_after(handle):
             yield
-        finally:
-            os.close(handle)
 
     def _try_lock(self, path: str) -> int | None:
         import fcntl

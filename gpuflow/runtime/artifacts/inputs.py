@@ -10,6 +10,7 @@ import errno
 import os
 import threading
 import time
+from functools import partial
 
 from gpuflow.runtime.artifacts import input_files
 from gpuflow.runtime.artifacts.artifact_files import EXACT, compare, hash_shared_file
@@ -73,7 +74,7 @@ class Inputs:
             found[place] = _PLACED_SOURCES.get((place, uri)) or self._source(each, uri)
 
         for _, _, uri in parts:
-            self._open_store(uri)
+            self._persist(partial(self.stores.find, uri))
         in_parallel(look, parts, _MANIFESTS)
         for each in self.inputs:
             if each.fan_in:
@@ -81,9 +82,6 @@ class Inputs:
         for each, place, uri in parts:
             self._place(each, place, found[place])
             _PLACED_SOURCES[place, uri] = found[place]
-
-    def _open_store(self, uri: str) -> None:
-        self._persist(lambda: self.stores.find(uri))
 
     def _source(self, each: Input, uri: str) -> Source:
         """What a URI stands for, once its storage says so."""
@@ -145,7 +143,7 @@ class Inputs:
 
     def _is_linked(self, place: Place) -> bool:
         """Whether an attempt before has made it a link to where it lies, which still has it."""
-        target = _target(place.source)
+        target = place.source.local()
         return (
             target is not None
             and os.path.islink(place.path)
@@ -155,7 +153,7 @@ class Inputs:
 
     def _link(self, place: Place) -> bool:
         """Link an input that is on a local disk instead of copying it, where a link is possible."""
-        target = _target(place.source)
+        target = place.source.local()
         if target is None or os.path.lexists(place.hidden):
             return False
         if not input_files.can_be_a_link(place.path):
@@ -243,8 +241,3 @@ class Inputs:
         """Wait for another process that is fetching the same input."""
         self.limit.progress()
         self._add_progress(0)
-
-
-def _target(source: Source) -> str | None:
-    """What a link to it would lead to."""
-    return source.local()

@@ -76,12 +76,9 @@ class Artifact:
         if self.kind == METRICS:
             return {"display_name": self.name, **_numbers(self._data(say), self.name, say)}
         found: dict[str, Any] = {"display_name": self.name, "sha256": self.kept.sha256, **about}
-        if self.kept.uri is not None:
-            found["gpuflow_uri"] = self.kept.uri
-        if self.kept.bytes is not None:
-            found["bytes"] = self.kept.bytes
-        if self.kept.files is not None:
-            found["files"] = sum(not file.directory for file in self.kept.files)
+        count = None if self.kept.files is None else sum(not file.directory for file in self.kept.files)
+        known = {"gpuflow_uri": self.kept.uri, "bytes": self.kept.bytes, "files": count}
+        found.update({key: value for key, value in known.items() if value is not None})
         if self.kind == CLASSIFICATION:
             found.update(_curves(self._data(say), self.name, say))
         return found

@@ -233,14 +233,13 @@ def deliver(
     """Put the outputs where the engine looks. Works from the success marker alone, so that it can be done again."""
     values = {name: output.value for name, output in marker.items() if output.value is not None}
     uris = {name: output.uri for name, output in marker.items() if output.uri}
+    # An entry that is there is replaced, and a link is not followed.
     for name, text in values.items() if folder else ():
-        _replace(os.path.join(folder, name), text)
+        files.write(os.path.join(folder, name), text.encode("utf-8"))
     for name, uri in uris.items() if folder else ():
-        _replace(os.path.join(folder, f"{name}.uri"), uri)  # beside the artifact, which may lie under its name
-        _replace(
-            os.path.join(folder, f"{name}{NOTE}"),
-            json.dumps(artifact_facts(marker[name]), ensure_ascii=False, indent=1),
-        )
+        files.write(os.path.join(folder, f"{name}.uri"), uri.encode("utf-8"))  # beside what may lie under its name
+        facts = json.dumps(artifact_facts(marker[name]), ensure_ascii=False, indent=1)
+        files.write(os.path.join(folder, f"{name}{NOTE}"), facts.encode("utf-8"))
     for name, place in places.items():
         if name in values or name in uris:
             _write(place, values[name] if name in values else uris[name])
@@ -328,11 +327,6 @@ def _fingerprint(path: str) -> Any:
 def _status(path: str) -> tuple[Any, ...]:
     status = os.stat(path)
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
-
-
-def _replace(path: str, text: str) -> None:
-    """Write a file in the outputs' folder; an existing entry is replaced, and a link is not followed."""
-    files.write(path, text.encode("utf-8"))
 
 
 def _write(path: str, text: str) -> None:

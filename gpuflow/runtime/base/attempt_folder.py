@@ -20,7 +20,7 @@ import contextlib
 import os
 import time
 
-from gpuflow.runtime.base.files import SharedFolder
+from gpuflow.runtime.base.files import SharedFolder, close_after
 
 TYPE_CHECKING = False
 
@@ -125,13 +125,10 @@ class AttemptFolder:
 
     def beat(self) -> None:
         """A sign of life. Not by a clock that can be set: a probe compares it with its own `time.monotonic()`."""
-        with contextlib.suppress(OSError):
+        flags = os.O_WRONLY | os.O_CREAT
+        with contextlib.suppress(OSError), close_after(self._shared.open(self.heartbeat, flags)) as handle:
             # In place and always as long as before: a reader never finds it empty.
-            handle = self._shared.open(self.heartbeat, os.O_WRONLY | os.O_CREAT)
-            try:
-                os.write(handle, f"{time.monotonic():017.3f}\n".encode("ascii"))
-            finally:
-                os.close(handle)
+            os.write(handle, f"{time.monotonic():017.3f}\n".encode("ascii"))
 
     def last_beat(self) -> float | None:
         return self._number(self.heartbeat)

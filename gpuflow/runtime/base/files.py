@@ -79,7 +79,7 @@ def read(path: str, most: int = MOST) -> bytes:
 
 
 def _read(handle: int, path: str, most: int) -> bytes:
-    try:
+    with close_after(handle):
         found: list[bytes] = []
         count = 0
         while count <= most and os.fstat(handle).st_size <= most:
@@ -88,9 +88,16 @@ def _read(handle: int, path: str, most: int) -> bytes:
                 return b"".join(found)
             found.append(data)
             count += len(data)
+    raise NotAFile(errno.EFBIG, f"it is larger than {most} bytes", path)
+
+
+@contextlib.contextmanager
+def close_after(handle: int) -> Iterator[int]:
+    """The handle, for as long as it is used."""
+    try:
+        yield handle
     finally:
         os.close(handle)
-    raise NotAFile(errno.EFBIG, f"it is larger than {most} bytes", path)
 
 
 def create(path: str, folder: int | None = None) -> int:
@@ -217,10 +224,8 @@ class SharedFolder:
         with self.open_parent(inside) as (folder, name):
             handle = create(part, folder)
             try:
-                try:
+                with close_after(handle):
                     write_all(handle, data)
-                finally:
-                    os.close(handle)
                 os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -304,13 +309,10 @@ def _remove(folder: int, name: str) -> None:
     if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         os.unlink(name, dir_fd=folder)
         return
-    inner = os.open(name, _LIST, dir_fd=folder)
-    try:
+    with close_after(os.open(name, _LIST, dir_fd=folder)) as inner:
         for each in os.listdir(inner):
             with contextlib.suppress(OSError):
                 _remove(inner, each)
-    finally:
-        os.close(inner)
     os.rmdir(name, dir_fd=folder)
 
 

@@ -19,7 +19,7 @@ import threading
 import time
 
 from gpuflow.runtime.base import files
-from gpuflow.runtime.base.files import open_same
+from gpuflow.runtime.base.files import close_after, open_same
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.record_fields import attempt_of
 from gpuflow.runtime.base.records import Corrupt, File, Manifest, checkpoint_name
@@ -499,7 +499,8 @@ class Keeper:
             items = local_files.list_items(entry.path, self.directory.follow)
             for item in items:
                 if item.is_file:
-                    _force(item)
+                    with close_after(open_same(item.path, item.facts)) as handle:
+                        os.fsync(handle)
             total = None
             if not (self._told or self._finishing):
                 total = transfer.content_hash(
@@ -585,11 +586,3 @@ class Keeper:
         if sentence != self.trouble:
             self.say(sentence)
         self.trouble = sentence
-
-
-def _force(item: local_files.Item) -> None:
-    handle = open_same(item.path, item.facts)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

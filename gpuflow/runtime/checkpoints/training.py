@@ -63,11 +63,8 @@ def probe_disk(folder: str) -> None:
     """Write one megabyte into the folder; raises the error when the disk refuses it."""
     path = os.path.join(folder, f".probe-{os.getpid()}-{os.urandom(3).hex()}")
     try:
-        handle = files.create(path)
-        try:
+        with files.close_after(files.create(path)) as handle:
             files.write_all(handle, b"\0" * (1 << 20))
-        finally:
-            os.close(handle)
     finally:
         if os.path.lexists(path):
             os.unlink(path)

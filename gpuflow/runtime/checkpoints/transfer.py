@@ -13,7 +13,7 @@ import threading
 import time
 
 from gpuflow.runtime.base import records
-from gpuflow.runtime.base.files import SharedFolder, open_same
+from gpuflow.runtime.base.files import SharedFolder, close_after, open_same
 from gpuflow.runtime.base.record_fields import attempt_of
 from gpuflow.runtime.base.records import Corrupt, File, Manifest
 from gpuflow.runtime.stores import local_files, storage_timeout
@@ -279,7 +279,7 @@ class _Reader:
             handle = open_same(self.path, self.seen)
         except FileNotFoundError:
             raise CheckpointVanished(self.path) from None
-        try:
+        with close_after(handle):
             while file_facts(os.fstat(handle)) == self.seen:
                 data = os.read(handle, CHUNK)
                 if not data:
@@ -289,8 +289,6 @@ class _Reader:
                 self.size += len(data)
                 yield data
             after = file_facts(os.fstat(handle))
-        finally:
-            os.close(handle)
         if after != self.seen or self.size != after[3]:
             raise CheckpointChanged(self.path)
         self.sha256 = hashed.hexdigest()

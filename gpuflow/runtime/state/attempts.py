@@ -499,11 +499,6 @@ def may_be_failure(options: Options, before: Counts) -> bool:
     return options.engine_attempt is not None and options.failures is not None and before.failures < options.failures
 
 
-def budgets_are_counted(options: Options) -> bool:
-    """Whether the supervisor is the one who ends a step that fails too often."""
-    return options.failures is not None or options.retries is not None
-
-
 def _budgets_of(counts: Counts, budget: str) -> int:
     if budget == "retries":
         return counts.failures + counts.interruptions

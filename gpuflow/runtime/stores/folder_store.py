@@ -129,25 +129,20 @@ class Folder(Store):
                 handle = self._shared.open(key)
             except files.NotAFile as refusal:
                 raise Corrupt(f"{key}: {refusal.strerror}") from None
-            try:
+            with files.close_after(handle):
                 while True:
                     data = os.read(handle, CHUNK)
                     if not data:
                         return
                     yield data
-            finally:
-                os.close(handle)
 
     def clone(self, key: str, handle: int) -> bool:
         import fcntl
 
         try:
-            source = self._shared.open(key)
-            try:
+            with files.close_after(self._shared.open(key)) as source:
                 fcntl.ioctl(handle, _FICLONE, source)
                 return True
-            finally:
-                os.close(source)
         except OSError:
             return False
 
@@ -186,7 +181,11 @@ class Folder(Store):
                 self._shared.unlink(key)
             folders.add(key.rpartition("/")[0])
         for folder in sorted(folders, key=len, reverse=True):
-            self._drop_empty(folder)
+            # It and the folders above it, up to one that still holds something.
+            with contextlib.suppress(OSError):
+                while folder:
+                    self._rmdir(folder)
+                    folder = folder.rpartition("/")[0]
 
     @contextlib.contextmanager
     def _read_errors(self, key: str) -> Iterator[None]:
@@ -206,15 +205,12 @@ class Folder(Store):
         """The bytes beside their place, on disk for good: their name. Nothing stays behind when that fails."""
         part = f"{_PART}{os.getpid()}-{os.urandom(8).hex()}"
         try:
-            handle = files.create(part, folder)
-            try:
+            with files.close_after(files.create(part, folder)) as handle:
                 for data in chunks:
                     files.write_sparse(handle, data)
                 files.truncate_here(handle)
                 if self.lasting and lasting:
                     os.fsync(handle)
-            finally:
-                os.close(handle)
         except BaseException:
             _remove(folder, part)
             raise
@@ -232,11 +228,9 @@ class Folder(Store):
         except FileExistsError:
             return False
         try:
-            try:
+            with files.close_after(handle):
                 files.write_all(handle, data)
                 os.fsync(handle)
-            finally:
-                os.close(handle)
         except OSError:
             _remove(folder, name)
             raise
@@ -247,11 +241,8 @@ class Folder(Store):
         if len(written) > 4 and _sync_file_system(self.root):
             return
         for key in written:
-            handle = self._shared.open(key)
-            try:
+            with files.close_after(self._shared.open(key)) as handle:
                 os.fsync(handle)
-            finally:
-                os.close(handle)
         for folder in {key.rpartition("/")[0] for key in written}:
             with self._shared.folder(folder) as handle:
                 _sync_directory(handle)
@@ -259,14 +250,6 @@ class Folder(Store):
     def _rmdir(self, folder: str) -> None:
         with self._shared.open_parent(folder) as (above, name):
             os.rmdir(name, dir_fd=above)
-
-    def _drop_empty(self, folder: str) -> None:
-        while folder:
-            try:
-                self._rmdir(folder)
-            except OSError:
-                return
-            folder = folder.rpartition("/")[0]
 
 
 @contextlib.contextmanager
@@ -304,16 +287,13 @@ def _sync_file_system(path: str) -> bool:
         syncfs = library.syncfs
     except (OSError, AttributeError):
         return False
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with files.close_after(os.open(path, os.O_RDONLY | os.O_DIRECTORY)) as handle:
         if syncfs(handle) == 0:
             return True
         number = ctypes.get_errno()
-        if number in (errno.ENOSYS, errno.EINVAL):
-            return False
-        raise OSError(number, os.strerror(number), path)
-    finally:
-        os.close(handle)
+    if number in (errno.ENOSYS, errno.EINVAL):
+        return False
+    raise OSError(number, os.strerror(number), path)
 
 
 def _remove(folder: int, name: str) -> None:
@@ -323,13 +303,6 @@ def _remove(folder: int, name: str) -> None:
 
 def _sync_directory(folder: int) -> None:
     """Make a rename last. Some network file systems cannot; they keep their own promises."""
-    try:
-        handle = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
-    except OSError:
-        return
-    try:
+    flags = os.O_RDONLY | os.O_DIRECTORY
+    with contextlib.suppress(OSError), files.close_after(os.open(".", flags, dir_fd=folder)) as handle:
         os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)

@@ -413,7 +413,9 @@ class CaughtRequest(Kind):
         words = dict(word.strip().partition("=")[::2] for word in given.partition(" ")[2].split(","))
         headers = {name: self._sent.get(name, "") for name in words.get("SignedHeaders", "").split(";")}
         headers["host"] = self.netloc
-        return signer.authorization(self.method, self._path, _sorted_headers(self.query), headers) == given
+        fields = self.query.split("&") if self.query else []
+        query = "&".join(sorted(word if "=" in word else f"{word}=" for word in fields))
+        return signer.authorization(self.method, self._path, query, headers) == given
 
     def region(self) -> str:
         return self._sent.get("authorization", "").partition("Credential=")[2].partition(",")[0].split("/")[-3]
@@ -541,10 +543,6 @@ def _server(client: Any, kind: CaughtRequest) -> Server:
     port = kind.port or (443 if secure else 80)
     times = float(config.connect_timeout), float(config.read_timeout)
     return Server(kind.host, port, secure, certificates, *times)
-
-
-def _sorted_headers(query: str) -> str:
-    return "&".join(sorted(word if "=" in word else f"{word}=" for word in query.split("&"))) if query else ""
 
 
 def _as_text(value: Any) -> str:

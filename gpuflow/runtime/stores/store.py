@@ -152,9 +152,9 @@ class Progress:
     def summary(self) -> str:
         """The final line."""
         took = time.monotonic() - self.began
-        return f"{self.what}: {amount(self.total)} in {_file_count(self.files)}, in {units.format_seconds(took)}" + (
-            f" ({amount(self.total / took)}/s)" if took > 1 else ""
-        )
+        files = "1 file" if self.files == 1 else f"{self.files:,} files"
+        rate = f" ({amount(self.total / took)}/s)" if took > 1 else ""
+        return f"{self.what}: {amount(self.total)} in {files}, in {units.format_seconds(took)}{rate}"
 
 
 def amount(count: float) -> str:
@@ -163,10 +163,6 @@ def amount(count: float) -> str:
         if count >= limit:
             return f"{count / limit:.3g} {name}"
     return f"{count:.0f} bytes"
-
-
-def _file_count(count: int) -> str:
-    return "1 file" if count == 1 else f"{count:,} files"
 
 
 CHUNK = 1 << 20

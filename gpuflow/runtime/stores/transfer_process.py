@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 
-from gpuflow.runtime.base.files import open_same
+from gpuflow.runtime.base.files import close_after, open_same
 from gpuflow.runtime.base.records import File
 from gpuflow.runtime.stores import local_files, storage_timeout
 from gpuflow.runtime.stores.http_connections import FileBody
@@ -103,8 +103,7 @@ class _Worker:
             os.write(1, line)
 
     def _send(self, passed: Callable[[int], None], key: str, path: str, seen: list[int]) -> list[Any]:
-        handle = open_same(path, seen)
-        try:
+        with close_after(open_same(path, seen)) as handle:
             before = os.fstat(handle)
             if before.st_size > self._most:
                 return []
@@ -115,8 +114,6 @@ class _Worker:
             # Some file systems say that a file has fewer bytes than can be read.
             if file_facts(os.fstat(handle)) != file_facts(before) or os.pread(handle, 1, before.st_size):
                 return []
-        finally:
-            os.close(handle)
         return [before.st_size, sha256, before.st_mode, file_facts(before)]
 
     def _send_whole(self, key: str, handle: int, before: os.stat_result) -> str:

@@ -21,7 +21,6 @@ from gpuflow.runtime.base.child import say
 from gpuflow.runtime.base.outcomes import FINAL, INTERRUPTED, RETRYABLE, SUCCEEDED, TIMED_OUT, Ending
 from gpuflow.runtime.base.records import Usage
 from gpuflow.runtime.checkpoints import interval
-from gpuflow.runtime.state import attempts
 from gpuflow.runtime.state.attempts import utc_now
 from gpuflow.runtime.stores.store import Memory, StorageError
 
@@ -174,7 +173,8 @@ class CommandRun:
         if self.folder is not None:
             self.folder.beat()
         kills = container.oom_kills()
-        watch = self._watch_memory()
+        # What the next attempt can go by, where this one is killed with its container. Nobody reads `Memory` after us.
+        watch = None if isinstance(self.ledger.store, Memory) else watch_memory(self.ledger)
         try:
             child = self._start(environ)
         except OSError as refusal:
@@ -203,12 +203,6 @@ class CommandRun:
         from gpuflow.runtime.checkpoints.keeper import Keeper
 
         return Keeper(self.options, self.directory, self.ledger, self.store, say, children.wake)
-
-    def _watch_memory(self) -> MemoryWatch | None:
-        """What the next attempt can go by, where this one is killed with its container."""
-        if isinstance(self.ledger.store, Memory):
-            return None  # nobody reads this book after us
-        return watch_memory(self.ledger)
 
     def _follow(self, child: children.Child, kills: int) -> Ending:
         if self.keeper is not None and self.directory is not None:
@@ -264,7 +258,8 @@ class CommandRun:
         verdict = diagnosis.diagnose(child.code, child.last_words, container.oom_kills() - kills, final, retryable)
         # A guess from words may end a step for good only where the supervisor is the one who counts.
         guessed = verdict.outcome == FINAL and child.code not in final and retryable is None
-        outcome = RETRYABLE if guessed and not attempts.budgets_are_counted(options) else verdict.outcome
+        counted = options.failures is not None or options.retries is not None
+        outcome = RETRYABLE if guessed and not counted else verdict.outcome
         return Ending(outcome, f"exit code {child.code}: {verdict.because}", child.code, by_itself=True)
 
     def _report_end(self, ending: Ending) -> None:

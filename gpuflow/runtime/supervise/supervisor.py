@@ -68,13 +68,9 @@ class Repeats:
         self.book = Memory()
         """Where there is no place that outlives the container, the attempts are counted here."""
         self.done = 0
-        self._most: int = options.retries if options.retries is not None else options.failures
+        self.most: int = options.retries if options.retries is not None else options.failures
         self._longest = _LONGEST if options.backoff_max is None else float(options.backoff_max)
         self._wait = min(self._longest, float(options.backoff))
-
-    def are_left(self) -> bool:
-        """Whether one more is allowed. The book counts too; this holds where it could not be written."""
-        return self.done < self._most
 
     def wait(self) -> bool:
         """Wait for the next attempt; False when told to stop meanwhile."""
@@ -82,7 +78,7 @@ class Repeats:
         # What the engine told was about the attempt before this process.
         self.options = Options({**self.options.__dict__, "last": None}, self.options.command)
         when = f"in {units.format_seconds(self._wait)}" if self._wait else "now"
-        say(f"the command is started again {when}, in this container ({self.done} of at most {self._most} times)")
+        say(f"the command is started again {when}, in this container ({self.done} of at most {self.most} times)")
         until = time.monotonic() + self._wait
         self._wait = min(self._longest, self._wait * self.options.backoff_factor)
         while not stop_is_pending():
@@ -103,7 +99,8 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
         attempt = Attempt(repeats.options, environ, repeats.book)
         code = run_attempt(attempt)
         attempt.leave()
-        if not (attempt.failed and repeats.are_left()):
+        # The book counts too; this holds where it could not be written.
+        if not (attempt.failed and repeats.done < repeats.most):
             return code
         if not repeats.wait():
             return attempt.stop_waiting()

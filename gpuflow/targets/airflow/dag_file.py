@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -137,10 +138,8 @@ def _copies(items: Any) -> int:
     """How many tasks a fan-out makes, where nobody sees it at once."""
     if not (isinstance(items, Call) and items.name == "combinations"):
         return 0
-    count = 1
-    for source in items.args[0].values():
-        count *= len(range(*source.args)) if isinstance(source, Call) else len(source)
-    return count
+    sources = items.args[0].values()
+    return math.prod(len(range(*source.args)) if isinstance(source, Call) else len(source) for source in sources)
 
 
 def _keyword_arguments(call: Any) -> Mapping[str, Any]:
@@ -273,20 +272,12 @@ class SharedParts:
 
     def _candidate_names(self, stem: str, value: Any, homes: set[str]) -> Iterator[str]:
         """Names for a value, the best one first. The last one no other value has."""
-        tags = [tuple(filter(None, tag)) for tag in _TAGS.get(stem, _no_paths)(value)]
+        tags = [tuple(filter(None, tag)) for tag in _TAGS.get(stem, lambda _: [()])(value)]
         if stem in ("LABELS", "ENV") and homes.isdisjoint(("", self._defaults.pipeline)):
             tags = [(min(homes), *tag) for tag in tags]
         for tag in (*tags, (hashlib.sha256(source_text(value).encode()).hexdigest()[:6],)):
-            yield _constant_name(stem, *tag)
-
-
-def _no_paths(value: Any) -> Iterator[tuple[str, ...]]:
-    yield ()
-
-
-def _label_tags(value: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    yield ()
-    yield (value.get(QUEUE_LABEL, ""),)
+            words = "_".join((stem, *tag)).upper().encode("ascii", "ignore").decode()
+            yield re.sub(r"[^A-Z0-9]+", "_", words).strip("_")
 
 
 def _groups(value: Any) -> Iterator[tuple[str, ...]]:
@@ -305,13 +296,9 @@ def _resources(value: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, ..
 
 
 def _amounts(amounts: Mapping[str, Any]) -> tuple[str, ...]:
-    words = []
-    for resource, amount in amounts.items():
-        short = resource.rpartition("/")[2]
-        words.append(
-            str(amount) if short == "memory" else f"{amount}{'disk' if short == 'ephemeral-storage' else short}"
-        )
-    return tuple(words)
+    units = {"memory": "", "ephemeral-storage": "disk"}
+    short = {resource: resource.rpartition("/")[2] for resource in amounts}
+    return tuple(f"{amount}{units.get(short[key], short[key])}" for key, amount in amounts.items())
 
 
 def _affinity(value: Any) -> Iterator[tuple[str, ...]]:
@@ -343,17 +330,13 @@ def _security(value: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 _TAGS: dict[str, Callable[[Any], Iterable[tuple[str, ...]]]] = {
     "LIMITS": _groups,
     "DEADLINES": _groups,
-    "LABELS": _label_tags,
+    "LABELS": lambda labels: [(), (labels.get(QUEUE_LABEL, ""),)],
     "RESOURCES": _resources,
     "AFFINITY": _affinity,
     "TOLERATIONS": _tolerations,
     "SECURITY": _security,
     "CONTAINER_SECURITY": _security,
 }
-
-
-def _constant_name(*words: str) -> str:
-    return re.sub(r"[^A-Z0-9]+", "_", "_".join(words).upper().encode("ascii", "ignore").decode()).strip("_")
 
 
 def _pipeline(pod: Call) -> str:
@@ -379,7 +362,8 @@ _WHY_BASE_MODULE = comment_lines(
 def dag_file(dag: Dag, request: Request, homes: Mapping[str, str] = HOMES) -> str:
     """The text of the file. `homes`: where its names are imported from."""
     own = _own_imports(dag)
-    dag = _with_imports(dag, own)
+    tasks = [DagTask(made.variable, made.group, with_names(made.call, own)) for made in dag.tasks] if own else dag.tasks
+    dag = replace(dag, settings=with_names(dag.settings, own), tasks=tasks)
     names = names_in([dag.settings, *(made.call for made in dag.tasks)]) | _bases(dag.functions)
     used = {"DAG"} | {name for name in names if name in HOMES}
     if any(made.group for made in dag.tasks):
@@ -451,11 +435,6 @@ def _own_imports(dag: Dag) -> dict[tuple[str, str], str]:
         taken.add(name)
         names[each.module, each.attribute] = name
     return names
-
-
-def _with_imports(dag: Dag, own: Mapping[tuple[str, str], str]) -> Dag:
-    tasks = [DagTask(made.variable, made.group, with_names(made.call, own)) for made in dag.tasks] if own else dag.tasks
-    return replace(dag, settings=with_names(dag.settings, own), tasks=tasks)
 
 
 def _imports(used: set[str], own: Mapping[tuple[str, str], str], homes: Mapping[str, str]) -> list[str]:

@@ -147,7 +147,8 @@ def clock_change(expression: str, zone: str) -> datetime | None:
             return first
         if has_every_hour and (past - first) % timedelta(hours=1) == timedelta(0):
             continue
-        for clock in _minutes(first, past):
+        for minute in range((past - first) // _MINUTE):
+            clock = first + minute * _MINUTE
             if clock.hour in cron.hours and clock.minute in cron.minutes and cron.is_on(clock.date()):
                 return clock
     return None
@@ -172,19 +173,13 @@ def _clock_changes(zone: str) -> Iterator[tuple[datetime, datetime]]:
         day += _DAY
 
 
-def _minutes(first: datetime, past: datetime) -> Iterator[datetime]:
-    while first < past:
-        yield first
-        first += _MINUTE
-
-
 def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Airflow."""
     yield from map(refusal_loss, older_refusals(request))
     yield from map(refusal_loss, _values_nobody_gives(request.pipeline))
     yield from _catch_up(request.pipeline)
     yield from map(refusal_loss, _intervals(request.pipeline))
-    yield from (optional_loss(finding) for finding in alert_refusals(request))
+    yield from map(optional_loss, alert_refusals(request))
     yield from map(refusal_loss, refused_options(request.pipeline))
     yield from map(refusal_loss, refused_assets(request.pipeline, request.site))
     yield from map(refusal_loss, _setups_unwatched(request.pipeline))

@@ -15,6 +15,7 @@ such text gets the stock operator with one method more.
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -103,11 +104,9 @@ def _items(node: Any) -> list[dict[str, Any]]:
     """The items of a fan-out that is known already."""
     if isinstance(node, list):
         return node
-    rows: list[dict[str, Any]] = [{}]
-    for key, source in node.args[0].items():
-        values = range(*source.args) if isinstance(source, Call) else source
-        rows = [{**row, key: value} for row in rows for value in values]
-    return rows
+    sources = node.args[0]
+    lists = (range(*source.args) if isinstance(source, Call) else source for source in sources.values())
+    return [dict(zip(sources, row, strict=True)) for row in itertools.product(*lists)]
 
 
 def _template(pod: Call, item: Mapping[str, Any]) -> Any:

@@ -57,11 +57,9 @@ def exported_outputs(pipeline: Pipeline) -> frozenset[OutputRef]:
 
 def with_exports(outputs: dict[str, Any], step: str, wanted: frozenset[OutputRef]) -> dict[str, Any]:
     """A template's outputs, those that are wanted under a name that is global to the workflow."""
-    parameters = []
-    for parameter in outputs["parameters"]:
-        ref = OutputRef(step, parameter["name"])
-        parameters.append({**parameter, "globalName": input_name(ref)} if ref in wanted else parameter)
-    return {**outputs, "parameters": parameters}
+    refs = [(one, OutputRef(step, one["name"])) for one in outputs["parameters"]]
+    named = [{**one, "globalName": input_name(ref)} if ref in wanted else one for one, ref in refs]
+    return {**outputs, "parameters": named}
 
 
 def exported_value(pipeline: Pipeline, ref: OutputRef) -> str:
@@ -98,14 +96,9 @@ def export_template(name: str, step: Step, task: dict[str, Any], title: str) -> 
 AS_TEXT = "type(#) == 'string' ? # : toJson(#)"
 
 
-def asks_item(step: Step) -> bool:
-    """Whether the step's condition is about the item, so that every copy has its own answer."""
-    return step.when is not None and any(isinstance(found.ref, ItemRef) for found in expression.references(step.when))
-
-
 def is_static(step: Step) -> bool:
     """Whether the loop's items stand in the manifest in their safe spelling."""
-    return not asks_item(step) and is_written(step)
+    return not expression.asks_item(step.when) and is_written(step)
 
 
 def is_written(step: Step) -> bool:
@@ -132,15 +125,12 @@ def loop(step: Step, *, nested: bool, defaults: Defaults = NO_DEFAULTS) -> dict[
         spell = _protect_item if is_static(step) else str
         rows = [[spell(text_of(value)) for value in row] for row in itertools.product(*map(_values, sources))]
         items = [row[0] if len(keys) == 1 else dict(zip(keys, row, strict=True)) for row in rows]
-        return {"withItems": items} if is_static(step) else {"withParam": _items_json(items)}
+        # As JSON in which Argo finds no tag.
+        text = json.dumps(items, ensure_ascii=False).replace("{{", "{\\u007b")
+        return {"withItems": items} if is_static(step) else {"withParam": text}
     if len(keys) == 1:
         return {"withParam": hidden_json(text_value(sources[0], nested=nested, defaults=defaults))}
     return {"withParam": hidden_json(_combinations(step.for_each, nested=nested, defaults=defaults))}
-
-
-def _items_json(items: list[Any]) -> str:
-    """A list of the pipeline as JSON in which Argo finds no tag."""
-    return json.dumps(items, ensure_ascii=False).replace("{{", "{\\u007b")
 
 
 def _combinations(sources: dict[str, Any], *, nested: bool, defaults: Defaults) -> str:
@@ -205,7 +195,7 @@ def needs_template(name: str, step: Step, wanted: frozenset[OutputRef]) -> bool:
     if not step.for_each:
         return False
     is_read = any(ref.step == name for ref in wanted)
-    return step.parallel is not None or is_read or (asks_item(step) and bool(output_types(step)))
+    return step.parallel is not None or is_read or (expression.asks_item(step.when) and bool(output_types(step)))
 
 
 def loop_template(
@@ -232,7 +222,7 @@ def loop_template(
             outer.append(parameter)
             inner.append({"name": parameter["name"], "value": f"{{{{inputs.parameters.{parameter['name']}}}}}"})
     each: Task = {"name": name, "template": task["template"], "when": None}
-    if asks_item(step):
+    if expression.asks_item(step.when):
         task["when"], each["when"] = None, _inner_condition(pipeline, step, nested=nested)
         outer += _condition_inputs(pipeline, step, nested=nested, defaults=defaults)
     each["arguments"] = {"parameters": inner} if inner else None
@@ -256,7 +246,7 @@ def _outputs(name: str, step: Step, wanted: frozenset[OutputRef]) -> dict[str, A
     parameters = []
     for output in output_types(step):
         source = {"parameter": f"{{{{tasks.{name}.outputs.parameters.{output}}}}}"}
-        if asks_item(step) or not is_written(step):
+        if not is_static(step):
             source["default"] = "[]"  # Argo has no value at all when every item was left out, or there are none
         parameters.append({"name": output, "valueFrom": source})
     return with_exports({"parameters": parameters}, name, wanted) if parameters else None
@@ -270,11 +260,9 @@ def _uses_item(value: str) -> bool:
 def _outer_references(step: Step, *, nested: bool) -> dict[str, expression.Reference]:
     """References of the condition that the loop's own template cannot see, by the input that carries each."""
     assert step.when is not None
-    found = {}
-    for reference in expression.references(step.when):
-        if isinstance(reference.ref, OutputRef) or (nested and isinstance(reference.ref, ParamRef)):
-            found[f"when--{input_name(reference.ref)}"] = reference
-    return found
+    kinds = (OutputRef, ParamRef) if nested else (OutputRef,)
+    found = [reference for reference in expression.references(step.when) if isinstance(reference.ref, kinds)]
+    return {f"when--{input_name(reference.ref)}": reference for reference in found}
 
 
 def _condition_inputs(pipeline: Pipeline, step: Step, *, nested: bool, defaults: Defaults) -> list[dict[str, str]]:

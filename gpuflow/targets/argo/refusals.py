@@ -132,13 +132,13 @@ def _annotation_tags(pipeline: Pipeline) -> Iterator[Finding]:
     words = workflow_options(pipeline)
     titled = [(("title",), words.title)] if words.title else []
     for path, text in (*titled, *((("annotations", key), value) for key, value in words.annotations.items())):
-        if "{{" in text:
-            yield Finding(
-                "GF306",
-                f"engines.argo.{path[0]}: Argo would replace the tag in the runs of a WorkflowTemplate: {text[:60]!r}",
-                pipeline.where("engines", "argo", *path),
-                "write it without {{",
-            )
+        what = f"engines.argo.{path[0]}: Argo would replace the tag in the runs of a WorkflowTemplate"
+        yield from _tag(what, text, pipeline.where("engines", "argo", *path), "write it without {{")
+
+
+def _tag(what: str, text: str, where: Where, hint: str) -> Iterator[Finding]:
+    if "{{" in text:
+        yield Finding("GF306", f"{what}: {text[:60]!r}", where, hint)
 
 
 def _values_nobody_gives(request: Request) -> Iterator[Finding]:
@@ -164,7 +164,9 @@ def _steps(plan: Plan) -> Iterator[Finding]:
         if step.pipeline is not None:
             yield from _missing_outputs(step.pipeline)
         elif step.approval is not None:
-            yield from _approval_tags(each.pipeline, each.own_name, step.approval.message)
+            what = f'step "{each.own_name}": Argo would replace the tag in the approval message'
+            where = each.pipeline.where_step(each.own_name, "approval")
+            yield from _tag(what, step.approval.message, where, "ask without {{")
         else:
             yield from step_findings(each.pipeline, each.own_name, plan.site, tags_in_site)
 
@@ -207,34 +209,18 @@ def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool)
             later_fields(pipeline, name, site, pod["spec"])
     except GpuflowError as refusal:
         where = pipeline.where_step(name)
-        # A pod that cannot be made at all is said by whoever makes it.
-        yield from (_with_step(finding, name, where) for finding in refusal.findings if finding.code == "GF306")
-
-
-def _with_step(finding: Finding, name: str, where: Where) -> Finding:
-    return replace(finding, message=f'step "{name}": {finding.message}', where=where)
+        for finding in refusal.findings:
+            # A pod that cannot be made at all is said by whoever makes it.
+            if finding.code == "GF306":
+                yield replace(finding, message=f'step "{name}": {finding.message}', where=where)
 
 
 def _default_tags(pipeline: Pipeline, name: str, step: Step) -> Iterator[Finding]:
     for output_name, output in step.outputs.items():
         text = "" if output.default is None else text_of(output.default)
-        if "{{" in text:
-            yield Finding(
-                "GF306",
-                f'step "{name}": Argo would replace the tag in the default of {output_name}: {text[:60]!r}',
-                pipeline.where_step(name, "outputs", output_name, "default"),
-                "write the default without {{, or let the step write it",
-            )
-
-
-def _approval_tags(pipeline: Pipeline, name: str, message: str) -> Iterator[Finding]:
-    if "{{" in message:
-        yield Finding(
-            "GF306",
-            f'step "{name}": Argo would replace the tag in the approval message: {message[:60]!r}',
-            pipeline.where_step(name, "approval"),
-            "ask without {{",
-        )
+        what = f'step "{name}": Argo would replace the tag in the default of {output_name}'
+        where = pipeline.where_step(name, "outputs", output_name, "default")
+        yield from _tag(what, text, where, "write the default without {{, or let the step write it")
 
 
 def _missing_outputs(pipeline: Pipeline) -> Iterator[Finding]:

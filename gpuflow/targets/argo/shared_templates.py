@@ -178,11 +178,6 @@ _MENTION = re.compile(r"inputs\.parameters(?:\.([\w-]+)|\['([\w-]+)'\])")
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*=")
 
 
-def max_parameters(members: int) -> int:
-    """How many parameters so many steps may differ in: two for a pair, two more for every further step."""
-    return min(MOST_PARAMETERS, 2 * (members - 1))
-
-
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """An input of a shared template, and the slots it fills, each behind a prefix that all members have."""
@@ -232,7 +227,8 @@ def _close(group: list[Shape]) -> Iterator[list[Shape]]:
     differing = _differing_slots(group)
     if not differing:
         return  # one step, or equal ones: nothing to hand over
-    if len(_columns(group, differing)) <= max_parameters(len(group)):
+    # They may differ in two parameters for a pair, two more for every further step.
+    if len(_columns(group, differing)) <= min(MOST_PARAMETERS, 2 * (len(group) - 1)):
         yield group
         return
     fewest = min(differing, key=lambda slot: len({member.slots[slot] for member in group}))

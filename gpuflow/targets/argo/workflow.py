@@ -180,7 +180,7 @@ def build(request: Request) -> dict[str, Any]:
             hint=did_you_mean(kind, KINDS),
         )
     labels = {**pipeline.labels, f"{LABEL}pipeline": pipeline.name, **object_labels(pipeline)}
-    annotations = object_annotations(pipeline)
+    annotations = own = object_annotations(pipeline)
     metadata: dict[str, Any] = {"name": pipeline.name, "labels": labels}
     if request.namespace is not None and kind != "ClusterWorkflowTemplate":
         metadata["namespace"] = request.namespace
@@ -191,7 +191,8 @@ def build(request: Request) -> dict[str, Any]:
     if annotations:
         metadata["annotations"] = annotations
     spec = _workflow_spec(request)
-    of_runs = _of_runs(pipeline, labels)
+    # What each run gets of the object's metadata: Argo copies none of it by itself.
+    of_runs = {"labels": labels, "annotations": own} if own else {"labels": labels}
     if kind == "CronWorkflow":
         spec = _cron_spec(request, spec, of_runs)
     elif kind in TEMPLATES:
@@ -199,12 +200,6 @@ def build(request: Request) -> dict[str, Any]:
     manifest = {"apiVersion": "argoproj.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
     check_against_hera(manifest)
     return manifest
-
-
-def _of_runs(pipeline: Pipeline, labels: dict[str, str]) -> dict[str, Any]:
-    """What each run gets of the object's metadata: Argo copies none of it by itself."""
-    annotations = object_annotations(pipeline)
-    return {"labels": labels, "annotations": annotations} if annotations else {"labels": labels}
 
 
 def _workflow_spec(request: Request) -> dict[str, Any]:

@@ -187,11 +187,7 @@ def _found_type(ref: ItemRef, step: Step) -> Type:
 
 def _limit_loops(made: list[Loop], limit: int | None) -> list[Loop]:
     """KFP limits each loop by itself: the outermost gets the limit, those inside run one item at a time."""
-    if limit is None:
-        return made
-    outer, *inner = made
-    limited = [Loop(outer.items, outer.raw, outer.source, limit)]
-    return limited + [Loop(loop.items, loop.raw, loop.source, 1) for loop in inner]
+    return made if limit is None else [replace(loop, limit=1 if loop is not made[0] else limit) for loop in made]
 
 
 def in_loop(builder: Builder, task: Task, loop: Loop, around: Items) -> Task:
@@ -406,10 +402,9 @@ class Builder:
 
     def _source(self, name: str, channel: Channel) -> Channel | Constant:
         """Where a step finds a value: outputs that no step hands out to exit steps are their defaults."""
-        steps = self.pipeline.steps
-        if name not in self.pipeline.exit or not isinstance(channel, OutputRef) or channel.step not in steps:
+        if name not in self.pipeline.exit or not isinstance(channel, OutputRef) or channel in self.handed_out:
             return channel
-        if channel in self.handed_out:
+        if channel.step not in self.pipeline.steps:
             return channel
         return Constant(text_of(self.steps[channel.step].outputs[channel.name].default))
 
@@ -445,7 +440,9 @@ class Builder:
         label = self.names.unique_name(f"{self.prefix}{name}")
         outer = {out: OutputRef(name, out) for out in output_types(step) if OutputRef(name, out) in self.consumed}
         given = self._pipeline_outputs(name, {out: step.pipeline.outputs[out] for out in outer}, body)
-        made = ir.ComponentSpec(dag=body.spec(given[1]), input_definitions=parameters(inner))
+        made = ir.ComponentSpec(
+            dag=body.spec(given[1]), input_definitions=parameters_of(inner.pipeline, inner.param_types)
+        )
         if given[0]:
             made.output_definitions.CopyFrom(outputs_of(dict(given[0].values())))
         self.components[f"comp-{label}"] = made
@@ -485,11 +482,6 @@ def component(label: str, inputs: Mapping[str, AnyType], outputs: Mapping[str, A
 def _inputs_once(types: tuple[tuple[str, AnyType], ...]) -> Any:
     """Input definitions, one message for all components that take the same: whoever wants to change it copies it."""
     return inputs_of(dict(types))
-
-
-def parameters(builder: Builder) -> Any:
-    """A pipeline's parameters as the inputs of its DAG."""
-    return parameters_of(builder.pipeline, builder.param_types)
 
 
 def parameters_of(pipeline: Pipeline, types: Mapping[str, Type]) -> Any:

@@ -32,7 +32,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import edges
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef
-from gpuflow.targets.kubeflow.build import Builder, component, parameters, parameters_of
+from gpuflow.targets.kubeflow.build import Builder, component, parameters_of
 from gpuflow.targets.kubeflow.client_calls import client_line, run_calls
 from gpuflow.targets.kubeflow.containers import RUN_AS_IT_IS, pipeline_options, set_caching
 from gpuflow.targets.kubeflow.dag import EMPTY, AnyType, Constant, Dag, Input, OutputKey, Task, inputs_of, outputs_of
@@ -162,7 +162,8 @@ def _exits(builder: Builder, handler: str) -> Task:
             if volume.new_claim is not None:
                 mounts[volume.new_claim].append(task.name)
     for claim, users in mounts.items():
-        inner.add(_delete(builder, claim), users)
+        wants: dict[str, Input] = {"pvc_name": (ClaimRef(claim), STRING)}
+        inner.add(_image_task(builder, release_task(claim), DELETE, wants, {}), users)
     return _group(builder, "exit", inner)
 
 
@@ -212,10 +213,6 @@ def _create(builder: Builder, name: str, claim: RunClaim) -> Task:
         "storage_class_name": (Constant(claim.storage_class), STRING),
     }
     return _image_task(builder, claim_task(name), CREATE, wants, {"name": STRING})
-
-
-def _delete(builder: Builder, name: str) -> Task:
-    return _image_task(builder, release_task(name), DELETE, {"pvc_name": (ClaimRef(name), STRING)}, {})
 
 
 def _image_task(builder: Builder, name: str, image: str, wants: dict[str, Input], outputs: dict[str, Type]) -> Task:
@@ -308,14 +305,12 @@ def _root(spec: Any, pipeline: Pipeline, made: StepMessages, given: Any, outputs
         task.inputs.parameters[key].CopyFrom(fixed_value(value))
     if pipeline.params:
         spec.root.input_definitions.CopyFrom(given)
+    outputs_of(outputs, spec.root.output_definitions)
     for out, type_ in outputs.items():
         if isinstance(type_, ArtifactType):
-            type_.define(spec.root.output_definitions.artifacts[out])
-            spec.root.dag.outputs.artifacts[out].artifact_selectors.add(
-                producer_subtask=pipeline.name, output_artifact_key=out
-            )
+            selectors = spec.root.dag.outputs.artifacts[out].artifact_selectors
+            selectors.add(producer_subtask=pipeline.name, output_artifact_key=out)
             continue
-        spec.root.output_definitions.parameters[out].parameter_type = type_
         chosen = spec.root.dag.outputs.parameters[out].value_from_parameter
         chosen.producer_subtask, chosen.output_parameter_key = pipeline.name, out
 
@@ -356,7 +351,8 @@ def compile_request(request: Request) -> Artifact:
     version = f"{request.pipeline.name}-{_digest(spec, platform)}" if form == "crd" else None
     parts = _resources(request, version, spec, platform) if version else plain_parts
     calls = _start(request, None if version else request.file or name, version)
-    lines = [*header(request), *_notes(tasks), *calls]
+    large = f"NOTE: {tasks} tasks; Argo may refuse the run above about 300 (1 MiB). Split it, or use fan-outs."
+    lines = [*header(request), *([large] if tasks > COMFORTABLE_TASKS else []), *calls]
     return Artifact(name, comment(lines) + emit_all(parts))
 
 
@@ -384,7 +380,7 @@ def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
     spec.default_pipeline_root = own.pipeline_root or ""
     spec.root.dag.CopyFrom(dag.spec(pipeline.outputs))
     if pipeline.params:
-        spec.root.input_definitions.CopyFrom(parameters(builder))
+        spec.root.input_definitions.CopyFrom(parameters_of(pipeline, builder.param_types))
     if pipeline.outputs:
         types = {name: dag.produced[ref][2] for name, ref in pipeline.outputs.items()}
         spec.root.output_definitions.CopyFrom(outputs_of(types))
@@ -441,9 +437,3 @@ def _start(request: Request, package: str | None, version: str | None) -> list[s
     calls = run_calls(request.pipeline, request.site, package, request.namespace, version)
     how = "Runs on its schedule after:" if request.pipeline.schedule else "Start a run with:"
     return [client_line(request.site), how, *(f"  {call}" for call in calls)]
-
-
-def _notes(tasks: int) -> list[str]:
-    if tasks <= COMFORTABLE_TASKS:
-        return []
-    return [f"NOTE: {tasks} tasks; Argo may refuse the run above about 300 (1 MiB). Split it, or use fan-outs."]

@@ -136,11 +136,6 @@ def patch_text(patch: Mapping[str, Any]) -> str:
     return json.dumps(patch, separators=(",", ":"), sort_keys=True)
 
 
-def kubectl_line(patch: Mapping[str, Any], namespace: str) -> str:
-    """The command that sets it; the API server is started anew by it."""
-    return f"kubectl -n {namespace} set env deployment/{DEPLOYMENT} -c {CONTAINER} {VARIABLE}='{patch_text(patch)}'"
-
-
 def _deployment(patch: Mapping[str, Any]) -> dict[str, Any]:
     """The Deployment with the variable, as a patch for kustomize."""
     env = [{"name": VARIABLE, "value": patch_text(patch)}]
@@ -172,7 +167,7 @@ def instructions(site: Site, namespace: str) -> str:
         ),
         f'kubectl -n {namespace} get deployment/{DEPLOYMENT} -o jsonpath="{now}"\n',
         comment(["Set it; the API server is started anew, and runs that are made from then on have it:"]),
-        kubectl_line(patch, namespace) + "\n",
+        f"kubectl -n {namespace} set env deployment/{DEPLOYMENT} -c {CONTAINER} {VARIABLE}='{patch_text(patch)}'\n",
         comment(["The same as a patch for kustomize:", *emit(_deployment(patch)).splitlines()]),
         comment(["", told.format(name=site.name, group=group)]),
     ]

@@ -5,12 +5,12 @@ KFP and Argo mount folders into every step's container (`MOUNTS`: argocompiler/c
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator
+from posixpath import normpath
 
 from gpuflow.core.errors import Finding, Where
 from gpuflow.plan import Plan, PlannedStep
-from gpuflow.pod.supervision import has_records, saves_to_scratch, seen_by
+from gpuflow.pod.supervision import has_records, is_below, saves_to_scratch, seen_by
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import output_types
 from gpuflow.spec.step import Step
@@ -29,7 +29,7 @@ def taken_mounts(plan: Plan) -> Iterator[Finding]:
     """Volumes where KFP mounts one itself: Kubernetes refuses two mounts of one path, and the step never starts."""
     for each in own_pods(plan):
         for place, path in _mount_places(each):
-            if _normalize_path(path) in MOUNTS:
+            if normpath(path) in MOUNTS:
                 yield Finding(
                     "GF386",
                     f'step "{each.name}" mounts a volume at {path}, where KFP mounts one of its own: Kubernetes '
@@ -43,10 +43,9 @@ def hidden_paths(plan: Plan) -> Iterator[Finding]:
     """Steps that work where KFP mounts an empty folder."""
     for each in own_pods(plan):
         for place, path in _used_paths(each):
-            mount = _mount_above(_normalize_path(path))
-            if mount is not None and not any(
-                _is_below(_normalize_path(path), _normalize_path(own)) for _, own in _mount_places(each)
-            ):
+            mount = next((mount for mount in MOUNTS if is_below(normpath(path), mount)), None)
+            covered = any(is_below(normpath(path), normpath(own)) for _, own in _mount_places(each))
+            if mount is not None and not covered:
                 yield Finding(
                     "GF387",
                     f'step "{each.name}": {path} is in {mount}, where KFP mounts an empty folder: files of the image '
@@ -71,18 +70,6 @@ def _used_paths(each: PlannedStep) -> Iterator[Place]:
     for name, output in step.outputs.items():
         if output.path is not None:
             yield ("outputs", name, "path"), output.path
-
-
-def _mount_above(path: str) -> str | None:
-    return next((mount for mount in MOUNTS if _is_below(path, mount)), None)
-
-
-def _is_below(path: str, mount: str) -> bool:
-    return path == mount or path.startswith(mount.rstrip("/") + "/")
-
-
-def _normalize_path(path: str) -> str:
-    return posixpath.normpath(path)
 
 
 _TEXT = ("string", "json")

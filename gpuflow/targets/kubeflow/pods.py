@@ -6,7 +6,7 @@ The executor config has placement, metadata, volumes, secrets, identity and time
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -35,9 +35,7 @@ def container_spec(main: dict[str, Any], *, outputs: StepOutputs = NO_OUTPUTS) -
 def plain_container(main: dict[str, Any], *, outputs: StepOutputs = NO_OUTPUTS) -> dict[str, Any]:
     """The same as plain data. Many steps have all but the command alike: it is made once for each content."""
     command = command_words(main, outputs)
-    said = _container_settings(main, command)
-    content = content_of(said)
-    around = message_dict(_container_message(*said)) if content is None else _plain_container_once(content)
+    around = _plain(_container_message, _container_settings(main, command))
     return dict(sorted({"command": list(map(for_driver, command)), **around}.items()))
 
 
@@ -50,9 +48,14 @@ def _container_settings(main: dict[str, Any], command: list[str]) -> tuple[str, 
     return main["image"], env, main.get("resources", {}), any(_BRACE in word for word in command)
 
 
-@lru_cache(maxsize=1024)
-def _plain_container_once(content: bytes) -> dict[str, Any]:
-    return message_dict(_container_message(*data_of(content)))
+def _plain(message: Callable[..., Any], said: tuple[Any, ...]) -> dict[str, Any]:
+    content = content_of(said)
+    return message_dict(message(*said)) if content is None else _plain_once(message, content)
+
+
+@lru_cache(maxsize=2048)
+def _plain_once(message: Callable[..., Any], content: bytes) -> dict[str, Any]:
+    return message_dict(message(*data_of(content)))
 
 
 def _container_message(
@@ -119,9 +122,7 @@ def executor_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> Config:
 
 def plain_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> dict[str, Any]:
     """The same as plain data. Most pods of a pipeline have all but the metadata alike: it is made once."""
-    said = _settings(pod["spec"], claims)
-    content = content_of(said)
-    config = message_dict(_config_message(*said)) if content is None else _plain_config_once(content)
+    config = _plain(_config_message, _settings(pod["spec"], claims))
     given = pod.get("metadata", {})
     metadata = {key: dict(sorted(given[key].items())) for key in ("annotations", "labels") if given.get(key)}
     return dict(sorted({**config, "podMetadata": metadata}.items())) if metadata else config
@@ -135,11 +136,6 @@ def _settings(
     said = {key: spec[key] for key in _OF_SPEC if key in spec}
     own = {key: main[key] for key in _OF_MAIN if key in main}
     return said, own, [entry for entry in main.get("env", ()) if "valueFrom" in entry], dict(claims)
-
-
-@lru_cache(maxsize=1024)
-def _plain_config_once(content: bytes) -> dict[str, Any]:
-    return message_dict(_config_message(*data_of(content)))
 
 
 def _config_message(

@@ -280,11 +280,8 @@ def _pipeline_omissions(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
     wanted = set() if sub else accounts(pipeline)
     if len(wanted) > 1:
         shown = ", ".join(sorted(account or "none" for account in wanted))
-        yield (
-            f"a run has one service account, and the steps name several ({shown})",
-            (),
-            "give all steps the same under defaults: service_account",
-        )
+        hint = "give all steps the same under defaults: service_account"
+        yield f"a run has one service account, and the steps name several ({shown})", (), hint
 
 
 def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
@@ -313,20 +310,11 @@ def _shared_state(step: Step) -> Iterator[Problem]:
     """Copies of a sub-pipeline do not know their item, so a checkpoint inside would be that of all of them."""
     if step.pipeline is None or not step.for_each:
         return
-    for name in _shared_checkpoints(step.pipeline):
-        yield (
-            f'its copies would share the checkpoints of "{name}"',
-            ("for_each",),
-            "pass the item as a parameter, and use that in checkpoint.store: s3://bucket/{param: ...}",
-        )
-
-
-def _shared_checkpoints(pipeline: Pipeline) -> Iterator[str]:
-    """The steps whose checkpoints are kept in a place that does not depend on a parameter."""
-    for name, step in every_step(pipeline):
-        store = () if step.checkpoint is None else parts_of(step.checkpoint.store)
+    for name, inner in every_step(step.pipeline):
+        store = () if inner.checkpoint is None else parts_of(inner.checkpoint.store)
         if store and not any(isinstance(part, ParamRef) for part in store):
-            yield name
+            hint = "pass the item as a parameter, and use that in checkpoint.store: s3://bucket/{param: ...}"
+            yield f'its copies would share the checkpoints of "{name}"', ("for_each",), hint
 
 
 def _bare_text(step: Step) -> Iterator[Problem]:

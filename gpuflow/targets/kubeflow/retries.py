@@ -7,7 +7,7 @@ retried, with the steps; none for what is kept exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -106,6 +106,10 @@ SET_IT_UP = (
 COUNT = "give the step a checkpoint, or set runtime.state and runtime.delivery: config-map in the site"
 SUPERVISE = "set runtime.delivery: config-map in the site, so that the supervisor repeats failures inside the pod"
 DEFAULT_RETRY_NOTE = "as KFP 2.17.0 ships them, Argo starts a deleted pod again and no failed one"
+IDLE_PODS = (
+    "after a final end (a final exit code, or one of its budgets spent) KFP goes on to start pods, up to {again} "
+    "of them and each after its backoff; the supervisor ends each with exit code 79 before it downloads anything"
+)
 NO_SETTINGS_NOTE = "without such settings it starts a failed pod again and no deleted one"
 
 RetryNote = tuple[str, str, str]
@@ -125,31 +129,21 @@ def retry_notes(plan: Plan, restarts: Restarts) -> Iterator[Finding]:
 
 
 def _notes_of_step(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
-    say: Callable[[Step, Site, Restarts], Iterator[RetryNote]]
+    again, counted = pods_again(step, site, restarts), counts_budgets(step, site, restarts)
     if restarts_at(site) == "always":
-        say = _idle_pods if counts_budgets(step, site, restarts) else _shared_budget_notes
+        # KFP does not know that an end was final.
+        yield from [("GF391", IDLE_PODS.format(again=again), "")] if counted else _shared_budget_notes(step)
     elif repeats_inside(step, site, restarts):
-        say = _in_pod_retry_notes
-    elif counts_budgets(step, site, restarts):
-        say = _interruptions_only
+        yield from _in_pod_retry_notes(step, site, again)
+    elif counted:
+        # No failure is allowed, and interruptions are counted.
+        yield "GF392", _interruptions(step, site, again), SET_IT_UP
     else:
-        say = _installation
-    yield from say(step, site, restarts)
-    yield from _backoff(step, site, restarts)
+        yield _installation(step, site, restarts, again)
+    yield from _backoff(step, again)
 
 
-def _idle_pods(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
-    """KFP does not know that the end was final."""
-    again = pods_again(step, site, restarts)
-    yield (
-        "GF391",
-        f"after a final end (a final exit code, or one of its budgets spent) KFP goes on to start pods, up to {again} "
-        "of them and each after its backoff; the supervisor ends each with exit code 79 before it downloads anything",
-        "",
-    )
-
-
-def _shared_budget_notes(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
+def _shared_budget_notes(step: Step) -> Iterator[RetryNote]:
     """Notes for steps whose retries only KFP counts."""
     assert step.retry is not None
     if step.retry.any is None:
@@ -161,10 +155,9 @@ def _shared_budget_notes(step: Step, site: Site, restarts: Restarts) -> Iterator
         yield "GF393", f"{text}: the supervisor has no place to write that one was final", COUNT
 
 
-def _in_pod_retry_notes(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
+def _in_pod_retry_notes(step: Step, site: Site, again: int) -> Iterator[RetryNote]:
     """Failures inside the pod; what is left to KFP depends on its installation."""
     assert step.retry is not None
-    again = pods_again(step, site, restarts)
     inside = (
         f"gpuflow-run starts a failed command again inside its pod, {_at_most(step.retry.after_failures)}. A "
         "container that is killed as a whole for its memory ends the pod, and is not repeated there"
@@ -196,29 +189,18 @@ def _at_most(number: int) -> str:
     return f"up to {number} times" if number > 1 else "once"
 
 
-def _interruptions_only(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
-    """No failure is allowed, and interruptions are counted."""
-    yield "GF392", _interruptions(step, site, pods_again(step, site, restarts)), SET_IT_UP
-
-
-def _installation(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
+def _installation(step: Step, site: Site, restarts: Restarts, count: int) -> RetryNote:
     """No supervisor: all that there is, is KFP's own retry."""
     assert step.retry is not None
     codes = ". Every exit code counts alike" if names_exit_codes(step.retry) else ""
-    count = pods_again(step, site, restarts)
     repeats = "KFP's one retry repeats" if count == 1 else f"KFP's {count} retries repeat"
     hint = SET_IT_UP if restarts == "left alone" or is_supervised(step, site) else f"{SET_IT_UP}; or {SUPERVISE}"
-    yield (
-        "GF394",
-        f"what {repeats}, its installation decides: {DEFAULT_RETRY_NOTE}, "
-        f"unless it sees exit code 143 first; {NO_SETTINGS_NOTE}{codes}",
-        hint,
-    )
+    decides = f"what {repeats}, its installation decides: {DEFAULT_RETRY_NOTE}, unless it sees exit code 143 first"
+    return "GF394", f"{decides}; {NO_SETTINGS_NOTE}{codes}", hint
 
 
-def _backoff(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
+def _backoff(step: Step, again: int) -> Iterator[RetryNote]:
     """KFP has no longest wait."""
-    again = pods_again(step, site, restarts)
     if step.retry is None or step.retry.backoff is None or not is_flattened(step.retry, again):
         return
     backoff = step.retry.backoff

@@ -6,7 +6,7 @@ kfp takes resources, retries, caching and pod settings from tasks, not from comp
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -117,13 +117,9 @@ def step_messages(
     settings = cached_settings(step, pod)
     known |= {} if settings is None else {SETTINGS: settings}
     policy = retry_policy(step, site, restarts, active_deadline(step, site, restarts))
-    weaker = tuple(_partial_support(pipeline, site, restarts))
+    retried = retry_notes(plan_of(pipeline, site), restarts)
+    weaker = (*partial_support_notes(pipeline, capabilities_at(site)), *retried)
     return StepMessages(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known, policy, weaker)
-
-
-def _partial_support(pipeline: Pipeline, site: Site, restarts: Restarts) -> Iterator[Finding]:
-    yield from partial_support_notes(pipeline, capabilities_at(site))
-    yield from retry_notes(plan_of(pipeline, site), restarts)
 
 
 def _without_utc(channel: Channel) -> Channel:
