@@ -183,7 +183,7 @@ class Invariants:
             ]
         if claim.get("forget"):
             return counts
-        return [each.after(word or INTERRUPTED) for word in self._words(book, before, looked) for each in counts]
+        return [each.with_outcome(word or INTERRUPTED) for word in self._words(book, before, looked) for each in counts]
 
     def _words(self, book: Book, number: int, looked: int) -> list[str | None]:
         """How an attempt may have ended for one who looked then: its own word, else what others found out."""

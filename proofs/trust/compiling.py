@@ -168,7 +168,7 @@ class Case:
         request = Request(pipeline, where, where.namespace, shown, (), self.mode.options)
         artifacts = compile_with(target, request, allow_lossy=True).artifacts
         batch = Batch(artifacts, self.mode.options, where.namespace, PurePath("compiled"), dict)
-        return "---\n".join(each.text for each in (*artifacts, *target.beside(batch)))
+        return "---\n".join(each.text for each in (*artifacts, *target.batch_files(batch)))
 
     def _inputs(self) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
         place = self.place

@@ -118,7 +118,7 @@ class Case:
             with (
                 mock.patch.multiple(supervisor, CommandRun=Program, Attempt=Attempt, say=said.append),
                 mock.patch.object(directory_owner, "find_orphans", return_value={}),
-                mock.patch.object(supervisor.children, "block_signals"),
+                mock.patch.object(supervisor.child, "block_signals"),
             ):
                 code = supervisor.run(options, {"TMPDIR": str(self.place / "tmp")})
         except Hangs:

@@ -39,7 +39,7 @@ def hurt(run: GangRun, faults: Faults, kinds: list[gang_faults.Fault], engine: s
 def preempts(cluster: AnyCluster, kueue: AnyCluster, namespace: Kube) -> Iterator[gang_faults.Fault]:
     """A queue with room for one gang, and the fault that takes it."""
     with queue(namespace, gang_faults.QUOTA, preempt=True), priority(namespace, 1000) as urgent:
-        yield gang_faults.as_preempting(cluster.image("busybox"), urgent)
+        yield gang_faults.preempting(cluster.image("busybox"), urgent)
 
 
 def words() -> dict[str, Any]:

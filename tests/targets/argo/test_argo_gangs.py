@@ -165,8 +165,8 @@ def test_the_leader_has_later_attempts_of_its_own() -> None:
     places = {True: RANKS, False: RANKS.replace("[0]", "[1]")}
     for before in (EarlierAttempts(1), EarlierAttempts(interruptions=2), EarlierAttempts(2, 5, ("a", "b"))):
         for leads, place in places.items():
-            first = kube_client.object_state.found(gang.body(1, 0, 0, EarlierAttempts()), place)
-            made = kube_client.object_state.found(gang.body(7, 3, before.interruptions, before), place)
+            first = kube_client.object_state.value_at(gang.body(1, 0, 0, EarlierAttempts()), place)
+            made = kube_client.object_state.value_at(gang.body(7, 3, before.interruptions, before), place)
             assert (
                 made == changes_of(pipeline, "train", site, leads=leads).pod({"spec": first}, before)["spec"] != first
             )
@@ -203,17 +203,17 @@ def test_the_launcher_makes_the_same_later_attempts_as_for_one_pod() -> None:
     options = launcher.parse([word for word in words[2:] if not word.startswith("--run-id")] + ["--run-id=r"], {})
     gang = Gang(_jobset(words), options, None)
     gang.changes = later_attempts.changes_of(options)
-    first = kube_client.object_state.found(gang.body(1, 0, 0, EarlierAttempts()), RANKS)
+    first = kube_client.object_state.value_at(gang.body(1, 0, 0, EarlierAttempts()), RANKS)
     for before in (
         EarlierAttempts(1),
         EarlierAttempts(9),
         EarlierAttempts(interruptions=2),
         EarlierAttempts(2, 5, ("a", "b")),
     ):
-        made = kube_client.object_state.found(gang.body(7, 3, before.interruptions, before), RANKS)
+        made = kube_client.object_state.value_at(gang.body(7, 3, before.interruptions, before), RANKS)
         expected = changes_of(pipeline, "train", site).pod({"spec": first}, before)["spec"]
         assert made == expected != first
-    assert kube_client.object_state.found(gang.body(2, 0, 1, EarlierAttempts(interruptions=1)), RANKS) == first
+    assert kube_client.object_state.value_at(gang.body(2, 0, 1, EarlierAttempts(interruptions=1)), RANKS) == first
 
 
 def test_what_argo_does_only_in_part_is_no_matter_of_a_gang() -> None:
@@ -370,7 +370,7 @@ def test_ranks_are_placed_by_the_ranks_of_their_own_gang() -> None:
 def test_the_ranks_keep_their_parts_when_the_checkpoint_says_so(sharded: bool) -> None:
     kept = f"checkpoint: {{path: /c, store: 's3://b/x', sharded: {str(sharded).lower()}}}"
     jobset = _jobset(_words(_template(f"gang: 4\ncommand: [run]\n{kept}")))
-    (container,) = kube_client.object_state.found(jobset, RANKS)["containers"]
+    (container,) = kube_client.object_state.value_at(jobset, RANKS)["containers"]
     assert ("--sharded" in container["command"]) == sharded
 
 
