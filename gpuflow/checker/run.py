@@ -227,10 +227,10 @@ def _with_later_attempts(demand: Demand, ready: PreparedCluster, runs: int, tria
     first = _outcome(demand, ready, runs, trials)
     limits = ready.cluster.of("LimitRange", ready.namespace)
 
-    def way_out(later: LaterAttempts) -> str | None:
+    def hint(later: LaterAttempts) -> str | None:
         return None if trials is None else memory_max(first, demand, later, limits, trials)
 
-    return merge_outcomes([first, later_outcome(first, demand, lambda later: _outcome(later, ready, runs), way_out)])
+    return merge_outcomes([first, later_outcome(first, demand, lambda later: _outcome(later, ready, runs), hint)])
 
 
 def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:

@@ -351,5 +351,5 @@ def exactly_one(model: Model, names: tuple[str, ...], what: str) -> None:
     given = [name for name in names if getattr(model, name) is not None]
     if len(given) != 1:
         have = " and ".join(given) if given else "none"
-        way_out = f"keep {' or '.join(given)}" if given else f"give one of them, for example {names[0]}: …"
-        raise problem("GF128", f"{what} takes exactly one of {', '.join(names)}; {have} given", way_out)
+        hint = f"keep {' or '.join(given)}" if given else f"give one of them, for example {names[0]}: …"
+        raise problem("GF128", f"{what} takes exactly one of {', '.join(names)}; {have} given", hint)

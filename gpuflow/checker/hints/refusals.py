@@ -215,7 +215,7 @@ def _uncovered_resources(found: Assignment, queue: ClusterQueue, kueue: Kueue, a
 
 
 def _unfit_flavors(found: Assignment, queue: ClusterQueue, kueue: Kueue, is_driver: bool) -> Iterator[str]:
-    way_out = DRIVER_QUEUE if is_driver else f"ask for less, or {ANOTHER_QUEUE}"
+    hint = DRIVER_QUEUE if is_driver else f"ask for less, or {ANOTHER_QUEUE}"
     most: dict[str, dict[str, str]] = {}
     taints: set[tuple[str, str]] = set()
     for each in found.reasons:
@@ -225,7 +225,7 @@ def _unfit_flavors(found: Assignment, queue: ClusterQueue, kueue: Kueue, is_driv
             taints.add((each.flavor, each.key))
     for resource, amounts in sorted(most.items()):
         largest = ", ".join(f"{amount} in flavor {flavor}" for flavor, amount in sorted(amounts.items()))
-        yield f"{resource}: the queue can give at most {largest}; {way_out}"
+        yield f"{resource}: the queue can give at most {largest}; {hint}"
     for flavor, taint in sorted(taints):
         yield f"flavor {flavor}: tolerate {taint} (gpu.tolerations of the site, or kubernetes.tolerations of the step)"
     if any(isinstance(each, AffinityMismatch) for each in found.reasons):

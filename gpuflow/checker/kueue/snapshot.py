@@ -57,9 +57,9 @@ class QuotaNode:
             limit = node.quotas.get(key, NO_QUOTA).borrowing
             if limit is not None:
                 local = node.local_quota(key)
-                stored_above = minus(node.subtree.get(key, 0), local)
-                used_above = max(0, minus(node.usage.get(key, 0), local))
-                left = min(plus(minus(stored_above, used_above), limit), left)
+                stored_in_parent = minus(node.subtree.get(key, 0), local)
+                used_in_parent = max(0, minus(node.usage.get(key, 0), local))
+                left = min(plus(minus(stored_in_parent, used_in_parent), limit), left)
             left = plus(node.local_available(key), left)
         return left
 
@@ -92,11 +92,11 @@ class QuotaNode:
     def remove_usage(self, usage: Mapping[FlavorResource, int]) -> None:
         for key, amount in usage.items():
             for node in self.path():
-                stored_above = minus(node.usage.get(key, 0), node.local_quota(key))
+                stored_in_parent = minus(node.usage.get(key, 0), node.local_quota(key))
                 node.usage[key] = minus(node.usage.get(key, 0), amount)
-                if stored_above <= 0:
+                if stored_in_parent <= 0:
                     break
-                amount = min(amount, stored_above)
+                amount = min(amount, stored_in_parent)
 
     def find_height_of_lowest_subtree_that_fits(self, key: FlavorResource, amount: int) -> tuple[int, bool]:
         """How high up the tree quota for so much more is found, and whether that is below the whole tree.

@@ -223,15 +223,15 @@ def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdm
         )
         return
     if scope.verdict == "unknown" and bound.reached is not None:
-        way_out = "give the pipeline a parallel cap, or a quota for the most that it may hold"
+        hint = "give the pipeline a parallel cap, or a quota for the most that it may hold"
         if scope.safe_parallelism is not None:
-            way_out = f"with parallel: {scope.safe_parallelism} this line of the quota always has room"
+            hint = f"with parallel: {scope.safe_parallelism} this line of the quota always has room"
         yield warning(
             "GF514",
             f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
             f"{scope.peak}, perhaps less: {bound.because}",
             where,
-            way_out,
+            hint,
         )
         return
     if scope.witness:

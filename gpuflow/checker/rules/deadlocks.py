@@ -76,16 +76,16 @@ def gangs_above_quota(
         for _, quota in policy.quotas:
             whole = sum_usages((charge_of(one.ever, quota), one.step.pods) for one in members)
             for key in sorted(key for key in whole if whole[key] > quota.hard[key]):
-                way_out = "ask for less in it"
+                hint = "ask for less in it"
                 if len(members) == 1:
                     most = quota.hard[key].milli // charge_of(members[0].ever, quota)[key].milli
-                    way_out = f"that is {most} such pod{'' if most == 1 else 's'}: ask for less in it"
+                    hint = f"that is {most} such pod{'' if most == 1 else 's'}: ask for less in it"
                 yield Finding(
                     "GF501",
                     f'step "{name}": {_pods_ask(demand, pods)} for {whole[key]} of {key}, and quota '
                     f"{quota.name} allows at most {quota.hard[key]}",
                     demand.where(members[0].step.name),
-                    f"{way_out}; or have the quota raised",
+                    f"{hint}; or have the quota raised",
                 )
 
 

@@ -66,7 +66,7 @@ def later_outcome(
     first: Outcome,
     demand: Demand,
     check: Callable[[Demand], Outcome],
-    way_out: Callable[[LaterAttempts], str | None] = lambda _: None,
+    hint: Callable[[LaterAttempts], str | None] = lambda _: None,
 ) -> Outcome:
     """What later attempts add to the outcome of the first. None of them is sure to come, so that none means *never*."""
     verdicts: list[Verdict] = []
@@ -84,7 +84,7 @@ def later_outcome(
                 "GF525",
                 f"{list_names(later.steps)}: {later.when}, a later attempt {LATER_OUTCOMES[outcome.verdict]}",
                 demand.where(later.steps[0]),
-                "\n".join((*reasons[:2], way_out(later) or LATER_HINT)),
+                "\n".join((*reasons[:2], hint(later) or LATER_HINT)),
                 kubernetes=next((each.kubernetes for each in new if each.kubernetes), None),
             )
         )
@@ -136,5 +136,5 @@ def _overlap_finding(demand: Demand, verdict: Verdict, text: str, hint: str) -> 
     severity: Severity = "note" if verdict == "always" else "warning"
     words = {"Pipeline": "concurrency: forbid", "DAG": "max_active_runs=1"}
     one = words.get(demand.kind, "concurrencyPolicy: Forbid")
-    way_out = hint.format(one=one)
-    return Outcome(verdict, findings=(Finding("GF553", text, demand.overlap.where, way_out, severity=severity),))
+    hint = hint.format(one=one)
+    return Outcome(verdict, findings=(Finding("GF553", text, demand.overlap.where, hint, severity=severity),))

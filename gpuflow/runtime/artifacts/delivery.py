@@ -236,7 +236,7 @@ class Delivery:
         try:
             root = self.root() if uri is None else None
             if uri is None and root is None and not lasting:
-                # There is no book that outlives this attempt: nothing can be given again.
+                # There are no records that outlive this attempt: nothing can be given again.
                 if self._own and output.path is None:
                     self._own = False
                     self.say(f'the output "{output.name}" is kept nowhere but at {source}')

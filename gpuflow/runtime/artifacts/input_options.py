@@ -89,8 +89,8 @@ def _uri(path: str, text: str) -> str:
     scheme, found, rest = text.partition("://")
     whole = rest if found else text
     if (found and not (scheme and rest)) or (not found and not text.startswith("/")) or "\0" in text:
-        way_out = "" if text else ": the step it comes from gave none; was it skipped?"
-        raise BadOption(f"--input {path}: {text[:200]!r} is neither a URI nor an absolute path{way_out}")
+        hint = "" if text else ": the step it comes from gave none; was it skipped?"
+        raise BadOption(f"--input {path}: {text[:200]!r} is neither a URI nor an absolute path{hint}")
     if ".." in whole.split("/"):
         raise BadOption(f'--input {path}: {text[:200]!r} has ".." in it; write the URI without')
     return text

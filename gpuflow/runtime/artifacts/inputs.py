@@ -136,8 +136,8 @@ class Inputs:
         except local_files.NoRoom as refusal:
             raise BadOption(f"the input {path} cannot be placed: {refusal}; give it a larger volume") from None
         except OSError as refusal:
-            way_out = "; give it a larger volume" if refusal.errno in _FULL else ""
-            raise BadOption(f"the input {path} cannot be placed: {refusal}{way_out}") from None
+            hint = "; give it a larger volume" if refusal.errno in _FULL else ""
+            raise BadOption(f"the input {path} cannot be placed: {refusal}{hint}") from None
 
     # -- without a copy
 

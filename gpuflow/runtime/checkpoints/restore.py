@@ -231,7 +231,7 @@ class _Restore:
             return found
         if not found or found[-1][0] < known:
             raise StorageError(
-                f"the book knows of the checkpoint {known}, and the store lists "
+                f"the records name the checkpoint {known}, and the store lists "
                 f"{f'none after {found[-1][0]}' if found else 'none'}; if it was removed on purpose, gpuflow-run forget"
             )
         return found

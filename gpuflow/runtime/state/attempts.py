@@ -283,7 +283,7 @@ class Counts:
 class History:
     """What is known when an attempt begins.
 
-    `kept` names the newest checkpoint that the book knows of: a listing that does not reach it is not to be believed.
+    `kept` names the newest checkpoint that the records know of: a listing that does not reach it is not to be believed.
     `fresh` says that nothing of before counts: neither in the store nor in the directory. `taken` are numbers after
     the last one that are in use, but not by us.
     """
@@ -314,12 +314,12 @@ class History:
         return number
 
 
-def read_history(book: RunRecords) -> History:
+def read_history(run: RunRecords) -> History:
     """What the attempts so far add up to."""
-    numbers = book.numbers()
+    numbers = run.numbers()
     if not numbers:
         return History(0, Counts(), None, None)
-    claim, unreadable = newest_claim(book, numbers)
+    claim, unreadable = newest_claim(run, numbers)
     counts, kept, since, end = Counts(), None, 0, None
     previous: PreviousAttempt | None = None
     if claim is not None:
@@ -327,18 +327,18 @@ def read_history(book: RunRecords) -> History:
         counts = Counts(claim.failures, claim.interruptions, claim.seconds)
         known = claim.previous
         if known is not None and known.assumed:
-            late = outcome_of(book, known.attempt, known.id)
+            late = outcome_of(run, known.attempt, known.id)
             if late is not None and late[0] != known.outcome:
                 counts = counts.with_outcome(known.outcome, -1).with_outcome(late[0])
         if not claim.forget:
-            counts, end, previous, seen = _add_attempt(book, counts, claim.attempt, claim.id)
+            counts, end, previous, seen = _add_attempt(run, counts, claim.attempt, claim.id)
             kept = max(kept or "", seen or "") or None
-    counted = _count_unread(book, unreadable)
+    counted = _count_unread(run, unreadable)
     for number, owner in counted:
-        counts, end, previous, seen = _add_attempt(book, counts, number, owner)
+        counts, end, previous, seen = _add_attempt(run, counts, number, owner)
         kept = max(kept or "", seen or "") or None
     last, taken = numbers[-1], []
-    if book.keys is not None:
+    if run.keys is not None:
         # Also one whose claim was spoiled: the next number is beyond what is counted before it.
         last = max([claim.attempt if claim is not None else 0, *(number for number, _ in counted)])
         taken = unreadable
@@ -347,35 +347,35 @@ def read_history(book: RunRecords) -> History:
     return History(last, counts, final, last_id, since=since, kept=kept, previous=previous, taken=taken)
 
 
-def _count_unread(book: RunRecords, unreadable: list[int]) -> list[tuple[int, str]]:
+def _count_unread(run: RunRecords, unreadable: list[int]) -> list[tuple[int, str]]:
     """Which of the numbers whose claim cannot be read are counted, and as whose.
 
     A number that was taken costs what it may have cost. With keys anybody may have taken it: it costs nothing, unless
     an end that is signed says that there was such an attempt.
     """
     counted, strange = [], []
-    ends = book.owners() if unreadable else {}
+    ends = run.owners() if unreadable else {}
     for number in unreadable:
         owners = sorted(ends.get(number, []))
-        if book.keys is not None:
-            owners = [owner for owner in owners if outcome_of(book, number, owner) is not None]
+        if run.keys is not None:
+            owners = [owner for owner in owners if outcome_of(run, number, owner) is not None]
             if not owners:
                 strange.append(number)
                 continue
-        book.say(f"{book.attempt_key(number)} cannot be read; it is counted from what lies beside it")
+        run.say(f"{run.attempt_key(number)} cannot be read; it is counted from what lies beside it")
         counted.append((number, owners[-1] if owners else "unreadable"))
     if strange:
         more = f" and {len(strange) - 1} more are" if len(strange) > 1 else " is"
-        book.say(f"{book.attempt_key(strange[-1])}{more} not signed with our key: no attempt of this run")
+        run.say(f"{run.attempt_key(strange[-1])}{more} not signed with our key: no attempt of this run")
     return counted
 
 
-def read_history_again(book: RunRecords, history: History) -> History:
+def read_history_again(run: RunRecords, history: History) -> History:
     """After the claim: what the attempt before has said meanwhile counts, and may have been final."""
     known = history.previous
     if known is None or not known.assumed or history.fresh:
         return history
-    late = outcome_of(book, known.attempt, known.id)
+    late = outcome_of(run, known.attempt, known.id)
     if late is None:
         return history
     outcome, end = late
@@ -384,50 +384,50 @@ def read_history_again(book: RunRecords, history: History) -> History:
     return History(history.last, counts, final, history.last_id, since=history.since, kept=history.kept, previous=known)
 
 
-def newest_claim(book: RunRecords, numbers: list[int]) -> tuple[Claim | None, list[int]]:
+def newest_claim(run: RunRecords, numbers: list[int]) -> tuple[Claim | None, list[int]]:
     """The newest claim that can be read, and the numbers after it that cannot, oldest first.
 
-    Budgets never go back: where no record tells what was used up, the book is refused.
+    Budgets never go back: where no record tells what was used up, the records are refused.
     """
     unreadable: list[int] = []
     for number in reversed(numbers):
         try:
-            claim = book.read_claim(number)
+            claim = run.read_claim(number)
         except Corrupt:
             claim = None
         if claim is not None:
-            book.note_seen(claim.attempt)
+            run.note_seen(claim.attempt)
             return claim, unreadable[::-1]
         unreadable.append(number)
-    book.note_seen(0)
-    if numbers[0] > 1 and book.keys is None:
+    run.note_seen(0)
+    if numbers[0] > 1 and run.keys is None:
         raise StorageError(
-            f"{book.attempt_key(numbers[-1])} cannot be read, and no older one is there to tell what was used up; "
+            f"{run.attempt_key(numbers[-1])} cannot be read, and no older one is there to tell what was used up; "
             "gpuflow-run forget starts the run from nothing"
         )
     return None, unreadable[::-1]
 
 
-def outcome_of(book: RunRecords, number: int, owner: str) -> tuple[str, End | None] | None:
+def outcome_of(run: RunRecords, number: int, owner: str) -> tuple[str, End | None] | None:
     """How an attempt ended by its own word, or by what was found out later; None when nobody knows.
 
     Its own word wins, but for one thing that it cannot know: why it was told to stop.
     """
     try:
-        end = book.read(End, book.end_key(number, owner))
+        end = run.read(End, run.end_key(number, owner))
     except Corrupt as damage:
-        if book.keys is None:
-            book.say(f"{damage}; it is counted as a failure")
+        if run.keys is None:
+            run.say(f"{damage}; it is counted as a failure")
             return RETRYABLE, None
         # Anybody may have written it; who removes an end achieves the same.
-        book.say(f"{damage}; it is not believed")
+        run.say(f"{damage}; it is not believed")
         end = None
     if end is not None and not was_told_to_stop(end):
         return end.outcome, end
     try:
-        later = book.read(Judgment, book.judged_key(number, owner))
+        later = run.read(Judgment, run.judged_key(number, owner))
     except Corrupt as damage:
-        book.say(f"{damage}; it is not believed")
+        run.say(f"{damage}; it is not believed")
         later = None
     if later is not None and (end is None or later.outcome in WHY_TOLD):
         return later.outcome, end
@@ -440,10 +440,10 @@ def was_told_to_stop(end: End) -> bool:
 
 
 def _add_attempt(
-    book: RunRecords, counts: Counts, number: int, owner: str
+    run: RunRecords, counts: Counts, number: int, owner: str
 ) -> tuple[Counts, End | None, PreviousAttempt, str | None]:
     """The counts with one more attempt, how that one ended, and its newest checkpoint that is known."""
-    found = outcome_of(book, number, owner)
+    found = outcome_of(run, number, owner)
     outcome, end = found if found is not None else (INTERRUPTED, None)
     grown = counts.with_outcome(outcome)
     if end is not None:
@@ -451,23 +451,23 @@ def _add_attempt(
         # What it says of other attempts' checkpoints is not its to say.
         seen = end.checkpoint if record_fields.attempt_of(end.checkpoint or "") == number else None
     else:
-        lived, seen = _last_seen(book, number)
+        lived, seen = _last_seen(run, number)
         grown.seconds = min(_LONGEST, grown.seconds + lived)
     return grown, end, PreviousAttempt(attempt=number, id=owner, outcome=outcome, assumed=end is None), seen
 
 
-def _last_seen(book: RunRecords, number: int) -> tuple[float, str | None]:
+def _last_seen(run: RunRecords, number: int) -> tuple[float, str | None]:
     """How long a lost attempt is known to have lived: until its last checkpoint, which is named."""
     lived, newest = 0.0, None
-    top = book.key("checkpoints")
-    for key, _ in book.checkpoints.names(top):
+    top = run.key("checkpoints")
+    for key, _ in run.checkpoints.names(top):
         name, _, rest = key[len(top) + 1 :].partition("/")
         if rest != "manifest.json" or record_fields.attempt_of(name) != number:
             continue
         try:
-            manifest = book.read(records.Manifest, key, book.checkpoints)
+            manifest = run.read(records.Manifest, key, run.checkpoints)
         except Corrupt:
-            if book.keys is None:
+            if run.keys is None:
                 newest = max(newest or "", name)
             continue
         newest = max(newest or "", name)
@@ -505,19 +505,19 @@ def _budgets_of(counts: Counts, budget: str) -> int:
     return int(getattr(counts, budget))
 
 
-def remove_before(book: RunRecords, since: int) -> None:
+def remove_before(run: RunRecords, since: int) -> None:
     """Remove what is forgotten: manifests first, the attempts last, so that an end in the middle is found again."""
 
     def old(key: str, part: int) -> bool:
-        parts = key[len(book.base) + 1 :].split("/")
+        parts = key[len(run.base) + 1 :].split("/")
         number = record_fields.attempt_of(parts[part]) if len(parts) > part else None
         return number is not None and number < since
 
-    for place in book.places():
-        found = [key for key, _ in place.names(book.key("checkpoints")) if old(key, 1)]
-        found += [key for key, _ in place.names(book.key("artifacts")) if old(key, 2)]
+    for place in run.places():
+        found = [key for key, _ in place.names(run.key("checkpoints")) if old(key, 1)]
+        found += [key for key, _ in place.names(run.key("artifacts")) if old(key, 2)]
         place.delete(sorted(found, key=lambda key: not key.endswith("/manifest.json")))
-    keys = [key for key, _ in book.store.names(book.key("attempts"))]
+    keys = [key for key, _ in run.store.names(run.key("attempts"))]
     gone = [key for key in keys if (attempt_of(key) or since) < since]
-    book.store.delete([book.success_key(begun) for begun in sorted({0, *(attempt_of(key) or 0 for key in gone)})])
-    book.store.delete(gone)
+    run.store.delete([run.success_key(begun) for begun in sorted({0, *(attempt_of(key) or 0 for key in gone)})])
+    run.store.delete(gone)

@@ -40,9 +40,9 @@ def forget(options: Options) -> int:
         # Checkpoints go with the attempts that made them, also where those are kept in another place.
         kept = open_store(options.store) if options.store else None
         for place in [open_store(place) for place in given] or [_hidden_store(options, base)]:
-            book = RunRecords(place, base, kept, say, keys)
-            book.artifacts = open_store(options.artifacts) if options.artifacts else None
-            forget_run(book)
+            run = RunRecords(place, base, kept, say, keys)
+            run.artifacts = open_store(options.artifacts) if options.artifacts else None
+            forget_run(run)
     except (StorageError, UnknownFormat) as refusal:
         raise BadOption(f"storage failed: {refusal}") from None
     print(f"gpuflow-run: forgot {base}")
@@ -56,20 +56,20 @@ def _hidden_store(options: Options, base: str) -> Store:
     return Folder(options.checkpoint_dir, inside=os.path.join(own, records_path(shared, base)))
 
 
-def forget_run(book: RunRecords) -> None:
+def forget_run(run: RunRecords) -> None:
     """Claim the next number and mark all attempts before it as forgotten; a running attempt loses ownership."""
-    numbers = book.numbers()
-    if book.keys is None and any(_is_signed(book, number) for number in reversed(numbers)):
+    numbers = run.numbers()
+    if run.keys is None and any(_is_signed(run, number) for number in reversed(numbers)):
         raise BadOption("the records of this run are signed: to forget it, give its key by --key-file")
     # A listing may be late: only a run of which nothing at all is there needs no word that it is forgotten. What is
     # there when that word is not written belongs to someone who began since.
-    kept = [] if numbers else [key for place in book.places() for key, _ in place.names(book.base)]
+    kept = [] if numbers else [key for place in run.places() for key, _ in place.names(run.base)]
     if not numbers and not kept:
         return
-    made_by = (attempt_of(part) for key in kept for part in key[len(book.base) + 1 :].split("/")[1:3])
+    made_by = (attempt_of(part) for key in kept for part in key[len(run.base) + 1 :].split("/")[1:3])
     numbers = numbers or sorted(number for number in made_by if number is not None)
     while True:
-        number = book.may_take(_next_number(book, numbers))
+        number = run.may_take(_next_number(run, numbers))
         claim = Claim(
             attempt=number,
             id=os.urandom(8).hex(),
@@ -81,23 +81,23 @@ def forget_run(book: RunRecords) -> None:
             seconds=0.0,
             forget=True,
         )
-        book.probe()
-        if book.create(book.attempt_key(number), book.pack(claim, book.attempt_key(number))):
+        run.probe()
+        if run.create(run.attempt_key(number), run.pack(claim, run.attempt_key(number))):
             break
-        numbers = book.numbers()
-    remove_before(book, number)
+        numbers = run.numbers()
+    remove_before(run, number)
 
 
-def _is_signed(book: RunRecords, number: int) -> bool:
+def _is_signed(run: RunRecords, number: int) -> bool:
     try:
-        claim = book.read_claim(number)
+        claim = run.read_claim(number)
     except (Corrupt, UnknownFormat):
         return False
     return claim is not None and claim.signed
 
 
-def _next_number(book: RunRecords, numbers: list[int]) -> int:
+def _next_number(run: RunRecords, numbers: list[int]) -> int:
     """The number after the last. With keys, after the last that is signed: others may be as high as anybody likes."""
-    if book.keys is None or not numbers:
+    if run.keys is None or not numbers:
         return numbers[-1] + 1 if numbers else 1
-    return attempts.History(attempts.read_history(book).last, attempts.Counts(), None, None, taken=numbers).next
+    return attempts.History(attempts.read_history(run).last, attempts.Counts(), None, None, taken=numbers).next

@@ -1,4 +1,4 @@
-"""One attempt and the run's book: it becomes the newest, stays it or has lost, says how it ended, marks success.
+"""One attempt and the run's records: it becomes the newest, stays it or has lost, says how it ended, marks success.
 
 The newest attempt owns the run; every commit asks first, and an older one that is still alive stops. No clock decides
 anything: two machines need not agree on time.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Counts", "History", "Ledger", "OwnershipLost", "TooLarge"]
 _MOST_RECORDS = 20
 _BECAUSE = 10_000
-"""Most characters of a reason in the book."""
+"""Most characters of a reason in the records."""
 
 
 class OwnershipLost(Exception):

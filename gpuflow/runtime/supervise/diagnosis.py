@@ -172,35 +172,35 @@ def read_last(text: str | None, say: Callable[[str], None]) -> LastAttempt | Non
     return LastAttempt(number, _text(value.get("by")) or "the engine", seen)
 
 
-def settle_last(book: RunRecords, history: History, last: LastAttempt | None) -> bool:
-    """Write down what is known of the attempts before. Whether the book must be read again."""
+def settle_last(run: RunRecords, history: History, last: LastAttempt | None) -> bool:
+    """Write down what is known of the attempts before. Whether the records must be read again."""
     newest = history.previous
     if newest is None:
         return False
     wrote = False
     if last is not None:
-        found = _attempt_meant(book, newest.attempt, newest.id, last)
+        found = _attempt_meant(run, newest.attempt, newest.id, last)
         if found is None:
-            book.say_once(f"{last.by} tells of its attempt {last.attempt}, which took no number here: it costs nothing")
+            run.say_once(f"{last.by} tells of its attempt {last.attempt}, which took no number here: it costs nothing")
         else:
-            wrote = _record_engine_word(book, *found, last)
-    return (_record_suspicion(book, newest.attempt, newest.id) if newest.assumed and not wrote else False) or wrote
+            wrote = _record_engine_word(run, *found, last)
+    return (_record_suspicion(run, newest.attempt, newest.id) if newest.assumed and not wrote else False) or wrote
 
 
-def _attempt_meant(book: RunRecords, number: int, owner: str, last: LastAttempt) -> tuple[int, str] | None:
+def _attempt_meant(run: RunRecords, number: int, owner: str, last: LastAttempt) -> tuple[int, str] | None:
     """Which attempt the engine speaks of: the newest, or the one before it as long as that is only assumed."""
-    claim = _read_claim(book, number)
+    claim = _read_claim(run, number)
     if claim is None or None in (claim.engine_attempt, last.attempt) or claim.engine_attempt == last.attempt:
         return number, owner
     before = claim.previous
     if before is not None and before.assumed:
-        older = _read_claim(book, before.attempt)
+        older = _read_claim(run, before.attempt)
         if older is not None and older.engine_attempt == last.attempt:
             return before.attempt, before.id
     return None
 
 
-def _record_engine_word(book: RunRecords, number: int, owner: str, last: LastAttempt) -> bool:
+def _record_engine_word(run: RunRecords, number: int, owner: str, last: LastAttempt) -> bool:
     """The engine's word on an attempt, where that attempt has none, or not all. Whether it was written."""
     verdict = judge(last.evidence)
     if verdict is None or verdict.outcome in (SUCCEEDED, NEVER_STARTED):
@@ -208,68 +208,68 @@ def _record_engine_word(book: RunRecords, number: int, owner: str, last: LastAtt
     outcome, because = verdict
     if outcome == RETRYABLE and last.evidence.exit_code in (None, 137):
         # That it failed, or was killed, is no cause. It was not the command alone: the supervisor would have told.
-        if _record_suspicion(book, number, owner):
+        if _record_suspicion(run, number, owner):
             return True
         outcome, because = INTERRUPTED, UNKNOWN
     try:
-        end = book.read(End, book.end_key(number, owner))
+        end = run.read(End, run.end_key(number, owner))
     except Corrupt:
-        if book.keys is None:
+        if run.keys is None:
             return False  # counted as a failure
         end = None
     if end is not None and not (attempts.was_told_to_stop(end) and outcome in attempts.WHY_TOLD):
         return False
-    key = book.judged_key(number, owner)
-    there = _judgment(book, key)
+    key = run.judged_key(number, owner)
+    there = _judgment(run, key)
     judged = Judgment(outcome=outcome, cause=because, evidence=last.plain(), by=last.by)
     if there is not None and there.cause != SUSPECTED_CAUSE:
         return there == judged  # written by us, and only the answer was lost
-    book.store.write(key, book.pack(judged, key))
+    run.store.write(key, run.pack(judged, key))
     how = "was told to stop" if end is not None else "left no end"
-    book.say(f"attempt {number} {how}; {last.by} says why: {outcome}: {because}")
+    run.say(f"attempt {number} {how}; {last.by} says why: {outcome}: {because}")
     return True
 
 
-def _record_suspicion(book: RunRecords, number: int, owner: str) -> bool:
+def _record_suspicion(run: RunRecords, number: int, owner: str) -> bool:
     """Judge a lost attempt as out of memory when its last usage suggests it; whether that judgment stands."""
     try:
-        seen = book.read(Usage, book.memory_key(number, owner))
+        seen = run.read(Usage, run.memory_key(number, owner))
     except (Corrupt, UnknownFormat):
         return False
     if seen is None or seen.share < SUSPICIOUS_SHARE:
         return False
-    there = _judgment(book, book.judged_key(number, owner))
+    there = _judgment(run, run.judged_key(number, owner))
     if there is not None:
         return bool(there.cause == SUSPECTED_CAUSE)
     try:
-        if book.read(End, book.end_key(number, owner)) is not None:
+        if run.read(End, run.end_key(number, owner)) is not None:
             return False
     except Corrupt:
-        if book.keys is None:
+        if run.keys is None:
             return False
     evidence = {"used": seen.used, "limit": seen.limit, "time": seen.time[:64]}
     judged = Judgment(outcome=OUT_OF_MEMORY, cause=SUSPECTED_CAUSE, evidence=evidence, by="gpuflow-run")
-    key = book.judged_key(number, owner)
+    key = run.judged_key(number, owner)
     # Created, not written: the word of an engine that comes at the same time stays.
-    if not book.create(key, book.pack(judged, key)):
+    if not run.create(key, run.pack(judged, key)):
         return False
-    book.say(
+    run.say(
         f"attempt {number} left no end, and used {seen.share:.0%} of its memory limit when it was last seen: "
         "suspected out of memory, which counts as a failure"
     )
     return True
 
 
-def _read_claim(book: RunRecords, number: int) -> Claim | None:
+def _read_claim(run: RunRecords, number: int) -> Claim | None:
     try:
-        return book.read_claim(number)
+        return run.read_claim(number)
     except Corrupt:
         return None
 
 
-def _judgment(book: RunRecords, key: str) -> Judgment | None:
+def _judgment(run: RunRecords, key: str) -> Judgment | None:
     try:
-        found = book.read(Judgment, key)
+        found = run.read(Judgment, key)
     except Corrupt:
         return None
     assert found is None or isinstance(found, Judgment)

@@ -370,7 +370,7 @@ class CommandRun:
         environ["GPUFLOW_ATTEMPT"] = str(self.ledger.number)
         environ["GPUFLOW_INTERRUPTIONS"] = str(self.history.counts.interruptions)
         for name in ("ATTEMPT", "INTERRUPTIONS") if options.gang is not None else ():
-            # The launcher counts the attempts of a gang; its ranks may have no book of their own.
+            # The launcher counts the attempts of a gang; its ranks may have no records of their own.
             environ[f"GPUFLOW_{name}"] = self.environ.get(f"GPUFLOW_GANG_{name}") or environ[f"GPUFLOW_{name}"]
         if self.outputs_dir:
             environ["GPUFLOW_OUTPUTS"] = os.path.abspath(self.outputs_dir)

@@ -65,7 +65,7 @@ class Repeats:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.book = Memory()
+        self.records = Memory()
         """Where there is no place that outlives the container, the attempts are counted here."""
         self.done = 0
         self.most: int = options.retries if options.retries is not None else options.failures
@@ -96,10 +96,10 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
         return run_attempt(Attempt(options, environ))
     repeats = Repeats(options)
     while True:
-        attempt = Attempt(repeats.options, environ, repeats.book)
+        attempt = Attempt(repeats.options, environ, repeats.records)
         code = run_attempt(attempt)
         attempt.leave()
-        # The book counts too; this holds where it could not be written.
+        # The records count too; this holds where they could not be written.
         if not (attempt.failed and repeats.done < repeats.most):
             return code
         if not repeats.wait():
@@ -135,7 +135,7 @@ class Attempt:
     """What one attempt knows while it runs."""
 
     def __init__(self, options: Options, environ: Mapping[str, str], memory: Memory | None = None) -> None:
-        """`memory`: the book of all attempts in this process, where there is no other place for it."""
+        """`memory`: the records of all attempts in this process, where there is no other place for them."""
         self.options, self.environ, self._memory = options, environ, memory
         self.failed = False
         """Whether it ended with a failure that its budget allows."""
@@ -163,7 +163,7 @@ class Attempt:
         ledger = self._open_ledger()
         # Artifacts without a URI of their own are kept beside the checkpoints.
         store = self.store if self.store is not None else ledger.store
-        # Without a book nobody knows which of the others there are dead: nothing of theirs is touched.
+        # Without records nobody knows which of the others there are dead: nothing of theirs is touched.
         root = delivery.root()
         ledger.artifacts = root if self._lasting else None
         self._gather()
@@ -373,18 +373,18 @@ class Attempt:
             if own:
                 say(f"checkpoints of this item are in {self.directory.path} ($GPUFLOW_CHECKPOINT_DIR)")
         self.store = open_place(options.store) if options.store else None
-        book: Store
+        place: Store
         if options.state:
-            book = open_place(options.state)
+            place = open_place(options.state)
         elif self.store is not None:
-            book = self.store
+            place = self.store
         elif self.directory is not None and options.run_id:
-            book = Folder(options.checkpoint_dir, inside=os.path.join(own, records_path(self.directory.shared, base)))
+            place = Folder(options.checkpoint_dir, inside=os.path.join(own, records_path(self.directory.shared, base)))
         else:
-            book, self._lasting = self._memory if self._memory is not None else Memory(), False
+            place, self._lasting = self._memory if self._memory is not None else Memory(), False
         if keys is not None and self.directory is not None and self.store is None:
             say("there is no --store: the run's records are signed, the checkpoints in the directory are not")
-        self.ledger = Ledger(book, base, self.store, say, keys)
+        self.ledger = Ledger(place, base, self.store, say, keys)
         self.ledger.engine_attempt = attempt_folder.engine_attempt(options.engine_attempt, say)
         return self.ledger
 
