@@ -90,9 +90,9 @@ def _describe(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, str, s
         known = set(owner.model_fields) if owner is not None else set()
         said = owner.unknown(str(key)) if owner is not None and issubclass(owner, Model) else None
         instead = spec_field_hint(str(key), owner.__name__, known) if owner is not None else None
-        hint = instead or did_you_mean(str(key), sorted(known)) or "remove it"
+        advice = instead or did_you_mean(str(key), sorted(known)) or "remove it"
         # A word of Kubernetes first: an engine may have it too, and its way out is then the longer one.
-        return said if said and not instead else ("GF113", f'unknown key "{key}"', hint)
+        return said if said and not instead else ("GF113", f'unknown key "{key}"', advice)
     if kind == "missing":
         return "GF114", f'"{key}" is missing', f"add {key}: …"
     if kind == "literal_error":

@@ -116,8 +116,8 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
         yield from leader_faults(pipeline, step, path)
     if step.nulls:
         yield from null_faults(pipeline, step, path)
-    for message, inside, hint in xcom_faults(step):
-        yield at("GF364", f"{who}: {message}", (*path, *inside), hint=hint)
+    for message, inside, instead in xcom_faults(step):
+        yield at("GF364", f"{who}: {message}", (*path, *inside), hint=instead)
     yield from _sub_pipeline(pipeline, step, path)
     for code, message, place, hint in check_hardware(step):
         yield at(code, f"{who}: {message}", (*path, *place), hint=hint)
