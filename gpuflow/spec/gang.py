@@ -35,6 +35,7 @@ class Leader(WithNulls):
     """What takes the place of the step's own as a whole."""
     NULLABLE = (*SETTINGS, "env")
     NULLABLE_KEYS = ("env",)
+    __hash__ = None  # type: ignore[assignment]  # else pydantic makes one for a frozen model
 
     command: tuple[TextField, ...] = ()
     """What the leader runs, instead of the step's command, args or script."""

@@ -132,8 +132,6 @@ class WithNulls(Model):
     def __eq__(self, other: object) -> bool:
         return super().__eq__(other) and isinstance(other, WithNulls) and self._unsaid == other._unsaid
 
-    __hash__ = None  # as for every model
-
 
 class EmptyMap(dict[Any, Any]):
     """An empty map that stays empty. pydantic copies a default that could change for every model that it makes, and

@@ -19,12 +19,16 @@ from gpuflow.spec.model import Model, as_spelled, problem
 Path = tuple[str | int, ...]
 
 
+def _nowhere(path: Path, key: bool) -> Where:
+    return Where()
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """`file` is None for a document that was never a file."""
 
     file: str | None = None
-    locate: Callable[[Path, bool], Where] = lambda path, key: Where()
+    locate: Callable[[Path, bool], Where] = _nowhere
     is_part: bool = False
     """Whether the document stands inside another one, whose file this is."""
 

@@ -80,6 +80,7 @@ class Step(Settings, WithNulls, metaclass=StepMeta):
 
     NULLABLE = Settings.model_fields
     NULLABLE_KEYS = SHARED_MAPS
+    __hash__ = None  # type: ignore[assignment]  # else pydantic makes one for a frozen model
 
     needs: Annotated[tuple[StepName, ...], OneOrMore()] = ()
     """Steps that must finish first. A reference to a step's output is also a need."""

@@ -57,8 +57,9 @@ def test_what_cannot_be_read_is_not_known(monkeypatch: pytest.MonkeyPatch) -> No
         ("memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 1\n", 3),
         ("memory.events", "oom_kill 0\n", 0),
         ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n", 4),
+        ("memory.events", " \noom_kill many\n", 0),
     ],
-    ids=["v2", "v2, none", "v1"],
+    ids=["v2", "v2, none", "v1", "unreadable"],
 )
 def test_kills_of_processes_and_of_the_whole_group_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, kills: int

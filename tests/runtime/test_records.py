@@ -166,3 +166,12 @@ def test_a_store_of_an_unknown_version_is_refused_with_one_sentence(name: str, t
     done = run(*options, *shell("echo ran"))
     assert (done.returncode, done.stdout) == (78, "")
     assert "is of format 9, and this gpuflow-run knows 1 and 2" in done.stderr
+
+
+def test_a_record_of_a_kind_has_the_fields_of_that_kind() -> None:
+    class Listed(File):
+        """A file that was listed."""
+
+    made = Listed(path="a", size=1, sha256="0" * 64)
+    assert made.plain() == File(path="a", size=1, sha256="0" * 64).plain() != {}
+    assert made != Listed(path="b", size=1, sha256="0" * 64)

@@ -180,3 +180,11 @@ def test_editors_take_what_is_taken(leader: Any) -> None:
     document["steps"]["train"]["gang"]["leader"] = {"command": None}
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document, pipeline_schema())
+
+
+def test_a_step_and_its_leader_are_no_keys() -> None:
+    step = Step("a", command=["x"], image="i:1", gang={"workers": 2, "leader": True})
+    assert step.gang is not None and step.gang.leader is not None
+    for part in (step, step.gang.leader):
+        with pytest.raises(TypeError, match="unhashable"):
+            hash(part)

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow import GpuflowError, load, loads
+import gpuflow
+from gpuflow import GpuflowError, Pipeline, Step, load, loads
 from gpuflow.core.errors import Finding
 from gpuflow.spec import loading
+from gpuflow.spec.canonical import to_yaml
 from tests.conftest import ROOT
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n"
@@ -307,3 +309,9 @@ def test_a_part_of_a_volume_lies_in_the_volume(path: str) -> None:
         loads(head + f"volumes: {{/d: {{claim: c, sub_path: {path}}}}}}}}}")
     assert [finding.code for finding in refusal.value.findings] == ["GF133"]
     assert loads(head + "volumes: {/d: {claim: c, sub_path: ..data/x}}}}")
+
+
+def test_a_part_of_a_volume_from_literal_text_reads_back() -> None:
+    step = Step("a", image="i:1", command=["x"], volumes={"/d": {"claim": "c", "sub_path": gpuflow.text("a/{{x}}")}})
+    pipeline = Pipeline("p", steps={"a": step})
+    assert loads(to_yaml(pipeline)) == pipeline

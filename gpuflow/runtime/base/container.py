@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 def oom_kills() -> int:
     """How often the kernel has killed in this container's memory group; 0 when that cannot be read."""
     for path in _memory_files():
-        counts = dict(line.split(None, 1) for line in _read_bytes(path).splitlines() if b" " in line)
-        if b"oom_kill" in counts:
+        counts = dict(line.split(None, 1) for line in _read_bytes(path).splitlines() if len(line.split()) > 1)
+        with contextlib.suppress(KeyError, ValueError):
             # A whole group that is killed (memory.oom.group) counts apart from its processes.
             return int(counts[b"oom_kill"]) + int(counts.get(b"oom_group_kill", 0))
     return 0
@@ -67,8 +67,11 @@ def available_memory() -> int | None:
 
 
 def _free_on_machine() -> int | None:
-    words = _read_bytes("/proc/meminfo").partition(b"MemAvailable:")[2].split()
-    return int(words[0]) * 1024 if words else None
+    for line in _read_bytes("/proc/meminfo").splitlines():
+        if line.startswith(b"MemAvailable:"):
+            with contextlib.suppress(IndexError, ValueError):
+                return int(line.split()[1]) * 1024
+    return None
 
 
 def _free_in_group() -> int | None:

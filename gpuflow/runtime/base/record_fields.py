@@ -95,7 +95,8 @@ class Record:
     """Whether it came with a signature; with keys, one that was verified."""
 
     def __init_subclass__(cls) -> None:
-        cls.FIELDS = {name: found for name, found in vars(cls).items() if isinstance(found, Field)}
+        own = {name: found for name, found in vars(cls).items() if isinstance(found, Field)}
+        cls.FIELDS = {**cls.FIELDS, **own}
 
     def __init__(self, **values: Any) -> None:
         unknown = sorted(set(values) - set(self.FIELDS))
