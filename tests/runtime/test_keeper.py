@@ -593,7 +593,7 @@ def test_a_newer_attempts_name_in_the_directory_makes_the_older_one_ask(tmp_path
     assert keeper(old).lost == "attempt 2 has taken over from attempt 1"
 
 
-def test_a_listing_that_does_not_reach_what_the_book_knows_of_is_trouble_and_not_an_empty_store(
+def test_a_listing_that_does_not_reach_what_the_records_name_is_trouble_and_not_an_empty_store(
     tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = machine(tmp_path, store)
@@ -607,7 +607,7 @@ def test_a_listing_that_does_not_reach_what_the_book_knows_of_is_trouble_and_not
         return [(key, size) for key, size in real(self, prefix) if "/checkpoints/000001-000002" not in key]
 
     monkeypatch.setattr(Hooked, "names", late)
-    with pytest.raises(StorageError, match="knows of the checkpoint 000001-000002"):
+    with pytest.raises(StorageError, match="name the checkpoint 000001-000002"):
         Machine(tmp_path / "b", store).begin(0.3)
     monkeypatch.undo()
     assert restored(tmp_path, store, "c") == tmp_path / "c" / "600"

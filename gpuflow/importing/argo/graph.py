@@ -410,7 +410,7 @@ class Graph:
         given: dict[str, Parts] = dict(direct or {})
         for each in maps(arguments.get("parameters")):
             self.listing.fields(each, ("name", "value"), "argument", self.place)
-            given[str(each.get("name"))] = self._filled(each.get("value"), scope, self.place.of(each, "value"))
+            given[str(each.get("name"))] = self._fill_tags(each.get("value"), scope, self.place.of(each, "value"))
         refuse_artifacts(arguments, self.listing, self.place)
         place = self.importer.place_of(template)
         declared = mapping(template.tree.get("inputs"))
@@ -422,14 +422,14 @@ class Graph:
             if name in given:
                 found[name] = given[name]
             elif each.get("value", each.get("default")) is not None:
-                found[name] = self._filled(each.get("value", each.get("default")), scope, place.of(each))
+                found[name] = self._fill_tags(each.get("value", each.get("default")), scope, place.of(each))
             elif each.get("valueFrom") is None:
                 hint = "give it a value where the template is called, or a default"
                 self.listing.cannot(f"input {name}", "nothing gives it a value", place.of(each), hint)
         leaf = template.type in ("container", "script")
         return Scope(scope.draft, found, scope.names if leaf else {}, outer=scope.outer, refused=scope.refused)
 
-    def _filled(self, value: Any, scope: Scope, where: Where) -> Parts:
+    def _fill_tags(self, value: Any, scope: Scope, where: Where) -> Parts:
         parts, lost = fill_tags("" if value is None else scalar_text(value), scope)
         for tag in lost:
             self.listing.cannot(tag, "no reference of a pipeline says it", where, TAG_HINT, TAG)
