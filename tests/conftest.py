@@ -17,6 +17,27 @@ settings.load_profile("gpuflow")
 ROOT = Path(__file__).resolve().parents[1]
 CORPORA = ROOT.parent / "shared" / "corpora"
 
+LONG = {
+    **dict.fromkeys(
+        ("gitops/test_action", "gitops/test_guide", "gitops/test_hooks", "first_hour/test_clone"), "install"
+    ),
+    **dict.fromkeys(
+        ("runtime/test_artifact_killing", "runtime/test_explorer", "runtime/test_gang_killing", "runtime/test_killing"),
+        "kill programs again and again",
+    ),
+    **dict.fromkeys(
+        (
+            *("checker/test_adversarial", "checker/test_advice_followed", "checker/test_dra_truth"),
+            *("checker/test_large_graphs", "checker/test_whole_pending", "checker/test_whole_shares"),
+            *("checker/test_whole_truth", "cluster_model/test_mutation", "graph/test_graph_peak"),
+            *("proofs/test_checker_recorded_truths", "proofs/test_trust_shown", "readers/argo/test_any_document"),
+            *("runtime/test_sharded_keeper", "runtime/test_trust_store"),
+        ),
+        "play out thousands of documents, graphs and runs",
+    ),
+}
+"""Files below tests/ that make test leaves out, and what takes so long in them; make test-long and CI run them."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the code gives now")
@@ -28,8 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that starts a cluster says so by its mark; without one every suite would start it."""
+    """Mark what takes long. A test that starts a cluster says so by its mark; else every suite would start it."""
     for item in items:
+        if str(item.path.relative_to(ROOT / "tests").with_suffix("")) in LONG:
+            item.add_marker("long")
         starts = "proof_ground" in getattr(item, "fixturenames", ())
         if starts and not any(item.get_closest_marker(mark) for mark in ("cluster", "control_plane")):
             raise pytest.UsageError(f"{item.nodeid} starts a cluster: mark it cluster or control_plane")

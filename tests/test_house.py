@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import LONG, ROOT
 
 PACKAGE = ROOT / "gpuflow"
 ARCHITECTURE = ROOT / "docs" / "design" / "architecture.md"
@@ -66,6 +66,11 @@ def test_a_function_is_a_verb_or_the_thing_it_returns() -> None:
         and word not in NO_PARTICIPLES
     ]
     assert not bare, "a participle alone does not say what a function does or gives: " + ", ".join(bare)
+
+
+def test_what_make_test_leaves_out_is_there_and_ci_runs_it() -> None:
+    assert [name for name in LONG if not (ROOT / "tests" / f"{name}.py").is_file()] == []
+    assert "make test-long" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_the_runtime_has_few_doors() -> None:
