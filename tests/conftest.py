@@ -21,6 +21,11 @@ LONG = {
     **dict.fromkeys(
         ("gitops/test_action", "gitops/test_guide", "gitops/test_hooks", "first_hour/test_clone"), "install"
     ),
+    "first_hour/test_pages": "run every command of every page",
+    **dict.fromkeys(
+        (f"targets/airflow/test_airflow_{name}" for name in ("alerts", "backfill", "ending", "run", "setup")),
+        "run whole DAGs",
+    ),
     **dict.fromkeys(
         ("runtime/test_artifact_killing", "runtime/test_explorer", "runtime/test_gang_killing", "runtime/test_killing"),
         "kill programs again and again",
