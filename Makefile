@@ -5,7 +5,7 @@ PYTHON ?= python3
 # How many test processes run side by side. A suite's own order does not matter: every test makes what it needs.
 WORKERS ?= 2
 # What waits for something in between: programs that are killed, whole runs of Airflow.
-WORKERS_core ?= 3
+WORKERS_core ?= 4
 WORKERS_airflow ?= 4
 # No test takes so many seconds: one that waits for ever says where it stands, and ends the suite with its name.
 HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
