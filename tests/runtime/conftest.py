@@ -15,11 +15,6 @@ from tests.runtime.servers import BUCKET, s3_server
 from tests.runtime.stage import Stage
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "s3: needs s3fs and a real S3 server (locks/runtime.txt)")
-    config.addinivalue_line("markers", "clouds: needs gcsfs, adlfs and the clouds' emulators (make test-clouds)")
-
-
 @pytest.fixture(autouse=True)
 def _nothing_is_left_running() -> Iterator[None]:
     yield

@@ -86,7 +86,7 @@ def test_an_authority_that_is_not_known_is_refused_in_words_and_in_time(
     assert "name its file in AWS_CA_BUNDLE" in refused.stderr
     assert "Traceback" not in refused.stderr
     outputs = ("--artifacts", f"{secure}/never", "--run-id", "r", "--output", "m:file", "--outputs-dir", tmp_path / "o")
-    not_kept = run("--storage-timeout", "20s", *outputs, *shell('echo x >"$GPUFLOW_OUTPUTS/m"'))
+    not_kept = run("--storage-timeout", "60s", *outputs, *shell('echo x >"$GPUFLOW_OUTPUTS/m"'))
     assert not_kept.returncode == 78, not_kept.stderr
     assert "certificate" in not_kept.stderr.lower()
 
