@@ -55,6 +55,7 @@ IN_COMPILED_FILES = "airflow/function_runner.py"
 """Its text is part of compiled DAGs: its names stay."""
 
 
+@pytest.mark.slow
 def test_a_function_is_a_verb_or_the_thing_it_returns() -> None:
     bare = [
         f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}"
@@ -147,6 +148,7 @@ def paths_in(docstring: str) -> set[Path]:
     return {Path(name) for name in re.findall(r"\bgpuflow/[\w/]+\.py\b", docstring)}
 
 
+@pytest.mark.slow
 def test_a_test_of_each_module_is_found_by_its_name_or_by_its_path() -> None:
     everything, files = modules(), docstrings_of_tests()
     found = {module for file, said in files.items() for module in named_after(file, everything) | paths_in(said)}

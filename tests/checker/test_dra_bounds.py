@@ -145,6 +145,7 @@ def test_a_pattern_that_python_would_never_finish_is_judged(tmp_path: Path, patt
     assert from_files(tmp_path, steps(), *objects).verdict == "never"
 
 
+@pytest.mark.slow
 def test_a_pattern_that_takes_more_than_a_check_may_is_unknown() -> None:
     device = gpu(0, product="a" * 64 + "!")
     selector = f"{attribute('productName')}.matches('{'(.*)*' * 1900}x')"

@@ -101,6 +101,7 @@ def can_wait_elsewhere(steps: list[Step], nodes: list[Vector], failures: int) ->
     return False
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     pipelines(most=3),

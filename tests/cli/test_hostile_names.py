@@ -272,6 +272,7 @@ def test_names_that_kubernetes_accepts_are_read(gpuflow: Gpuflow, folder: Path, 
     assert gpuflow("check", folder / FILE, "--cluster", folder / "cluster", "--namespace", "team-a").code in (0, 1)
 
 
+@pytest.mark.slow
 def test_only_the_door_writes_to_the_terminal() -> None:
     """`say` and `put` of the terminal; what Python prints of a pipeline's own file is its author's.
 

@@ -249,6 +249,7 @@ def test_silence_is_in_the_canonical_document_and_no_part_of_the_meaning() -> No
     assert digest(one) == digest(other)
 
 
+@pytest.mark.slow
 def test_every_code_that_is_said_as_a_note_or_a_warning_can_be_silenced() -> None:
     said = set()
     for path in (ROOT / "gpuflow").rglob("*.py"):

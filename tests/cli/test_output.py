@@ -55,6 +55,7 @@ def test_a_file_where_a_folder_should_be_is_named(gpuflow: Gpuflow, tmp_path: Pa
     assert f"{tmp_path / 'file'} is a file, not a folder" in answer.err
 
 
+@pytest.mark.slow
 def test_the_locale_does_not_change_the_bytes(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(SNOWMAN, encoding="utf-8")
     line = f"gpuflow show {tmp_path / 'p.yaml'} --format yaml"

@@ -170,6 +170,7 @@ def corpus_files(corpora: Path) -> list[Path]:
     return sorted(path for path in corpora.rglob("*") if path.suffix in (".yaml", ".yml"))
 
 
+@pytest.mark.slow
 def test_every_file_of_the_corpora_is_equal_in_content(corpora: Path) -> None:
     refused = []
     for path in corpus_files(corpora):

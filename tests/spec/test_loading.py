@@ -219,6 +219,7 @@ def test_what_cannot_be_included_is_refused_where_it_is_named(tmp_path: Path, na
     assert (finding.code, finding.where.file, finding.where.line) == (code, str(outer), 5)
 
 
+@pytest.mark.slow
 def test_files_that_double_at_every_level_are_refused_not_followed(tmp_path: Path) -> None:
     for level in range(20):
         steps = f"steps:\n  a: {{pipeline: f{level + 1}.yaml}}\n  b: {{pipeline: f{level + 1}.yaml}}\n"

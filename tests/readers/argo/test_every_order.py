@@ -193,6 +193,7 @@ class Run:
         return found
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.data())
 def test_no_order_exceeds_the_peak_and_an_exact_one_is_reached(data: st.DataObject) -> None:
