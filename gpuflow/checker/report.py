@@ -77,9 +77,9 @@ class Report:
     assumed: tuple[str, ...] = ()
     """Kinds that the pods need and that were not checked, because the snapshot's author says so."""
     kind: str = "Pipeline"
+    """What the document calls itself: a Pipeline of ours, or a Workflow, a Job…"""
     by_itself: bool = False
     """No engine runs it."""
-    """What the document calls itself: a Pipeline of ours, or a Workflow, a Job…"""
 
     @property
     def assumes(self) -> str:

@@ -10,7 +10,7 @@ from gpuflow.checker.hints.refusals import refusal_hint
 from gpuflow.checker.hints.trials import Trials, memory_max, with_parallel
 from gpuflow.checker.pipeline.nodes.claims import small_claims, unusable_claims
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
-from gpuflow.checker.pipeline.placement import Target, placement_outcome
+from gpuflow.checker.pipeline.placement import NamespacePart, placement_outcome
 from gpuflow.checker.quota.claims import (
     pending_claims,
     refused_claims,
@@ -163,16 +163,16 @@ def _cluster_wide_outcome(
     demand: Demand, namespaces: Sequence[str], ready: PreparedCluster, runs: int | None, trials: Trials | None
 ) -> Outcome:
     """What ClusterQueues and nodes, which namespaces share, say to the pods of all of them."""
-    homes = []
+    parts = []
     for name in namespaces:
         there = ready.seen_from(name)
         home = name if demand.runs_on else ready.namespace  # of several runs, each is at home in its own
         part = with_node_selector(demand.only_in(name, home), node_selector(there.cluster, name, OPENSHIFT))
         part = split_mixed_steps(with_deadline(part))
         policy = namespace_policy(there.cluster, name)
-        homes.append(Target(there, part, policy, policy.admit_steps(part.steps)))
+        parts.append(NamespacePart(there, part, policy, policy.admit_steps(part.steps)))
     whole = split_mixed_steps(with_deadline(demand))
-    placed = placement_outcome(whole, homes, count_runs(demand, runs), trials=trials)
+    placed = placement_outcome(whole, parts, count_runs(demand, runs), trials=trials)
     bound = [step.name for step in whole.steps if _binds(step.pod["spec"])]
     if not bound or not ready.cluster.of("Node"):
         return placed
@@ -208,7 +208,7 @@ def _with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int, tria
     """What the cluster says, with what the namespace adds to its pods; also where it is not known whether it does."""
     cluster, namespace = ready.cluster, ready.namespace
     certain, possible = (node_selector(cluster, namespace, name) for name in (OPENSHIFT, PLUGIN))
-    conflicts = outcome_of(selector_conflicts(cluster, demand, certain), "never")
+    conflicts = outcome_of(selector_conflicts(demand, certain), "never")
     demand = with_node_selector(demand, certain)
     whole = merge_outcomes([conflicts, _with_later_attempts(demand, ready, runs, trials)])
     if not possible or whole.verdict == "never":
@@ -242,7 +242,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials |
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
     admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
     mounted = _mounted_claims(demand, ready, policy)
-    placed = placement_outcome(demand, [Target(ready, demand, policy, admissions)], runs, mounted, trials)
+    placed = placement_outcome(demand, [NamespacePart(ready, demand, policy, admissions)], runs, mounted, trials)
     default_queue = has_default_queue(cluster, namespace)
     quota_lines = list(limit_lines(demand, policy, admissions, runs, default_queue))
     lines = [*(line.scope for line in quota_lines), *placed.scopes]
@@ -432,14 +432,16 @@ def _containers(pod: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _wrong_snapshot(cluster: Cluster, namespace: str, policy: NamespacePolicy) -> Iterator[Finding]:
     """Signs that the snapshot is not about this namespace, or says nothing where it should."""
-    homes = {item.namespace for item in cluster.objects if item.namespace is not None}
-    homes |= {item.name for item in cluster.of("Namespace")}
-    if homes and namespace not in homes and "Namespace" not in cluster.listed:  # else it does not exist, GF538
+    namespaces = {item.namespace for item in cluster.objects if item.namespace is not None}
+    namespaces |= {item.name for item in cluster.of("Namespace")}
+    if (
+        namespaces and namespace not in namespaces and "Namespace" not in cluster.listed
+    ):  # else it does not exist, GF538
         yield warning(
             "GF533",
             f'the snapshot has no object of namespace "{namespace}"',
             Where(cluster.source),
-            did_you_mean(namespace, homes) or f"it has {', '.join(sorted(homes))}",
+            did_you_mean(namespace, namespaces) or f"it has {', '.join(sorted(namespaces))}",
         )
     for item, quota in policy.quotas:
         if not quota.hard:

@@ -477,13 +477,13 @@ class Kueue:
             runtime = pod_set.template.runtime_class
             if runtime and not pod_set.template.overhead and self.runtime_classes is None:
                 yield f"pod set {pod_set.name}: the overhead of RuntimeClass {runtime} is not known"
-        yield from self._topology_notes(workload, queue, cycle)
+        yield from self._topology_notes(workload, queue)
         assigned = {choice.flavor for found in cycle.proposal.found for choice in found.choices.values()}
         for check in queue.checks:
             if self.known.admission_checks is None or not check.flavors or check.flavors & assigned:
                 yield check_decides(check.name)
 
-    def _topology_notes(self, workload: Workload, queue: ClusterQueue, cycle: Cycle) -> Iterable[str]:
+    def _topology_notes(self, workload: Workload, queue: ClusterQueue) -> Iterable[str]:
         known = (self.flavors[name] for name in queue.flavors)
         topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
         placed = [each.name for each in workload.pod_sets if topologies and is_tas_requested(each, queue, topologies)]

@@ -155,7 +155,7 @@ def _has_no_node(node_verdicts: NodeVerdicts, request: QueueRequest, flavors: tu
     return any(each.verdict == "never" and each.request.assignment.flavors == flavors for each in own)
 
 
-class Target(NamedTuple):
+class NamespacePart(NamedTuple):
     """A namespace of the demand's pods: its policy, and the part of the demand that runs there."""
 
     prepared: PreparedCluster
@@ -166,7 +166,7 @@ class Target(NamedTuple):
 
 def placement_outcome(
     demand: Demand,
-    homes: Sequence[Target],
+    namespaces: Sequence[NamespacePart],
     runs: int,
     claims: MountedClaims | None = None,
     trials: Trials | None = None,
@@ -175,9 +175,9 @@ def placement_outcome(
 
     Without `trials` only the verdict is asked for: what it costs to find a way out is spared.
     """
-    prepared = homes[0].prepared
+    prepared = namespaces[0].prepared
     cluster, namespace = prepared.cluster, prepared.namespace
-    node_pools, setup = prepared.node_pools, read_setup(cluster, *(each.prepared.namespace for each in homes))
+    node_pools, setup = prepared.node_pools, read_setup(cluster, *(each.prepared.namespace for each in namespaces))
     if node_pools is None and setup is None:
         return Outcome()
     pending_pods = [] if node_pools is None else read_pending_pods(cluster, node_pools)
@@ -187,12 +187,12 @@ def placement_outcome(
     repelling = repelling or any(each.pod.affinity.apart for each in pending_pods)
     groups = [
         group
-        for each in homes
+        for each in namespaces
         for group in pod_groups(each.demand, each.policy, each.admissions, each.prepared.namespace, by_labels=repelling)
     ]
     concurrency, makers = Concurrency(demand), makers_of_nodes(cluster)
     devices = None
-    if node_pools is not None and len(homes) == 1:
+    if node_pools is not None and len(namespaces) == 1:
         devices = read_devices(cluster, namespace, node_pools, groups, pending_pods, concurrency, runs)
         node_pools = node_pools if devices is None else devices.node_pools
     queue_verdicts = None if setup is None else QueueVerdicts(setup, groups, concurrency, runs)

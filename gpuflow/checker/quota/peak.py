@@ -262,7 +262,7 @@ def unknown_usage(
     """Why it is not known whether the quotas let the pipeline pass."""
     yield from _unknown_usage_findings(policy, admissions, lines)
     yield from _devices(demand, policy, admissions)
-    yield from _default_class(demand, policy, admissions)
+    yield from _default_class(policy, admissions)
 
 
 def _unknown_usage_findings(
@@ -308,7 +308,7 @@ def _makes_claims(one: StepAdmission) -> bool:
     return any(each.get("resourceClaimTemplateName") for each in claims)
 
 
-def _default_class(demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
+def _default_class(policy: NamespacePolicy, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
     """Which quota a pod without a priority class counts in depends on the default class, when no class is known."""
     if policy.priority_classes is not None:
         return

@@ -102,7 +102,7 @@ def conflicting_steps(demand: Demand, selector: Selector) -> list[str]:
     return [step.name for step in demand.steps if any(_conflicts(each.pod, selector) for each in step.pod_sets)]
 
 
-def selector_conflicts(cluster: Cluster, demand: Demand, selector: Selector) -> Iterator[Finding]:
+def selector_conflicts(demand: Demand, selector: Selector) -> Iterator[Finding]:
     """The refusals that follow from a selector which is certain to be read."""
     steps = conflicting_steps(demand, selector)
     if steps:
