@@ -27,8 +27,7 @@ from gpuflow.spec.builder import caller
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules.remarks import log_findings, remarks_on, without_silenced
-from gpuflow.spec.rules.template_text import step_template_warnings
+from gpuflow.spec.rules.remarks import log_findings, remarks_on, step_template_warnings, without_silenced
 from gpuflow.spec.step import Step
 from gpuflow.targets.argo import target
 from gpuflow.targets.argo.facts import ArgoOptions

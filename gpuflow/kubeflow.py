@@ -32,8 +32,7 @@ from gpuflow.spec.builder import caller
 from gpuflow.spec.canonical import to_document
 from gpuflow.spec.loading import load, loads, read_bytes
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules.remarks import log_findings
-from gpuflow.spec.rules.template_text import step_template_warnings, value_template_warning
+from gpuflow.spec.rules.remarks import log_findings, step_template_warnings, value_template_warning
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import Literally
 from gpuflow.targets.kubeflow import target

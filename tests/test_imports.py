@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("demands",),
     ("cluster",),
     ("readers",),
-    ("checker.report", "checker.wording"),
+    ("checker.report",),
     ("checker.contention", "checker.kueue", "checker.nodes"),
     ("checker.dra",),
     ("checker.hints",),

@@ -46,8 +46,7 @@ from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
 from gpuflow.spec.builder import caller
-from gpuflow.spec.rules.remarks import log_findings
-from gpuflow.spec.rules.template_text import step_template_warnings
+from gpuflow.spec.rules.remarks import log_findings, step_template_warnings
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef
 from gpuflow.targets.airflow.operators import LOST_WORKERS

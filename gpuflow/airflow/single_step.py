@@ -23,8 +23,7 @@ from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
 from gpuflow.spec.builder import caller
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules.remarks import log_findings
-from gpuflow.spec.rules.template_text import step_template_warnings, value_template_warning
+from gpuflow.spec.rules.remarks import log_findings, step_template_warnings, value_template_warning
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import Literally, OutputRef, ParamRef, RunRef
 from gpuflow.targets.airflow.facts import CAPABILITIES, FACTS

@@ -9,7 +9,26 @@
 Importing this package reads no file: the catalog is parsed on the first question and kept.
 """
 
-from gpuflow.catalog.catalog import Confidence, Engines, Form, FormName, Mig, Model, Profile, find_models, models
+from gpuflow.catalog.catalog import (
+    AmbiguousGpu,
+    Confidence,
+    Engines,
+    Form,
+    FormName,
+    Mig,
+    Model,
+    Profile,
+    UnknownGpu,
+    UnknownProfile,
+    aliases,
+    find_models,
+    model,
+    models,
+    models_with_pci,
+    models_with_product,
+    models_with_profile,
+    profile,
+)
 from gpuflow.catalog.kubernetes_names import (
     LabelTooLong,
     NotServed,
@@ -21,17 +40,6 @@ from gpuflow.catalog.kubernetes_names import (
     profile_of_resource,
     read_product_label,
     resource_name,
-)
-from gpuflow.catalog.lookup import (
-    AmbiguousGpu,
-    UnknownGpu,
-    UnknownProfile,
-    aliases,
-    model,
-    models_with_pci,
-    models_with_product,
-    models_with_profile,
-    profile,
 )
 from gpuflow.catalog.mig_geometry import (
     Arrangement,

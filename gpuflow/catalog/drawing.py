@@ -9,8 +9,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
-from gpuflow.catalog.catalog import Model, Profile
-from gpuflow.catalog.lookup import models_with_profile
+from gpuflow.catalog.catalog import Model, Profile, models_with_profile
 from gpuflow.catalog.mig_geometry import Arrangement, Packing, Placement, mig_of, pack
 from gpuflow.catalog.offers import Fit, Instance, Offer
 

@@ -22,10 +22,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gpuflow.catalog.catalog import Model
-from gpuflow.catalog.lookup import model as find_model
-from gpuflow.catalog.lookup import models_with_product
-from gpuflow.catalog.lookup import profile as find_profile
+from gpuflow.catalog.catalog import Model, models_with_product
+from gpuflow.catalog.catalog import model as find_model
+from gpuflow.catalog.catalog import profile as find_profile
 from gpuflow.catalog.profile_name import BadProfileName, dotted_name, parse_profile, profile_of_dotted
 
 Strategy = Literal["none", "single", "mixed"]

@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from gpuflow.catalog.catalog import Confidence, Mig, Model, Profile, lowest_confidence
-from gpuflow.catalog.lookup import UnknownProfile
-from gpuflow.catalog.lookup import model as find_model
-from gpuflow.catalog.lookup import profile as find_profile
+from gpuflow.catalog.catalog import Confidence, Mig, Model, Profile, UnknownProfile, lowest_confidence
+from gpuflow.catalog.catalog import model as find_model
+from gpuflow.catalog.catalog import profile as find_profile
 
 ENGINE_NAMES: Final = {"sm": "SM", "ce": "CE", "dec": "NVDEC", "enc": "NVENC", "jpeg": "JPEG", "ofa": "OFA"}
 

@@ -13,7 +13,7 @@ from functools import cache
 from typing import cast
 
 from gpuflow.catalog.catalog import Confidence, Model, Profile, data_file, models
-from gpuflow.catalog.lookup import model as find_model
+from gpuflow.catalog.catalog import model as find_model
 from gpuflow.catalog.profile_name import parse_profile
 
 

@@ -18,8 +18,7 @@ from gpuflow.checker.quota.claims import (
     run_claims,
     unknown_classes,
 )
-from gpuflow.checker.quota.ineffective_keys import ineffective_keys
-from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, namespace_policy
+from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, ineffective_keys, namespace_policy
 from gpuflow.checker.quota.peak import QuotaLine, limit_lines, quota_findings, unknown_usage
 from gpuflow.checker.report import SEPARATOR, Outcome, Report, Verdict, merge_outcomes, outcome_of, worst_verdict
 from gpuflow.checker.rules import rule_findings
@@ -27,6 +26,7 @@ from gpuflow.checker.rules.deadlocks import with_gang_warnings
 from gpuflow.checker.rules.pods import mig_nodes, most_expensive, order_dependent, unseen_parts
 from gpuflow.checker.rules.runs import count_runs, later_outcome, overlap_outcome, with_deadline
 from gpuflow.checker.snapshot.missing_kinds import (
+    PASSES,
     assumed_kinds,
     closed_kinds,
     cluster_queues,
@@ -35,6 +35,7 @@ from gpuflow.checker.snapshot.missing_kinds import (
     named_queues,
     needed_kinds,
     queues_without_kueue,
+    unmodeled_kinds,
 )
 from gpuflow.checker.snapshot.namespace_rules import (
     OPENSHIFT,
@@ -57,13 +58,11 @@ from gpuflow.checker.snapshot.unknowns import (
     unknowns,
     with_changes,
 )
-from gpuflow.checker.snapshot.unmodeled_kinds import PASSES, unmodeled_kinds
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.core.errors import Finding, Where, did_you_mean, fail, join_names, list_names, warning
 from gpuflow.core.work_budget import work_limit
 from gpuflow.demands import Demand
-from gpuflow.demands.model import LaterAttempts
-from gpuflow.demands.pod_sets import split_mixed_steps
+from gpuflow.demands.model import LaterAttempts, split_mixed_steps
 
 SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""

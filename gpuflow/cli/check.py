@@ -24,10 +24,9 @@ from gpuflow.cli.inputs import (
     with_params,
 )
 from gpuflow.cli.output import repository_of, write_files
-from gpuflow.cli.progress import progress
 from gpuflow.cli.snapshot import add_live
 from gpuflow.cli.sources import SourceDemand, Sources, own_demand, read_sources
-from gpuflow.cli.terminal import paint, print_text, put, show_findings
+from gpuflow.cli.terminal import paint, print_text, progress, put, show_findings
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
 from gpuflow.core import yaml_tree

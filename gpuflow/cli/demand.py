@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 
 from gpuflow.cli.inputs import add_common, add_engine, read_site, show_remarks
-from gpuflow.cli.progress import progress
 from gpuflow.cli.sources import read_sources
-from gpuflow.cli.terminal import paint, print_text, show_findings, show_json, table
+from gpuflow.cli.terminal import paint, print_text, progress, show_findings, show_json, table
 from gpuflow.core.errors import Finding
 from gpuflow.core.printable import line
 from gpuflow.demands import Bound, Demand, StepDemand

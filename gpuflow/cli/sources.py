@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from gpuflow.cli.folders import given_files
 from gpuflow.cli.inputs import params_given, python_is_allowed, with_params
-from gpuflow.cli.progress import progress
-from gpuflow.cli.terminal import print_text, show_findings
+from gpuflow.cli.terminal import print_text, progress, show_findings
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.core.printable import line
 from gpuflow.demands import Demand, demand_of

@@ -6,9 +6,8 @@ import argparse
 
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.cli.inputs import add_namespace, namespace_of, read_site
-from gpuflow.cli.progress import progress
 from gpuflow.cli.snapshot import add_live
-from gpuflow.cli.terminal import paint, print_text, show_json
+from gpuflow.cli.terminal import paint, print_text, progress, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.api_server import Reader
 from gpuflow.cluster.kinds import Source

@@ -57,8 +57,8 @@ from gpuflow.spec.engine_options import PipelineEngines, StepEngines
 from gpuflow.spec.engine_options.base import EngineOptions
 from gpuflow.spec.expression import asks_item, references
 from gpuflow.spec.fan_out import Range
-from gpuflow.spec.gang import Gang
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.policies import Gang
 from gpuflow.spec.rules.volume_room import put_into_claims
 from gpuflow.spec.text import ItemRef
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuflow.catalog import Model, Offer
+from gpuflow.catalog.catalog import model as find_model
 from gpuflow.catalog.kubernetes_names import PRODUCT_KEY, profile_of_resource, read_product_label
-from gpuflow.catalog.lookup import model as find_model
 from gpuflow.core.errors import Finding, GpuflowError, list_names, warning
 from gpuflow.demands.model import Demand, DeviceRequest
 from gpuflow.graph import Unknown

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuflow.catalog.catalog import FormName
-from gpuflow.catalog.lookup import models_with_product
+from gpuflow.catalog.catalog import FormName, models_with_product
 from gpuflow.core.errors import Where
 from gpuflow.importing.unsupported import NO_FIELD, TAG, Place, Unsupported
 from gpuflow.importing.values import (
@@ -28,7 +27,7 @@ from gpuflow.importing.values import (
 )
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.kubernetes.pod_fields import fields_of
-from gpuflow.pod.containers import SCRIPT_RUNNER
+from gpuflow.pod.build import SCRIPT_RUNNER
 from gpuflow.site import Site
 from gpuflow.spec.kubernetes_fields import OF_MAIN, OF_POD
 from gpuflow.spec.names import LABEL_PREFIX

@@ -19,8 +19,7 @@ from gpuflow.pod.spelling import Spelling
 from gpuflow.site import Site
 from gpuflow.site.gangs import GangNetwork
 from gpuflow.spec.container import Security
-from gpuflow.spec.gang import Gang
-from gpuflow.spec.policies import Kubernetes
+from gpuflow.spec.policies import Gang, Kubernetes
 from gpuflow.spec.step import Step
 
 COUNTS = ("attempt", "interruptions")

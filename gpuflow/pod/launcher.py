@@ -13,8 +13,7 @@ from typing import Any
 from gpuflow.core.errors import Where, fail
 from gpuflow.kubernetes.expansion import escape
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
-from gpuflow.pod.build import leader_pod, pod_for
-from gpuflow.pod.containers import container_security, rewritten
+from gpuflow.pod.build import container_security, leader_pod, pod_for, rewritten
 from gpuflow.pod.gang import gang_object, manifest_arguments
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.later_attempts import Changes, changes_of

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from gpuflow.catalog.catalog import FormName, Model, models
+from gpuflow.catalog.catalog import model as find_model
 from gpuflow.catalog.kubernetes_names import PRODUCT_KEY, SHARING_KEY, SLICES_KEY, LabelTooLong, product_labels
-from gpuflow.catalog.lookup import model as find_model
 from gpuflow.catalog.profile_name import dotted_name
 from gpuflow.core.caching import IdentityKey
 from gpuflow.core.errors import GpuflowError, did_you_mean, fail

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gpuflow.checker.report import SEPARATOR, LimitLine, Report
-from gpuflow.checker.wording import amount
+from gpuflow.checker.report import SEPARATOR, LimitLine, Report, amount
 from gpuflow.core.errors import Finding
 from gpuflow.core.printable import line, md_cell, md_code, md_code_cell, md_text, shown_lines
 from gpuflow.quantity import Quantity

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 
-from gpuflow.catalog.catalog import FormName
-from gpuflow.catalog.lookup import UnknownGpu, model
+from gpuflow.catalog.catalog import FormName, UnknownGpu, model
 from gpuflow.core import files, yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.engines import AIRFLOW, ARGO, KUBEFLOW, engine_names

@@ -8,8 +8,7 @@ from gpuflow.core.errors import Finding, Where
 from gpuflow.site.model import Site
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules.exposed_secrets import secrets_in_text
-from gpuflow.spec.rules.remarks import without_codes
+from gpuflow.spec.rules.remarks import secrets_in_text, without_codes
 
 
 def alerts_of(pipeline: Pipeline, site: Site) -> tuple[Alert, ...]:

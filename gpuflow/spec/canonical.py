@@ -21,10 +21,10 @@ from gpuflow.spec import expression
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.engine_options.airflow import Teardown
 from gpuflow.spec.fan_out import Range
-from gpuflow.spec.gang import Gang, Leader
 from gpuflow.spec.model import Model, WithNulls
 from gpuflow.spec.params import Output, Param
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.policies import Gang, Leader
 from gpuflow.spec.references import edges
 from gpuflow.spec.resources import Amount, Gpu, Mig
 from gpuflow.spec.step import Step

@@ -8,9 +8,9 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from gpuflow.quantity import Quantity
 from gpuflow.spec.duration import Duration
-from gpuflow.spec.gang import Leader
 from gpuflow.spec.model import Model
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.policies import Leader
 from gpuflow.spec.step_fields import SHARED_MAPS, Settings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -18,7 +18,6 @@ from gpuflow.spec.container import Helper, Lifecycle, Probes, Script
 from gpuflow.spec.engine_options import PipelineEngines, StepEngines
 from gpuflow.spec.engine_options.base import misplaced_hint
 from gpuflow.spec.fan_out import SourceField
-from gpuflow.spec.gang import Gang, Leader
 from gpuflow.spec.model import EMPTY_MAP, Count, Intern, Model, OneOrMore, Str, TimeLimit, WithNulls, problem
 from gpuflow.spec.names import (
     ClaimName,
@@ -33,7 +32,7 @@ from gpuflow.spec.names import (
 )
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.params import Output, Param, RunClaim, a
-from gpuflow.spec.policies import Checkpoint
+from gpuflow.spec.policies import Checkpoint, Gang, Leader
 from gpuflow.spec.problems import SilencedCode, Source
 from gpuflow.spec.resources import DeviceClaim, Gpu, Mig, SharedGpu
 from gpuflow.spec.schedule import Schedule

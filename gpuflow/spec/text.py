@@ -17,8 +17,8 @@ from pydantic import PlainValidator, WithJsonSchema
 from gpuflow.core import date_format
 from gpuflow.core.errors import did_you_mean
 from gpuflow.spec.model import as_spelled, check_receivable, problem
+from gpuflow.spec.schedule import check_zone
 from gpuflow.spec.template_tags import looks_like_template
-from gpuflow.spec.time_zones import check_zone
 
 
 class RunTimeValue:

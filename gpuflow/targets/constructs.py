@@ -14,11 +14,10 @@ from gpuflow.spec import expression
 from gpuflow.spec.container import ConfigMapKey, SecretKey
 from gpuflow.spec.engine_options import PipelineEngines, StepEngines
 from gpuflow.spec.fan_out import Range
-from gpuflow.spec.gang import Leader
 from gpuflow.spec.kubernetes_fields import merged_texts
 from gpuflow.spec.notify import CHANNELS
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.policies import Kubernetes
+from gpuflow.spec.policies import Kubernetes, Leader
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import RUN_FIELDS, OutputRef, ParamRef, RunRef, Text, parts_of
 from gpuflow.spec.volumes import VOLUME_SOURCES

@@ -31,9 +31,9 @@ from gpuflow.spec.canonical import digest_of_meaning, meaning_of
 from gpuflow.spec.pipeline import Pipeline, changed_steps
 from gpuflow.spec.rules.pipeline_rules import broken_rules
 from gpuflow.spec.rules.remarks import remarks_on, without_silenced
-from gpuflow.targets.alerts import site_losses, site_weaknesses
 from gpuflow.targets.capabilities import Capabilities, Loss, construct_losses, named_steps, partial_support_notes
 from gpuflow.targets.constructs import Use, uses
+from gpuflow.targets.refusals import site_losses, site_weaknesses
 
 
 @dataclass(frozen=True, slots=True)

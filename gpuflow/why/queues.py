@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuflow.checker.kueue.amounts import amount_text
-from gpuflow.checker.kueue.fifo import blocker_ahead
 from gpuflow.checker.kueue.reasons import NoUnusedQuota
-from gpuflow.checker.kueue.scheduler import Assignment
+from gpuflow.checker.kueue.scheduler import Assignment, blocker_ahead
 from gpuflow.checker.pipeline.queues.setup import Setup, read_setup
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.core.errors import join_names

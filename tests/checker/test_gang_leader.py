@@ -1,6 +1,6 @@
 """A gang with a leader, judged: quotas, objects, nodes, and Kueue's two pod sets of one Workload.
 
-Tests gpuflow/demands/gang_scheduling.py and gpuflow/demands/pod_sets.py.
+Tests gpuflow/demands/gang_scheduling.py and gpuflow/demands/model.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a tired person reads: sentences that agree with their subject, lists that end, hints that hold.
 
-Tests gpuflow/checker/report.py, gpuflow/checker/wording.py, gpuflow/report/ci_formats.py and gpuflow/report/text.py.
+Tests gpuflow/checker/report.py, gpuflow/checker/report.py, gpuflow/report/ci_formats.py and gpuflow/report/text.py.
 """
 
 from __future__ import annotations

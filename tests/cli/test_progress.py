@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpuflow.cli import check, demand
-from gpuflow.cli import progress as module
-from gpuflow.cli.progress import ERASE, progress
+from gpuflow.cli import terminal as module
+from gpuflow.cli.terminal import ERASE, progress
 from tests.cli.commands import NIGHTLY, Gpuflow
 
 

@@ -1,6 +1,6 @@
 """What every real cluster holds beside the things that decide: it must not turn *always* into *unknown*.
 
-Tests gpuflow/checker/nodes/controllers.py, gpuflow/checker/snapshot/unmodeled_kinds.py and gpuflow/cluster/kinds.py.
+Tests gpuflow/checker/nodes/controllers.py, gpuflow/checker/snapshot/missing_kinds.py and gpuflow/cluster/kinds.py.
 """
 
 from __future__ import annotations

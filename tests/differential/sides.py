@@ -26,7 +26,7 @@ from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.cluster import Cluster, Manifest, cluster_of
 from gpuflow.core.errors import Where
-from gpuflow.demands.pod_sets import split_mixed_steps
+from gpuflow.demands.model import split_mixed_steps
 from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
 from gpuflow.quantity import Quantity
 from tests.differential import pipelines, workloads

@@ -67,7 +67,7 @@ def test_small_pipelines_under_caps_are_decided_exactly(tree):
 @MANY
 @given(trees())
 def test_where_no_table_is_made_the_bound_still_holds_and_what_is_reached_can_live(tree):
-    with patch("gpuflow.graph.parallelism_cap.TABLE_WORK", 0):
+    with patch("gpuflow.graph.peak.TABLE_WORK", 0):
         found = peak(tree, "gpu")
     expanded = expand(tree, "gpu")
     assert found.reached <= maximum(expanded) <= found.value
@@ -122,7 +122,7 @@ def test_a_graph_of_three_thousand_random_edges_is_within_the_work_that_one_flow
 
 def test_a_gap_under_caps_is_told_with_both_numbers():
     steps = {"gang": gpu("gang", 4, pods=4), "a": gpu("a", 3), "b": gpu("b", 3)}
-    with patch("gpuflow.graph.parallelism_cap.TABLE_WORK", 0):
+    with patch("gpuflow.graph.peak.TABLE_WORK", 0):
         found = peak(Dag(steps, parallel=4), "gpu")
     assert (found.value, found.bound, found.reached, found.witness) == (8, "at-most", 6, ("a", "b"))
     assert found.because == "under the parallel caps 6 can be reached and more than 8 cannot"

@@ -1,6 +1,6 @@
 """The pod of a step: labels, security, text that arrives unchanged, volumes and helpers.
 
-Tests gpuflow/pod/build.py, gpuflow/pod/containers.py, gpuflow/pod/supervision.py and gpuflow/spec/container.py.
+Tests gpuflow/pod/build.py, gpuflow/pod/build.py, gpuflow/pod/supervision.py and gpuflow/spec/container.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finding 17: a secret in plain text is said by every command that reads the pipeline, and nothing else is.
 
-Tests gpuflow/core/secret_text.py and gpuflow/spec/rules/exposed_secrets.py.
+Tests gpuflow/core/secret_text.py and gpuflow/spec/rules/remarks.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from gpuflow.cli.main import main
 from gpuflow.core.secret_text import is_secret_name, is_secret_value, passwords_in, secret_kind_in, tokens_in
 from gpuflow.spec.loading import load
-from gpuflow.spec.rules.exposed_secrets import exposed_secrets
+from gpuflow.spec.rules.remarks import exposed_secrets
 
 SECRET = "hunter2-is-long"
 EXPOSED = f"""\

@@ -16,7 +16,7 @@ from gpuflow.site import Site
 from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules.exposed_secrets import exposed_secrets
+from gpuflow.spec.rules.remarks import exposed_secrets
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: 'i:1'}\n"
 

@@ -1,6 +1,6 @@
 """The facts of a run and the start of a schedule: how they are written, and what is refused.
 
-Tests gpuflow/run.py, gpuflow/spec/schedule.py and gpuflow/spec/time_zones.py.
+Tests gpuflow/run.py, gpuflow/spec/schedule.py and gpuflow/spec/schedule.py.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from gpuflow.core import yaml_tree
 from gpuflow.site import Site, presets
 from gpuflow.site.model import site_schema
 from gpuflow.spec.canonical import to_document
-from gpuflow.spec.gang import Leader
 from gpuflow.spec.loading import loads
+from gpuflow.spec.policies import Leader
 from gpuflow.spec.schema import pipeline_schema
 from gpuflow.spec.step_fields import Settings
 from tests.conftest import ROOT

@@ -1,6 +1,6 @@
 """Places of artifacts: what is no place, what would be lost with the pod, and which buckets a document names.
 
-Tests gpuflow/pod/buckets.py and gpuflow/spec/storage_paths.py.
+Tests gpuflow/pod/build.py and gpuflow/spec/storage_paths.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Text that looks like a template is questioned once for each place, with the reference to write instead.
 
-Tests gpuflow/spec/rules/template_text.py and gpuflow/spec/template_tags.py.
+Tests gpuflow/spec/rules/remarks.py and gpuflow/spec/template_tags.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpuflow.core.errors import GpuflowError
 from gpuflow.spec.canonical import digest, to_yaml
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules.template_text import template_warnings
+from gpuflow.spec.rules.remarks import template_warnings
 from gpuflow.spec.template_tags import looks_like_template, meaning_of_tag, tags_in
 from gpuflow.spec.text import RUN_FIELDS, Literally, join, parse_text, text
 from tests.cli.commands import EXAMPLES

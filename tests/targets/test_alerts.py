@@ -1,6 +1,6 @@
 """Alerts on every target: carried, weaker, or refused with the way out; what an engine adds for them is counted.
 
-Tests gpuflow/targets/alerts.py.
+Tests gpuflow/targets/refusals.py.
 """
 
 from __future__ import annotations

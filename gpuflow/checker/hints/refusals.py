@@ -38,7 +38,7 @@ from gpuflow.checker.nodes.node_info import NO_FEATURES, TOO_MANY_PODS, UnboundP
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.pod_affinity import NO_AFFINITY, NO_ANTI_AFFINITY, NO_EXISTING, UNEVEN
 from gpuflow.checker.nodes.volumes import NO_DISK
-from gpuflow.checker.wording import amount
+from gpuflow.checker.report import amount
 from gpuflow.core.errors import did_you_mean
 from gpuflow.demands import Demand
 from gpuflow.engines import facts_of

@@ -4,7 +4,6 @@ Follows Kueue 0.19: the requests of pod sets, the tree of ClusterQueues and coho
 fungibility, preemption without fair sharing, and the checks before.
 """
 
-from gpuflow.checker.kueue.fifo import Blocker, blocker_ahead
-from gpuflow.checker.kueue.scheduler import Assignment, AssignmentStatus, Kueue, assign_flavors
+from gpuflow.checker.kueue.scheduler import Assignment, AssignmentStatus, Blocker, Kueue, assign_flavors, blocker_ahead
 
 __all__ = ["Assignment", "AssignmentStatus", "Blocker", "Kueue", "assign_flavors", "blocker_ahead"]

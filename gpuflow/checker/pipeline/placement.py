@@ -31,8 +31,8 @@ from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.report import Outcome, merge_outcomes, outcome_of
 from gpuflow.checker.rules.runs import avoided_node_counts
+from gpuflow.checker.snapshot.missing_kinds import makers_of_nodes
 from gpuflow.checker.snapshot.prepared import PreparedCluster
-from gpuflow.checker.snapshot.unmodeled_kinds import makers_of_nodes
 from gpuflow.core.errors import Finding, list_names
 from gpuflow.demands import Demand
 

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.quota.peak import charge_of
-from gpuflow.checker.report import LimitLine, Outcome
-from gpuflow.checker.wording import amount
+from gpuflow.checker.report import LimitLine, Outcome, amount
 from gpuflow.cluster import Cluster
 from gpuflow.core.errors import Finding, list_names, warning
 from gpuflow.demands import Demand

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from gpuflow.checker.kueue.configuration import read_configuration
 from gpuflow.checker.kueue.flavors import read_flavor, read_name
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue, read_reservations
+from gpuflow.checker.kueue.requests import read_configuration
 from gpuflow.checker.kueue.tas_flavor_snapshot import read_topology
 from gpuflow.checker.kueue.workloads import read_holder, read_workload
 from gpuflow.checker.nodes.node_info import BoundPod, read_bound_pod, read_node, read_schedulable_pod
-from gpuflow.checker.quota.ineffective_keys import standard_fault
+from gpuflow.checker.quota.namespace import standard_fault
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import KUEUE_CONFIG, KUEUE_SETTINGS_KEY
 from gpuflow.core import yaml_tree

@@ -15,7 +15,7 @@ from pydantic import PlainValidator, WithJsonSchema, model_validator
 from gpuflow.spec.engine_options.base import EngineOptions, Imported, Imports, Json
 from gpuflow.spec.model import Bool, Count, Int32, Model, Natural, OneOrMore, Str, check_receivable, problem
 from gpuflow.spec.names import StepName
-from gpuflow.spec.time_zones import YEARS
+from gpuflow.spec.schedule import YEARS
 
 _NO_TEMPLATES = "leave it out: nothing in a compiled DAG is a template; write {param: …}, {output: …} or {run: …}"
 _POD = "say it in the step; what has no field of its own goes under kubernetes:"

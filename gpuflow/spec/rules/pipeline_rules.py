@@ -25,10 +25,10 @@ from gpuflow.spec.rules.step_rules import (
     null_faults,
 )
 from gpuflow.spec.rules.volume_room import room_faults
+from gpuflow.spec.schedule import has_rules, missing_rules_problem
 from gpuflow.spec.step import Pipeline, Step
 from gpuflow.spec.storage_paths import call_arguments
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
-from gpuflow.spec.time_zones import has_rules, missing_rules_problem
 
 Report = Callable[..., Finding]
 

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
-from gpuflow.catalog.catalog import FormName, Model, models
-from gpuflow.catalog.lookup import UnknownGpu, UnknownProfile, model, profile
+from gpuflow.catalog.catalog import FormName, Model, UnknownGpu, UnknownProfile, model, models, profile
 from gpuflow.catalog.profile_name import BadProfileName
 from gpuflow.core.errors import Finding, did_you_mean
 from gpuflow.spec.fan_out import MOST_COPIES, product_of, written_sizes

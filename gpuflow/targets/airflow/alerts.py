@@ -10,7 +10,7 @@ from gpuflow.site.policy import alerts_of
 from gpuflow.spec.notify import Alert, SecretValue, Webhook
 from gpuflow.targets.airflow.facts import AirflowOptions
 from gpuflow.targets.airflow.python_source import Call
-from gpuflow.targets.alerts import NO_ALERTS_HINT, alerts_with_places, endless_waits
+from gpuflow.targets.refusals import NO_ALERTS_HINT, alerts_with_places, endless_waits
 from gpuflow.targets.target import Request
 
 NOTIFIER_PACKAGES = {

@@ -25,9 +25,9 @@ from gpuflow.site import Site
 from gpuflow.spec.engine_options.rules import setups, teardowns
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.schedule import has_rules, missing_rules_problem, zone_of
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, RunRef
-from gpuflow.spec.time_zones import has_rules, missing_rules_problem, zone_of
 from gpuflow.targets.airflow.alerts import alert_refusals
 from gpuflow.targets.airflow.engine_options import dag_options, refused_assets, refused_options, stock_refusals
 from gpuflow.targets.airflow.facts import CAPABILITIES, STANDALONE_CANNOT, AirflowOptions

@@ -30,12 +30,12 @@ from gpuflow.site import Site
 from gpuflow.site.policy import alerts_of
 from gpuflow.spec.notify import Alert, SecretValue
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.alerts import NO_ALERTS_HINT, alerts_with_places, endless_waits
 from gpuflow.targets.argo.engine_options import token_of
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.references import RUN_TIME
 from gpuflow.targets.argo.retries import NODE_LOSS_MESSAGES
 from gpuflow.targets.argo.shared_templates import Names
+from gpuflow.targets.refusals import NO_ALERTS_HINT, alerts_with_places, endless_waits
 from gpuflow.targets.target import Artifact, Request, header
 
 CHANNELS = ("slack", "webhook")

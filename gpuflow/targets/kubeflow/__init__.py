@@ -14,7 +14,6 @@ from gpuflow.plan import Plan, plan_of
 from gpuflow.pod.launcher import gang_role
 from gpuflow.pod.supervision import Restarts
 from gpuflow.site import Site
-from gpuflow.targets.alerts import endless_waits
 from gpuflow.targets.capabilities import Capabilities, Loss, asked_of_engine, optional_loss, refusal_loss
 from gpuflow.targets.constructs import Use
 from gpuflow.targets.kubeflow.containers import never_cached
@@ -25,6 +24,7 @@ from gpuflow.targets.kubeflow.installation import unowned_volumes
 from gpuflow.targets.kubeflow.notes import hidden_paths, key_notes, notes, taken_mounts
 from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.kubeflow.retries import restarts_at, retry_notes
+from gpuflow.targets.refusals import endless_waits
 from gpuflow.targets.target import Artifact, Request, Target
 
 

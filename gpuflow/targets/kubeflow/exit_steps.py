@@ -37,9 +37,9 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_fields import Settings
 from gpuflow.spec.text import OutputRef, RunRef
-from gpuflow.targets.alerts import NO_ALERTS_HINT, alerts_with_places
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.references import StatusRef, channel_name, input_name
+from gpuflow.targets.refusals import NO_ALERTS_HINT, alerts_with_places
 from gpuflow.targets.target import Request
 
 CPU, MEMORY = "50m", FACTS.launcher_memory

@@ -21,8 +21,17 @@ from gpuflow.checker.pipeline.nodes.mounted_claims import OWN
 from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdict, NodeVerdicts, PoolRequest
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
-from gpuflow.checker.report import LimitLine, Outcome, Verdict, foremost_resource, worst_verdict
-from gpuflow.checker.wording import amount, asking_clause, bounding_hint, waiting_note
+from gpuflow.checker.report import (
+    LimitLine,
+    Outcome,
+    Verdict,
+    amount,
+    asking_clause,
+    bounding_hint,
+    foremost_resource,
+    waiting_note,
+    worst_verdict,
+)
 from gpuflow.core.errors import Finding, list_names, warning
 from gpuflow.demands import Demand
 from gpuflow.demands.gang_scheduling import is_scheduled_as_gang

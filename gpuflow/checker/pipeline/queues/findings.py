@@ -16,8 +16,17 @@ from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import QueueRequest, root_of
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdict, QueueVerdicts
-from gpuflow.checker.report import LimitLine, Outcome, Verdict, foremost_resource, worst_verdict
-from gpuflow.checker.wording import amount, asking_clause, bounding_hint, waiting_note
+from gpuflow.checker.report import (
+    LimitLine,
+    Outcome,
+    Verdict,
+    amount,
+    asking_clause,
+    bounding_hint,
+    foremost_resource,
+    waiting_note,
+    worst_verdict,
+)
 from gpuflow.core.errors import Finding, list_names, warning
 from gpuflow.demands import Demand
 

@@ -12,8 +12,14 @@ from gpuflow.checker.kueue import Kueue
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_reservations
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.topology import topology_request
-from gpuflow.checker.snapshot.missing_kinds import asks_namespace, runs_kueue, shows_namespace
-from gpuflow.checker.snapshot.unmodeled_kinds import NAME_LABEL, makers_of_nodes, namespace_labels
+from gpuflow.checker.snapshot.missing_kinds import (
+    NAME_LABEL,
+    asks_namespace,
+    makers_of_nodes,
+    namespace_labels,
+    runs_kueue,
+    shows_namespace,
+)
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import KUEUE_SETTINGS_KEY
 from gpuflow.core.errors import Finding, GpuflowError, Where
