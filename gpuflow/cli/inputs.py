@@ -33,6 +33,21 @@ ANY_FILES = (
 )
 
 
+def add_live(parser: argparse.ArgumentParser) -> None:
+    """How to reach a live cluster."""
+    from gpuflow.cluster.api_server import TIMEOUT
+
+    parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig; default: $KUBECONFIG or ~/.kube/config")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT,
+        metavar="S",
+        help=f"seconds to wait for each answer from the cluster; default: {TIMEOUT}",
+    )
+
+
 def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, foreign: bool = False) -> None:
     """FILE…, --site, --namespace, --param and --format. `foreign`: documents of other tools are read too."""
     parser.add_argument("files", nargs="+", metavar="FILE|DIR", help=ANY_FILES if foreign else OWN_FILES)

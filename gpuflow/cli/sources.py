@@ -19,7 +19,6 @@ from gpuflow.engines import NO_ENGINE
 from gpuflow.readers import ForeignObject, Library, PassiveObject, foreign_in
 from gpuflow.readers.contents import Contents
 from gpuflow.readers.interface import parameters_of
-from gpuflow.readers.python import Pythons, program_of, read_program
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
@@ -141,6 +140,8 @@ def _run_if_python(contents: Contents, args: argparse.Namespace) -> Contents:
     """A DAG or a Hera workflow is read by running it, which somebody must have allowed; a pipeline of ours is not."""
     if not contents.file.endswith(".py") or not Path(contents.file).is_file():
         return contents
+    from gpuflow.readers.python import Pythons, program_of, read_program
+
     if not python_is_allowed(args) and program_of(contents.file) == "other":
         return contents  # refused as any Python file is
     if program_of(contents.file) == "pipeline":
