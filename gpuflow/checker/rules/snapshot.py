@@ -17,18 +17,7 @@ from gpuflow.checker.nodes.node_info import GROUP_MAX
 from gpuflow.checker.nodes.pod_affinity import PodAffinityTerm, read_affinity
 from gpuflow.checker.question import Question, check_rule
 from gpuflow.checker.rules.pods import asked_resources
-from gpuflow.checker.snapshot.missing_kinds import (
-    DEFAULT_ACCOUNT,
-    OPTIONAL,
-    PASSES,
-    QUEUES,
-    RECORD,
-    cluster_queues,
-    is_open,
-    named_queues,
-    runs_kueue,
-    unmodeled_kinds,
-)
+from gpuflow.checker.snapshot import missing_kinds
 from gpuflow.cluster import Cluster, Manifest, fields
 from gpuflow.cluster.kinds import SOURCES
 from gpuflow.cluster.tenants import KEPT_LABELS
@@ -74,7 +63,7 @@ def missing_accounts(q: Question) -> Iterator[Problem]:
     accounts = q.cluster.bodies("ServiceAccount", q.namespace)
     if accounts is None:
         return
-    names = {str(body["metadata"].get("name")) for body in accounts} | {DEFAULT_ACCOUNT}
+    names = {str(body["metadata"].get("name")) for body in accounts} | {missing_kinds.DEFAULT_ACCOUNT}
     wanted: dict[str, list[StepDemand]] = {}
     for step in q.demand.steps:
         name = step.pod["spec"].get("serviceAccountName")
@@ -153,8 +142,8 @@ def assumptions(q: Question) -> Iterator[Problem]:
 @check_rule("GF537")
 def queues_without_kueue(q: Question) -> Iterator[Problem]:
     """Pods that name a queue in a cluster that has none: without Kueue the name is a label like any other."""
-    listed = all(kind in q.cluster.listed and not q.cluster.of(kind) for kind in QUEUES)
-    if set(QUEUES) <= q.needed.keys() and listed and not runs_kueue(q.cluster):
+    listed = all(kind in q.cluster.listed and not q.cluster.of(kind) for kind in missing_kinds.QUEUES)
+    if set(missing_kinds.QUEUES) <= q.needed.keys() and listed and not missing_kinds.runs_kueue(q.cluster):
         yield Problem(
             f"the cluster has no Kueue: {q.needed['LocalQueue']} holds nothing back, and the pods start without it",
             Where(q.cluster.source),
@@ -165,7 +154,7 @@ def queues_without_kueue(q: Question) -> Iterator[Problem]:
 @check_rule("GF536", verdict="unknown")
 def kinds_not_shown(q: Question) -> Iterator[Problem]:
     """One finding with all kinds that the pods need and that are not known."""
-    missing = {kind: why for kind, why in q.needed.items() if is_open(q.cluster, q.namespace, kind)}
+    missing = {kind: why for kind, why in q.needed.items() if missing_kinds.is_open(q.cluster, q.namespace, kind)}
     if not missing:
         return
     by_reason: dict[str, list[str]] = {}
@@ -178,7 +167,7 @@ def kinds_not_shown(q: Question) -> Iterator[Problem]:
         f"the snapshot does not show what decides: {words}",
         Where(q.cluster.source),
         f"add it: gpuflow snapshot -o DIR --namespace {q.namespace}, or kubectl get {plurals} -A -o yaml > DIR/x.yaml\n"
-        f"where the cluster has none of a kind, say so in a file: {{{RECORD}, listed: [{first}]}}; "
+        f"where the cluster has none of a kind, say so in a file: {{{missing_kinds.RECORD}, listed: [{first}]}}; "
         f"assumed: [{first}] leaves the kind out of the check",
     )
 
@@ -187,7 +176,7 @@ def kinds_not_shown(q: Question) -> Iterator[Problem]:
 def closed_kinds(q: Question) -> Iterator[Problem]:
     """Kinds that the cluster has, would not show, and that can decide."""
     for reason, kinds in q.cluster.unread_by_reason().items():
-        deciding = [kind for kind in kinds if kind not in OPTIONAL or kind in q.needed]
+        deciding = [kind for kind in kinds if kind not in missing_kinds.OPTIONAL or kind in q.needed]
         if deciding:
             yield Problem(
                 f"unknown, because they could not be listed ({reason}): {', '.join(deciding)}",
@@ -311,8 +300,8 @@ def _target_of(body: Any) -> str:
 def _related_queues(q: Question) -> set[str]:
     """The ClusterQueues that share quota with those of the pipeline: all in the same tree of cohorts."""
     cluster = q.cluster
-    queues = named_queues(cluster, q.namespace, [one.step.pod for one in q.admissions])
-    names = [item.name for item in cluster_queues(cluster, q.namespace, queues)]
+    queues = missing_kinds.named_queues(cluster, q.namespace, [one.step.pod for one in q.admissions])
+    names = [item.name for item in missing_kinds.cluster_queues(cluster, q.namespace, queues)]
     parents = {item.name: read_cohort(item.body).parent for item in cluster.of("Cohort")}
 
     def root(queue: Manifest) -> tuple[str, str]:
@@ -337,13 +326,15 @@ def unmodeled_objects(q: Question) -> Iterator[Problem]:
     if q.demand.driver is not None:
         pods.append({})  # its drivers
     # Where nodes are shown, devices that stand for extended resources are judged.
-    kinds = unmodeled_kinds(q.cluster, q.namespace, pods, () if q.cluster.of("Node") else asked_resources(q))
+    resources = () if q.cluster.of("Node") else asked_resources(q)
+    kinds = missing_kinds.unmodeled_kinds(q.cluster, q.namespace, pods, resources)
     if kinds:
         yield Problem(
             f"these kinds may hold pods back and are not modeled: {', '.join(kinds)}",
             Where(q.cluster.source),
             "the verdict covers quotas, limit ranges, classes, Kueue's queues and nodes only\n"
-            f'if you know that one lets these pods pass, annotate it with {PASSES}: "true"; snapshots keep that',
+            f"if you know that one lets these pods pass, annotate it with {missing_kinds.PASSES}: "
+            '"true"; snapshots keep that',
         )
 
 
