@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from gpuflow.core.errors import Finding, Rule
 
 # Times are not judged: the machine may be busy. GPUFLOW_EXAMPLES looks longer than every change can wait for.
 settings.register_profile("gpuflow", deadline=None, max_examples=int(os.environ.get("GPUFLOW_EXAMPLES", "60")))
@@ -79,6 +82,21 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
             pytest.fail(f"{path.name} differs from its golden:\n" + "\n".join(list(diff)[:80]))
 
     return compare
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rules_say_their_own_codes() -> Iterator[None]:
+    """A rule says only codes that it declares: by them it is found."""
+    plain = Rule.__call__
+
+    def checked(self: Rule[Any], context: Any) -> Iterator[Finding]:
+        for each in plain(self, context):
+            assert not self.codes or each.code in self.codes, f"{self.find.__qualname__} says {each.code}"
+            yield each
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Rule, "__call__", checked)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.core.errors import (
+    EnvironmentFailure,
+    Finding,
+    GpuflowError,
+    Problem,
+    Rule,
+    Where,
+    did_you_mean,
+    fail,
+    rule,
+)
 from tests.conftest import ROOT
 
 
@@ -60,6 +71,28 @@ def test_no_message_can_break_the_line_or_reach_the_terminal_raw(text: str) -> N
     (line,) = Finding("GF101", text).render().split("\n")
     assert line.isprintable()
     assert line.startswith("<input>: GF101 ")
+
+
+@rule("GF551")
+def empty_words(text: str) -> Iterator[Problem]:
+    """A rule over words."""
+    if not text:
+        yield Problem("no words", Where("a"), "write some", "Required value")
+
+
+def test_what_a_rule_finds_gets_its_code_and_its_severity() -> None:
+    assert list(empty_words("")) == [
+        Finding("GF551", "no words", Where("a"), "write some", "warning", "Required value")
+    ]
+    assert list(empty_words("x")) == []
+
+
+def test_a_rule_may_say_whole_findings_of_the_codes_it_declares() -> None:
+    found = [Finding("GF764", "m", severity="note"), Finding("GF765", "m")]
+    assert list(Rule(lambda _: found, ("GF764", "GF765"), "warning")(None)) == found
+    assert list(Rule(lambda _: found, (), "warning")(None)) == found
+    with pytest.raises(AssertionError, match="says GF765"):
+        list(Rule(lambda _: found, ("GF764",), "warning")(None))
 
 
 def test_findings_get_a_file_only_when_they_have_none() -> None:

@@ -1,13 +1,13 @@
 """What an engine's own words change about what is asked of a cluster.
 
-Tests gpuflow/checker/rules/runs.py and gpuflow/demands/of_pipeline.py.
+Tests gpuflow/checker/run.py and gpuflow/demands/of_pipeline.py.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from gpuflow.checker.rules.runs import count_runs
+from gpuflow.checker.run import count_runs
 from gpuflow.demands import demand_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gpuflow.checker.question import with_deadline
 from gpuflow.checker.report import SEPARATOR, Report, worst_verdict
-from gpuflow.checker.rules.runs import count_runs, with_deadline
-from gpuflow.checker.run import QUOTA, SEVERITIES, check, check_cluster_wide
+from gpuflow.checker.run import QUOTA, SEVERITIES, check, check_cluster_wide, count_runs
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.core.errors import Finding, Where, list_names
 from gpuflow.demands import Demand

@@ -10,9 +10,9 @@ and the reference page are printed from it. A finding renders as one line plus i
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from gpuflow.core import printable
 
@@ -73,6 +73,44 @@ class Finding:
     def in_file(self, file: str) -> Finding:
         """The same finding, placed in a file when it has none yet."""
         return self if self.where.file else replace(self, where=replace(self.where, file=file))
+
+
+class Problem(NamedTuple):
+    """What a rule found. Its code and its severity are the rule's."""
+
+    message: str
+    where: Where
+    hint: str | None = None
+    kubernetes: str | None = None
+
+
+Context = TypeVar("Context")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[Context]):
+    """A function that looks at a context for what its code is about. Each family of rules is a tuple of them, in the
+    order of a report."""
+
+    find: Callable[[Context], Iterable[Problem | Finding]]
+    codes: tuple[str, ...]
+    """The first is that of its `Problem`s. None: it passes on what others found."""
+    severity: Severity
+
+    def __call__(self, context: Context) -> Iterator[Finding]:
+        for each in self.find(context):
+            if isinstance(each, Problem):
+                yield Finding(self.codes[0], each.message, each.where, each.hint, self.severity, each.kubernetes)
+            else:
+                yield each
+
+
+def rule(
+    *codes: str, severity: Severity = "warning"
+) -> Callable[[Callable[[Context], Iterable[Problem | Finding]]], Rule[Context]]:
+    """`@rule("GF761")` makes a rule of the function below it. One that has several codes, or whose severity depends,
+    yields whole findings."""
+    return lambda find: Rule(find, codes, severity)
 
 
 class GpuflowError(Exception):

@@ -14,7 +14,7 @@ from typing import Any, Final
 from gpuflow.catalog import Model, Offer
 from gpuflow.catalog.catalog import model as find_model
 from gpuflow.catalog.kubernetes_names import PRODUCT_KEY, profile_of_resource, read_product_label
-from gpuflow.core.errors import Finding, GpuflowError, list_names, warning
+from gpuflow.core.errors import Finding, GpuflowError, Problem, Rule, list_names, rule, warning
 from gpuflow.demands.model import Demand, DeviceRequest
 from gpuflow.graph import Unknown
 from gpuflow.plan import Plan, PlannedStep, plan_of
@@ -32,7 +32,8 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import ParamRef
 
 
-def default_count_notes(plan: Plan) -> Iterator[Finding]:
+@rule("GF529", severity="note")
+def default_counts(plan: Plan) -> Iterator[Problem]:
     """A note for each parameter of the pipeline whose default decides how many copies of steps are counted."""
     found: dict[str, list[PlannedStep]] = {}
     for each in plan.steps:
@@ -43,24 +44,25 @@ def default_count_notes(plan: Plan) -> Iterator[Finding]:
         default = plan.pipeline.params[name].default
         items = len(default) if isinstance(default, list) else 0
         verb = "runs" if len(steps) == 1 else "run"
-        yield Finding(
-            "GF529",
+        yield Problem(
             f'{list_names([each.name for each in steps])} {verb} over the parameter "{name}": counted with '
             f"{items} item{'' if items == 1 else 's'}, its default",
             steps[0].where("for_each"),
             f"--param {name}=[…] checks the list of another run; parallel bounds the fan-out whatever the list is",
-            severity="note",
         )
 
 
-def retry_and_checkpoint(plan: Plan) -> Iterator[Finding]:
-    """Warnings about grace, notice, intervals and budgets, over all steps that run a container."""
-    steps = [each for each in plan.containers if each.section == "steps"]
-    for each in steps:
+@rule("GF541", "GF544", "GF545")
+def checkpoints(plan: Plan) -> Iterator[Finding]:
+    """A last save that does not fit, checkpoints that come too late, and none where one is needed; step by step."""
+    for each in _main_steps(plan):
         yield from _last_save(each, plan.site)
         yield from _late_checkpoints(each, plan.site)
         yield from _lifetime(each, plan.site)
-    yield from _missing_budgets(steps, plan.site)
+
+
+def _main_steps(plan: Plan) -> list[PlannedStep]:
+    return [each for each in plan.containers if each.section == "steps"]
 
 
 def _is_on_spot(step: Step) -> bool:
@@ -126,9 +128,11 @@ def _lifetime(placed: PlannedStep, site: Site) -> Iterator[Finding]:
         )
 
 
-def _missing_budgets(steps: list[PlannedStep], site: Site) -> Iterator[Finding]:
+@rule("GF542", "GF543")
+def missing_budgets(plan: Plan) -> Iterator[Finding]:
     """Steps that can be interrupted by no fault of their own, and that nothing starts again."""
-    bare = [each for each in steps if not (each.step.retry and each.step.retry.after_interruptions)]
+    site = plan.site
+    bare = [each for each in _main_steps(plan) if not (each.step.retry and each.step.retry.after_interruptions)]
     spot = [each for each in bare if _is_on_spot(each.step)]
     if spot:
         yield warning(
@@ -151,24 +155,13 @@ def _missing_budgets(steps: list[PlannedStep], site: Site) -> Iterator[Finding]:
         )
 
 
+RULES: Final[tuple[Rule[Plan], ...]] = (checkpoints, missing_budgets, default_counts)
+
 GIB: Final = 2**30
 NO_EFFECT: Final = frozenset(
-    {
-        "args",
-        "cache",
-        "command",
-        "description",
-        "engines",
-        "env",
-        "inputs",
-        "needs",
-        "outputs",
-        "probes",
-        "script",
-        "timeout",
-        "when",
-    }
-)
+    ("args", "cache", "command", "description", "engines", "env", "inputs", "needs", "outputs", "probes", "script",
+     "timeout", "when")
+)  # fmt: skip
 """What a step says that has no say in where its pods go."""
 
 
@@ -183,8 +176,7 @@ class PlannedPipeline:
 
     def warnings(self) -> Iterator[Finding]:
         """Policies that cannot work as written, secrets in plain text, and text that looks like a template."""
-        yield from retry_and_checkpoint(self.plan)
-        yield from default_count_notes(self.plan)
+        yield from (finding for each in RULES for finding in each(self.plan))
         yield from pod_notes(self.plan)
         yield from remarks_on(self.plan.pipeline)
         yield from exposed_in_site(self.plan.site)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from gpuflow.core.errors import Finding, GpuflowError, join_names
+from gpuflow.core.errors import Finding, GpuflowError, Problem, Rule, join_names, rule
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod.build import leader_pod, pod_for
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
@@ -18,18 +19,6 @@ TORCHRUN = ("torchrun", "torch.distributed")
 """How a program that starts torchrun names it."""
 
 
-def pod_notes(plan: Plan) -> Iterator[Finding]:
-    """Notes on patches that override fields of ours, on hooks that take the supervisor's time, and on who keeps the
-    pods of a gang together."""
-    yield from _overrides(plan)
-    for each in plan.containers:
-        yield from _hooks(each, plan.site)
-        yield from _topology(each, plan.site)
-        yield from _torchrun(each)
-        yield from _mpi(each)
-    yield from _gang_kind(plan)
-
-
 def without_merge(pipeline: Pipeline, name: str) -> Pipeline:
     """The same pipeline with the pod of one step as gpuflow makes it."""
     hatch = pipeline.effective(name).kubernetes
@@ -41,7 +30,8 @@ def without_merge(pipeline: Pipeline, name: str) -> Pipeline:
     return pipeline.model_copy(update={section: steps})
 
 
-def _overrides(plan: Plan) -> Iterator[Finding]:
+@rule("GF373", severity="note")
+def overrides(plan: Plan) -> Iterator[Problem]:
     """One note for all steps whose patches override the same: an imported pipeline says the same in every step."""
     alike: dict[tuple[str, ...], list[PlannedStep]] = {}
     for each in plan.containers:
@@ -52,12 +42,12 @@ def _overrides(plan: Plan) -> Iterator[Finding]:
         names = join_names([f'"{each.name}"' for each in steps])
         message = f"{'step' if len(steps) == 1 else 'steps'} {names}: kubernetes.merge overrides {shown}"
         hint = "take out of the patch what is not meant"
-        yield Finding("GF373", message, steps[0].where("kubernetes", "merge"), hint, "note")
+        yield Problem(message, steps[0].where("kubernetes", "merge"), hint)
     for each in plan.containers:
         if paths := _overridden_in_leader(each, plan.site):
             message = f'step "{each.name}", the leader: kubernetes.merge overrides {join_names(paths)}'
             place = each.where("gang", "leader", "kubernetes", "merge")
-            yield Finding("GF373", message, place, "take out of the patch what is not meant", "note")
+            yield Problem(message, place, "take out of the patch what is not meant")
 
 
 def _overridden(each: PlannedStep, site: Site) -> tuple[str, ...]:
@@ -88,6 +78,16 @@ def _overridden_in_leader(each: PlannedStep, site: Site) -> tuple[str, ...]:
     return () if own is None or made is None else tuple(overridden(own, made))
 
 
+@rule("GF377", "GF399", "GF410", "GF414", "GF415")
+def step_notes(plan: Plan) -> Iterator[Finding]:
+    """On hooks that take the supervisor's time, and on the pods of gangs; step by step."""
+    for each in plan.containers:
+        yield from _hooks(each, plan.site)
+        yield from _topology(each, plan.site)
+        yield from _torchrun(each)
+        yield from _mpi(each)
+
+
 def _hooks(each: PlannedStep, site: Site) -> Iterator[Finding]:
     """A hook of unknown length comes before SIGTERM, and the supervisor gets what is left."""
     hook = each.step.lifecycle.pre_stop if each.step.lifecycle is not None else None
@@ -98,7 +98,8 @@ def _hooks(each: PlannedStep, site: Site) -> Iterator[Finding]:
     yield Finding("GF377", message, each.where("lifecycle", "pre_stop"), hint, "note")
 
 
-def _gang_kind(plan: Plan) -> Iterator[Finding]:
+@rule("GF409", severity="note")
+def gang_kind(plan: Plan) -> Iterator[Problem]:
     """One note for all gangs that are no JobSets, or that the cluster's scheduler does not place."""
     gangs, kind = [each for each in plan.containers if each.step.gang is not None], plan.site.gangs.made_as
     if not gangs or kind == DEFAULT:
@@ -110,7 +111,7 @@ def _gang_kind(plan: Plan) -> Iterator[Finding]:
     message = f"{steps} {names}: each attempt is a {spelled.kind.name}, {spelled.notes}"
     hint = f"the cluster needs {spelled.needs}"
     hint += f", and Kueue's configuration the integration {spelled.kind.integration}" if queued else ""
-    yield Finding("GF409", message, gangs[0].where("gang"), hint, "note")
+    yield Problem(message, gangs[0].where("gang"), hint)
 
 
 def _torchrun(each: PlannedStep) -> Iterator[Finding]:
@@ -169,3 +170,10 @@ def _topology(each: PlannedStep, site: Site) -> Iterator[Finding]:
         if queue is not None and SPELLINGS[site.gangs.made_as].kind.in_kueue:
             hint += f"; if the flavors of queue {queue} have a Kueue Topology, name it in topology.queues of the site"
     yield Finding("GF399", text, where, hint, "note")
+
+
+NOTES: Final[tuple[Rule[Plan], ...]] = (overrides, step_notes, gang_kind)
+
+
+def pod_notes(plan: Plan) -> Iterator[Finding]:
+    return (finding for each in NOTES for finding in each(plan))

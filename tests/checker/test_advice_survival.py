@@ -39,6 +39,23 @@ def test_queued_steps_without_a_budget_are_one_note() -> None:
     assert only(report, "GF542").message.startswith("steps a, b: in queue one, two without a budget")
 
 
+def test_a_last_save_that_the_pods_grace_cuts_off_is_warned_about() -> None:
+    text = f"steps: {{a: {{command: [x], termination_grace: %s, checkpoint: {{{STORE}, grace: 2m}}}}}}"
+    finding = only(told(text % "60s"), "GF541")
+    assert finding.message.endswith("its pod is killed after 1m: with the supervisor's own end that leaves 50s")
+    assert (finding.severity, finding.hint) == ("warning", "raise termination_grace to 2m10s, or leave it out")
+    assert of(told(text % "130s"), "GF541") == []
+
+
+def test_a_last_save_that_a_spot_nodes_notice_cuts_off_is_warned_about() -> None:
+    text = f"steps: {{a: {{command: [x], spot: %s, {BUDGET}, checkpoint: {{{STORE}, grace: %s}}}}}}"
+    assert (
+        "a spot node of this site is gone after 15s" in only(told(text % ("prefer", "1m"), site="gke"), "GF541").message
+    )
+    assert of(told(text % ("never", "1m"), site="gke"), "GF541") == []
+    assert of(told(text % ("prefer", "10s"), site="gke"), "GF541") == []
+
+
 def test_a_checkpoint_that_comes_after_the_timeout_is_warned_about() -> None:
     text = f"steps: {{a: {{command: [x], timeout: 1h, checkpoint: {{{STORE}, every: %s}}}}}}"
     assert "ended after 1h (timeout)" in only(told(text % "2h"), "GF544").message

@@ -1,6 +1,6 @@
 """What waiting costs: deadlines that run on, quota that waiting pods hold, runs that overlap, GPU pods ranked last.
 
-Tests gpuflow/checker/rules/deadlocks.py, gpuflow/checker/rules/pods.py and gpuflow/checker/rules/runs.py.
+Tests gpuflow/checker/rules/deadlocks.py, gpuflow/checker/rules/pods.py and gpuflow/checker/run.py.
 """
 
 from __future__ import annotations

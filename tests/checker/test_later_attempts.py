@@ -1,6 +1,6 @@
 """Attempts after the first: with more memory, off spot nodes, on another node. They must find room as well.
 
-Tests gpuflow/checker/rules/runs.py.
+Tests gpuflow/checker/run.py.
 """
 
 from __future__ import annotations

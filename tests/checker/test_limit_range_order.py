@@ -1,6 +1,6 @@
 """Limit ranges that contradict each other: what they do to a pod is chance, and the report says so.
 
-Tests gpuflow/checker/rules/pods.py.
+Tests gpuflow/checker/question.py and gpuflow/checker/rules/pods.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Quotas and what they count: engine pods, objects, scopes, and usage that is not known.
 
 Tests gpuflow/checker/quota/namespace.py, gpuflow/checker/quota/peak.py and
-gpuflow/checker/quota/peak.py.
+gpuflow/checker/rules/quotas.py.
 """
 
 from __future__ import annotations

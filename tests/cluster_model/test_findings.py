@@ -1,6 +1,6 @@
 """What the checker says about a snapshot that is readable and yet leaves something open.
 
-Tests gpuflow/checker/snapshot/unknowns.py and gpuflow/checker/snapshot/missing_kinds.py.
+Tests gpuflow/checker/rules/snapshot.py and gpuflow/checker/snapshot/missing_kinds.py.
 """
 
 from __future__ import annotations

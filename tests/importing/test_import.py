@@ -250,7 +250,22 @@ def test_templates_that_multiply_or_call_themselves_end() -> None:
 def test_a_loop_of_a_billion_is_refused_at_once() -> None:
     text = WORKFLOW.replace('end: "3"', 'end: "1000000000"')
     (finding,) = import_text(text).findings
+    assert (finding.code, finding.severity) == ("GF791", "error")
     assert "GF163" in finding.message
+
+
+def test_a_pod_that_breaks_a_rule_of_a_step_is_refused_with_that_rule() -> None:
+    more = "          requests: {memory: 65Gi}\n          limits: {nvidia"
+    (finding,) = import_text(JOB.replace("          limits: {nvidia", more)).findings
+    assert (finding.code, finding.severity) == ("GF791", "error")
+    assert "GF112" in finding.message
+
+
+def test_what_the_import_changed_is_noted_with_its_line() -> None:
+    notes = import_text(WORKFLOW).notes
+    assert {(each.code, each.severity) for each in notes} == {("GF790", "note")}
+    (renamed,) = [each for each in notes if each.message.startswith('the parameter "model-name" is called model_name')]
+    assert renamed.where.line == 21
 
 
 values = st.recursive(

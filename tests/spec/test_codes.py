@@ -5,7 +5,9 @@ Tests gpuflow/core/codes.py.
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -269,6 +271,28 @@ def test_every_code_in_the_source_is_in_the_table_and_the_other_way_round() -> N
         if path.name != "codes.py":
             said |= set(re.findall(r'"(GF\d{3})"', path.read_text(encoding="utf-8")))
     assert said == set(CODES)
+
+
+def test_every_code_is_named_by_a_test() -> None:
+    named: set[str] = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "GF" in text:
+            named |= {code for words in texts_of(ast.parse(text)) for code in re.findall(r"GF\d{3}", words)}
+    assert sorted(set(CODES) - named) == []
+
+
+def texts_of(tree: ast.AST) -> Iterator[str]:
+    """Every text in the code of a test; a docstring names a code without testing it."""
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    prose = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, holders) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            yield node.value
 
 
 def test_every_code_has_a_title_a_meaning_and_a_way_out() -> None:

@@ -201,7 +201,7 @@ steps:
   key: {{script: "echo '-----BEGIN PRIVATE KEY-----'"}}
 """
     )
-    findings = exposed_secrets(load(tmp_path / "p.yaml"))
+    findings = list(exposed_secrets(load(tmp_path / "p.yaml")))
     assert sorted((each.code, each.message.partition(" in plain text")[0]) for each in findings) == [
         ("GF601", 'step "key": script holds a private key'),
         ("GF601", 'step "noted": annotations holds an access token'),
@@ -219,7 +219,7 @@ steps:
 
 def test_every_place_is_named_and_no_message_repeats_the_secret(tmp_path: Path) -> None:
     (tmp_path / "shown.yaml").write_text(EXPOSED)
-    findings = exposed_secrets(load(tmp_path / "shown.yaml"))
+    findings = list(exposed_secrets(load(tmp_path / "shown.yaml")))
     for code, words in PLACES:
         (found,) = (each for each in findings if each.code == code and each.message.startswith(words))
         assert found.severity == "warning"
@@ -250,7 +250,7 @@ steps:
       API_TOKEN: "$(DB_PASSWORD)"
 """
     )
-    assert exposed_secrets(load(tmp_path / "quiet.yaml")) == []
+    assert list(exposed_secrets(load(tmp_path / "quiet.yaml"))) == []
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def pipeline(step: str, more: str = "") -> Pipeline:
 
 
 def asked(step: str, more: str = "") -> list[tuple[str, str]]:
-    found = template_warnings(pipeline(step, more))
+    found = list(template_warnings(pipeline(step, more)))
     assert {each.severity for each in found} <= {"warning"}
     return [(each.message, each.hint or "") for each in found]
 
@@ -160,7 +160,7 @@ def test_every_place_is_asked_about_once() -> None:
     # Where nothing can be compiled any more, it can still be asked about.
     for place in ("store", "uri"):
         text = text.replace(f"{place}: {tag}", f"{place}: 's3://x/{{{{ x }}}} and {{{{ y }}}}'")
-    found = template_warnings(loads(text, "p.yaml"))
+    found = list(template_warnings(loads(text, "p.yaml")))
     places = [each.message.partition(" in ")[2].partition(" is plain")[0] for each in found]
     own = ["command", "args", "env.E", "image", "annotations.example.com/n", "checkpoint.store", "outputs.o.uri"]
     assert sorted(places) == sorted(["env.D", *own, "init_containers.command", "init_containers.env.F"])
@@ -211,14 +211,14 @@ def test_text_that_is_meant_literally_is_not_questioned_and_means_the_same() -> 
     plain, meant = (pipeline(f"command: [x, {words}]") for words in ('"{{ ds }}"', '{text: "{{ ds }}"}'))
     assert plain == meant
     assert digest(plain) == digest(meant)
-    assert (len(template_warnings(plain)), template_warnings(meant)) == (1, [])
+    assert (len(list(template_warnings(plain))), list(template_warnings(meant))) == (1, [])
     glued = pipeline('command: [x, {join: [a, {text: "{{ x }}"}, b, {param: lr}, "{{ y }}"]}]')
     assert [each.message.split('"')[2].split(" in ")[0] for each in template_warnings(glued)] == [": {{ y }}"]
     for each in (plain, meant, glued):
         again = loads(to_yaml(each), "p.yaml")
         assert again == each
         assert to_yaml(again) == to_yaml(each)
-        assert len(template_warnings(again)) == len(template_warnings(each))
+        assert len(list(template_warnings(again))) == len(list(template_warnings(each)))
 
 
 def test_the_mark_is_written_only_where_it_makes_a_difference() -> None:
@@ -249,7 +249,7 @@ def test_text_takes_plain_text(value: str) -> None:
 def test_in_python() -> None:
     with gpuflow.Pipeline("p", defaults={"image": "i"}) as p:
         p.step("a", ["x", gpuflow.text("{{ ds }}"), "{{ ds }}"])
-    assert len(template_warnings(p)) == 1
+    assert len(list(template_warnings(p))) == 1
     (finding,) = gpuflow.compile(p, "airflow").findings
     assert (finding.code, finding.severity) == ("GF341", "warning")
     with pytest.raises(TypeError):
@@ -258,7 +258,7 @@ def test_in_python() -> None:
 
 def test_no_example_is_questioned() -> None:
     for path in sorted(EXAMPLES.glob("*.yaml")):
-        assert template_warnings(load(path)) == []
+        assert list(template_warnings(load(path))) == []
 
 
 def test_a_file_that_is_nearly_named_is_suggested_with_its_folder(

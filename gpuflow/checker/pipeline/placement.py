@@ -9,7 +9,7 @@ flavor of its list, and no node of that flavor can hold it, one is stuck in ever
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.hints.trials import Trials
@@ -26,13 +26,11 @@ from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
 from gpuflow.checker.pipeline.pod_groups import PodGroup, pod_groups
 from gpuflow.checker.pipeline.queues.findings import queue_outcome
 from gpuflow.checker.pipeline.queues.requests import UNQUEUED_ASSIGNMENT, QueueRequest, root_of
-from gpuflow.checker.pipeline.queues.setup import Setup, read_setup
+from gpuflow.checker.pipeline.queues.setup import Setup
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
-from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.report import Outcome, merge_outcomes, outcome_of
-from gpuflow.checker.rules.runs import avoided_node_counts
 from gpuflow.checker.snapshot.missing_kinds import makers_of_nodes
-from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.checker.snapshot.prepared import NamespacePart
 from gpuflow.core.errors import Finding, list_names
 from gpuflow.demands import Demand
 
@@ -155,31 +153,21 @@ def _has_no_node(node_verdicts: NodeVerdicts, request: QueueRequest, flavors: tu
     return any(each.verdict == "never" and each.request.assignment.flavors == flavors for each in own)
 
 
-class NamespacePart(NamedTuple):
-    """A namespace of the demand's pods: its policy, and the part of the demand that runs there."""
-
-    prepared: PreparedCluster
-    demand: Demand
-    policy: NamespacePolicy
-    admissions: Sequence[StepAdmission]
-
-
 def placement_outcome(
     demand: Demand,
     namespaces: Sequence[NamespacePart],
+    node_pools: NodePools | None,
+    setup: Setup | None,
     runs: int,
-    claims: MountedClaims | None = None,
-    trials: Trials | None = None,
+    claims: MountedClaims | None,
+    trials: Trials | None,
 ) -> Outcome:
-    """What queues and nodes say to the whole pipeline, in whatever namespaces; nothing where the snapshot has neither.
+    """What queues and nodes say to the whole pipeline, in whatever namespaces.
 
     Without `trials` only the verdict is asked for: what it costs to find a way out is spared.
     """
     prepared = namespaces[0].prepared
     cluster, namespace = prepared.cluster, prepared.namespace
-    node_pools, setup = prepared.node_pools, read_setup(cluster, *(each.prepared.namespace for each in namespaces))
-    if node_pools is None and setup is None:
-        return Outcome()
     pending_pods = [] if node_pools is None else read_pending_pods(cluster, node_pools)
     repelling = node_pools is not None and any(
         pod.affinity.apart for host in node_pools.node_list.hosts for pod in host.pods
@@ -203,7 +191,8 @@ def placement_outcome(
             for pod_group in groups
         ]
         share = None if queue_verdicts is None else queue_verdicts.share
-        avoided = avoided_node_counts(demand)
+        # Of each step that tries again on another node, how many nodes its last attempt keeps away from.
+        avoided = {step.name: step.nodes_avoided for step in demand.steps if step.nodes_avoided}
         others = SentPods([], {})
         if queue_verdicts is not None:
             others = sent_pods(

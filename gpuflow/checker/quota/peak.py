@@ -16,12 +16,10 @@ from gpuflow.checker.quota.claims import (
     ephemeral_charges,
     ephemeral_peaks,
     run_claims,
-    where_of_claims,
 )
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, driver_admission
-from gpuflow.checker.report import LimitLine, Verdict, amount, asking_clause, bounding_hint, waiting_note
+from gpuflow.checker.report import LimitLine, Verdict
 from gpuflow.cluster import Manifest
-from gpuflow.core.errors import Finding, Where, join_names, list_names, warning
 from gpuflow.core.work_budget import may_advise
 from gpuflow.demands import ALIASES, Bound, Demand, StepDemand, peaks_of
 from gpuflow.demands.model import LAUNCHER, KeptPods, largest_usage, sum_usages
@@ -29,9 +27,8 @@ from gpuflow.demands.peaks import Usage, tree_of
 from gpuflow.engines import NO_ENGINE, RunObject, facts_of
 from gpuflow.graph import safe_parallel
 from gpuflow.kubernetes.admission.decision import Admission
-from gpuflow.kubernetes.admission.quota import Quota, QuotaExceeded, UsageUnknown
+from gpuflow.kubernetes.admission.quota import Quota
 from gpuflow.kubernetes.labels import LEADER, MADE_BY, QUEUE_LABEL, QUEUED_BY, WORKERS
-from gpuflow.kubernetes.resources import read_maps
 from gpuflow.quantity import Quantity
 from gpuflow.runtime.gangs.kinds import WORDS, GangKind, kind_of_integration
 
@@ -254,34 +251,6 @@ def _count_kept(
     )
 
 
-def cannot_finish(demand: Demand, line: LimitLine, at_least: Quantity) -> Finding:
-    """A run that stores more than a quota ever allows."""
-    kind = _kind(demand, line.resource)
-    if not line.hard:
-        return Finding(
-            "GF501",
-            f"no step can finish: quota {line.name} allows 0 of {line.resource}, and each step needs one",
-            Where(demand.file),
-            "run in another namespace, or have the quota raised",
-        )
-    steps = [step.name for step in demand.steps if step.is_sure]
-    drivers = ", the engine's driver pods among them" if demand.driver is not None and kind != "Workloads" else ""
-    return Finding(
-        "GF509",
-        f"the run cannot finish: {join_names(steps)} leave {at_least} {kind} behind{drivers}, which count until "
-        f"the run is deleted; quota {line.name} allows {line.hard} of {line.resource}",
-        demand.where(steps[0]) if steps else Where(demand.file),
-        facts_of(demand.engine).waits["objects"],
-    )
-
-
-def _kind(demand: Demand, key: str) -> str:
-    if key == COUNTED_PODS:
-        return "pods"
-    made = run_objects(demand).get(key)
-    return "Workloads" if made is None else f"{made.kind}s"
-
-
 Charges = Mapping[str, Mapping[str, Quantity]]
 """What one copy of each step costs, all its pods together, by quota key."""
 
@@ -412,155 +381,3 @@ def _limit_line(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alon
     if asks and used is not None and tree is not None and not key.startswith("count/"):
         safe = safe_parallel(tree, _demand_key(key), (hard - used).milli)
     return LimitLine("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)
-
-
-def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
-    """Why a line is not *always*, with the server's own words where a single pod already meets them."""
-    scope, bound, item, at_least = line
-    made = run_objects(demand).get(scope.resource)
-    if at_least > scope.hard and (scope.hard or scope.resource != COUNTED_PODS):
-        yield cannot_finish(demand, scope, at_least)
-        return
-    if made is not None and made.per == "run" and scope.verdict == "never":
-        yield Finding(
-            "GF501",
-            f"the run's own {made.kind} can never be created: quota {scope.name} allows {scope.hard} of "
-            f"{scope.resource}",
-            item.at("spec", "hard"),
-            "run in another namespace, or have the quota raised; no step starts before",
-        )
-        return
-    if scope.verdict == "always" or (scope.verdict == "never" and made is None):
-        return  # the step that is too much for a line is named on its own
-    words = next(
-        (
-            one.now.message
-            for one in admissions
-            for reason in one.now.reasons
-            if isinstance(reason, QuotaExceeded | UsageUnknown)
-            and reason.quota == scope.name
-            and reason.names(scope.resource)
-        ),
-        None,
-    )
-    if scope.used is None:
-        yield warning(
-            "GF576",
-            f"quota {scope.name} does not report yet how much of {scope.resource} is in use: what it leaves is unknown",
-            item.at("status", "used"),
-            "take the snapshot again when Kubernetes has caught up",
-            kubernetes=words,
-        )
-        return
-    where = (
-        demand.where(scope.witness[0]) if scope.witness else Where() if made is not None else where_of_claims(demand)
-    )
-    left = max(scope.hard - scope.used, Quantity.zero)
-    if scope.peak is None:
-        yield warning(
-            "GF514",
-            f"{scope.resource}: the worst moment is unknown: {bound.because}",
-            where,
-            bounding_hint(demand, f'"{bound.witness[0]}"' if bound.witness else "the fan-out"),
-        )
-        return
-    if scope.verdict == "unknown" and bound.reached is not None:
-        hint = "give the pipeline a parallel cap, or a quota for the most that it may hold"
-        if scope.safe_parallelism is not None:
-            hint = f"with parallel: {scope.safe_parallelism} this line of the quota always has room"
-        yield warning(
-            "GF514",
-            f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
-            f"{scope.peak}, perhaps less: {bound.because}",
-            where,
-            hint,
-        )
-        return
-    if scope.witness:
-        together = asking_clause(scope.witness)
-    else:
-        together = "the claims of the run ask" if made is None else f"the run's own {made.kind} asks"
-    left_behind = scope.resource in (COUNTED_PODS, COUNTED_WORKLOADS) or (made is not None and made.per == "pod")
-    hint = waiting_note(demand, "objects" if left_behind else "quota", scope.witness)
-    if made is not None and made.per == "run":
-        hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
-    most = amount(scope.peak) if bound.reached is None else f"up to {amount(scope.peak)}"
-    yield warning(
-        "GF512",
-        f"{together} for {most} of {scope.resource}; quota {scope.name} leaves {amount(left)} of {amount(scope.hard)}",
-        where,
-        hint,
-        kubernetes=words,
-    )
-
-
-CLAIMS_KEY = "count/resourceclaims.resource.k8s.io"
-BY_DEVICE_CLASS = (".deviceclass.resource.k8s.io/", "requests.deviceclass.resource.kubernetes.io/")
-
-
-def unknown_usage(
-    demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], lines: Sequence[LimitLine]
-) -> Iterator[Finding]:
-    """Why it is not known whether the quotas let the pipeline pass."""
-    yield from _unknown_usage_findings(policy, admissions, lines)
-    yield from _devices(demand, policy, admissions)
-    yield from _default_class(policy, admissions)
-
-
-def _unknown_usage_findings(
-    policy: NamespacePolicy, admissions: Sequence[StepAdmission], lines: Sequence[LimitLine]
-) -> Iterator[Finding]:
-    """A quota without usage for one of its keys refuses every pod that it is for, whatever the pod asks for."""
-    reported = {scope.name for scope in lines if scope.kind == "ResourceQuota" and scope.used is None}
-    for item, quota in policy.quotas:
-        missing = [key for key in quota.tracked if key not in quota.used]
-        words = next((one.now.message for one in admissions if _waits_for_usage(one, quota)), None)
-        if missing and words and quota.name not in reported:
-            yield warning(
-                "GF576",
-                f"quota {quota.name} does not report yet how much of {missing[0]} is in use: until it does, Kubernetes "
-                "refuses every pod that it counts",
-                item.at("status", "used"),
-                "take the snapshot again when Kubernetes has caught up",
-                kubernetes=words,
-            )
-
-
-def _waits_for_usage(one: StepAdmission, quota: Quota) -> bool:
-    return any(isinstance(each, UsageUnknown) and each.quota == quota.name for each in one.now.reasons)
-
-
-def _devices(demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
-    """Claims for devices are made with the pods of a step, and quotas count them on their own."""
-    claiming = [one.step.name for one in admissions if _makes_claims(one)]
-    for _, quota in policy.quotas if claiming else ():
-        keys = [key for key in sorted(quota.hard) if key == CLAIMS_KEY or any(word in key for word in BY_DEVICE_CLASS)]
-        if keys and not quota.scopes:
-            yield warning(
-                "GF535",
-                f"{list_names(claiming)}: it is unknown whether quota {quota.name} has room for the claimed devices; "
-                f"not modeled: {', '.join(keys)}",
-                demand.where(claiming[0]),
-                "compare the key with what the ResourceClaimTemplate asks for, times the pods that run at once",
-            )
-
-
-def _makes_claims(one: StepAdmission) -> bool:
-    claims = read_maps(one.step.pod["spec"].get("resourceClaims"), "spec.resourceClaims")
-    return any(each.get("resourceClaimTemplateName") for each in claims)
-
-
-def _default_class(policy: NamespacePolicy, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
-    """Which quota a pod without a priority class counts in depends on the default class, when no class is known."""
-    if policy.priority_classes is not None:
-        return
-    plain = [one.step.name for one in admissions if not one.step.pod["spec"].get("priorityClassName")]
-    for item, quota in policy.quotas if plain else ():
-        if quota.tracked and any(scope.name == "PriorityClass" for scope in quota.scopes):
-            yield warning(
-                "GF573",
-                f"{list_names(plain)}: it is unknown whether quota {quota.name} counts it, because the snapshot has no "
-                "PriorityClass objects and one of them may be the default",
-                item.at("spec"),
-                "add the cluster's PriorityClasses to the snapshot, or give the step a priority",
-            )

@@ -1,27 +1,65 @@
-"""Findings that no verdict needs: what will hurt, and what can never work as it is set up."""
+"""The rules of a check, each a function of one question with its code, in the order of a report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
+from typing import Final
 
-from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
-from gpuflow.checker.report import LimitLine
-from gpuflow.checker.rules.deadlocks import deadlocks, gangs_above_quota, waiting_counts_in_quota
-from gpuflow.checker.rules.pods import best_effort, created_objects, refused_driver, small_containers
-from gpuflow.checker.rules.runs import deadline_counts_waiting
+from gpuflow.checker.question import CheckRule, Question, check_rule
+from gpuflow.checker.report import Outcome, worst_verdict
+from gpuflow.checker.rules import deadlocks, pods, quotas, snapshot, volumes
 from gpuflow.core.errors import Finding
-from gpuflow.demands import Demand
 
 
-def rule_findings(
-    demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], lines: Sequence[LimitLine], runs: int
-) -> Iterator[Finding]:
-    """The findings. Those that are errors mean *never*."""
-    yield from refused_driver(demand, policy)
-    yield from gangs_above_quota(demand, policy, admissions)
-    yield from deadlocks(demand, policy, admissions, runs)
-    yield from waiting_counts_in_quota(demand, admissions, lines)
-    yield from best_effort(demand, admissions)
-    yield from small_containers(demand, admissions)
-    yield from created_objects(demand)
-    yield from deadline_counts_waiting(demand, lines)
+@check_rule(severity="error", verdict="never")
+def engine_refusals(q: Question) -> Iterable[Finding]:
+    """What the engine, or the reader of the document, refuses."""
+    return (each for each in q.demand.refusals if each.severity == "error")
+
+
+@check_rule()
+def engine_notes(q: Question) -> Iterable[Finding]:
+    """What it says besides."""
+    return (each for each in q.demand.refusals if each.severity != "error")
+
+
+@check_rule(
+    "GF506", "GF507", "GF510", "GF511", "GF514", "GF515", "GF516", "GF517", "GF518", "GF519", "GF520", "GF522",
+    "GF524", "GF525", "GF527", "GF528", "GF535", "GF546", "GF547", "GF556", "GF557", "GF558", "GF559", "GF574",
+)  # fmt: skip
+def placement(q: Question) -> Iterable[Finding]:
+    """What queues and nodes say; the words are chosen where the verdict is, in `checker/pipeline`."""
+    return q.placed.findings
+
+
+@check_rule()
+def document_warnings(q: Question) -> Iterable[Finding]:
+    """What the document itself should be told, whatever the cluster."""
+    return () if q.demand.source is None else q.demand.source.warnings()
+
+
+RULES: Final[tuple[CheckRule, ...]] = (
+    engine_refusals, engine_notes, snapshot.namespace_refusals, snapshot.missing_accounts,
+    snapshot.optional_whitelist, pods.refused_steps, pods.order_dependent_steps, volumes.refused_claims,
+    volumes.refused_ephemeral_volumes, volumes.unfilled_claims, volumes.missing_claims, volumes.unknown_classes,
+    volumes.unusable_claims, volumes.small_claims, pods.limit_range_gpus, quotas.ineffective_keys, quotas.quota_lines,
+    quotas.unknown_usage, quotas.claimed_devices, quotas.default_priority, placement, document_warnings,
+    pods.unseen_parts, pods.mig_slices, pods.refused_driver, deadlocks.gangs_above_quota, deadlocks.gang_deadlocks,
+    deadlocks.waiting_counts_in_quota, pods.best_effort, pods.small_containers, pods.created_objects,
+    deadlocks.deadline_counts_waiting, quotas.assumed_quotas, snapshot.cohort_cycles, snapshot.assumptions,
+    snapshot.queues_without_kueue, snapshot.kinds_not_shown, snapshot.closed_kinds, snapshot.wrong_snapshot,
+    quotas.empty_quotas, snapshot.other_namespace, snapshot.unknown_fields, snapshot.empty_limits,
+    snapshot.silent_nodes, snapshot.lost_workloads, snapshot.unmodeled_objects, snapshot.hidden_labels,
+)  # fmt: skip
+"""In the order in which a report says them, within each severity."""
+
+
+def apply_rules(q: Question) -> Outcome:
+    """What all parts of the cluster say to one demand."""
+    found = [(each.verdict, tuple(each(q))) for each in RULES]
+    verdicts = [verdict for verdict, findings in found if verdict is not None and findings]
+    return Outcome(
+        worst_verdict([*verdicts, *(line.scope.verdict for line in q.quota_lines), q.placed.verdict]),
+        tuple(q.lines),
+        tuple(finding for _, findings in found for finding in findings),
+    )

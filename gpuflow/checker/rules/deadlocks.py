@@ -1,5 +1,5 @@
-"""Hold and wait: pods that take up quota while they wait, gangs that keep it from each other, gangs that nothing starts
-as a whole.
+"""Hold and wait: pods that take up quota, or a deadline, while they wait, gangs that keep quota from each other, gangs
+that nothing starts as a whole.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
+from gpuflow.checker.question import Question, check_rule
+from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.checker.quota.peak import charge_of
-from gpuflow.checker.report import LimitLine, Outcome, amount
+from gpuflow.checker.report import Outcome, amount
 from gpuflow.cluster import Cluster
-from gpuflow.core.errors import Finding, list_names, warning
+from gpuflow.core.errors import Finding, Problem, list_names
 from gpuflow.demands import Demand
 from gpuflow.demands.gang_scheduling import gangs_of, one_by_one_finding, starts_whole
 from gpuflow.demands.model import sum_usages
@@ -27,18 +28,17 @@ MOST_UNITS: Final = 1_000_000
 """What is free of a line, up to which the deadlock of gangs is worked out; GPUs and pods stay far below."""
 
 
-def waiting_counts_in_quota(
-    demand: Demand, admissions: Sequence[StepAdmission], lines: Sequence[LimitLine]
-) -> Iterator[Finding]:
+@check_rule("GF554", severity="note")
+def waiting_counts_in_quota(q: Question) -> Iterator[Problem]:
     """A quota line that runs out while queued pods, which already count there, only wait.
 
     Reported for the first such line, and not where every queue admits at once or where not even one pod gets in.
     """
-    queues = [scope for scope in lines if scope.kind == "ClusterQueue"]
+    queues = [scope for scope in q.lines if scope.kind == "ClusterQueue"]
     if queues and all(scope.verdict == "always" for scope in queues):
         return
-    queued = {one.step.name: one for one in admissions if _queue_of(one) and one.ever.allowed}
-    for scope in lines:
+    queued = {one.step.name: one for one in q.admissions if _queue_of(one) and one.ever.allowed}
+    for scope in q.lines:
         waiting = [name for name in scope.witness if name in queued]
         if scope.kind != "ResourceQuota" or scope.verdict != "may-queue" or scope.resource.startswith("count/"):
             continue
@@ -48,14 +48,12 @@ def waiting_counts_in_quota(
         if not any(scope.used + charge <= scope.hard for charge in charges):
             continue
         names = ", ".join(sorted({_queue_of(queued[name]) or "" for name in waiting}))
-        yield Finding(
-            "GF554",
+        yield Problem(
             f"{list_names(waiting)}: pods that wait in queue {names} already count in quota {scope.name}, which "
             f"refuses more of {scope.resource} while they wait",
-            demand.where(waiting[0]),
+            q.where(waiting[0]),
             f"a quota of {amount(scope.used + scope.peak)} is enough for all pods that may wait; or let only the queue "
             "count it",
-            severity="note",
         )
         return
 
@@ -66,24 +64,44 @@ def _queue_of(one: StepAdmission) -> str | None:
     return labels.get(QUEUE_LABEL)
 
 
-def gangs_above_quota(
-    demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission]
-) -> Iterator[Finding]:
+@check_rule("GF552")
+def deadline_counts_waiting(q: Question) -> Iterator[Finding]:
+    """A deadline while something may wait: it runs on in the queue, on every engine.
+
+    A step's own timeout is the pod's activeDeadlineSeconds, which the kubelet counts from the start of the pod.
+    """
+    deadline = q.demand.deadline
+    queued = [step.name for step in q.demand.steps if QUEUE_LABEL in step.pod["metadata"].get("labels", {})]
+    short = [scope for scope in q.lines if scope.verdict == "may-queue"]
+    if deadline is None or not (queued or short):
+        return
+    held = list(dict.fromkeys(name for scope in short for name in scope.witness))
+    who = f"{list_names(held)} may have to wait" if held else f"{list_names(queued)} may wait in a queue"
+    yield Finding(
+        "GF552",
+        f"the deadline of {deadline.text} keeps running while {who}",
+        deadline.where,
+        "allow for waiting in the deadline, or limit the steps with timeout, which counts only while a pod runs",
+        severity="warning" if short else "note",
+    )
+
+
+@check_rule("GF501", severity="error", verdict="never")
+def gangs_above_quota(q: Question) -> Iterator[Problem]:
     """Gangs of which every pod fits into a quota, and all of them together never."""
-    for name, members in _admitted_gangs(demand, admissions).items():
+    for name, members in _admitted_gangs(q).items():
         pods = sum(one.step.pods for one in members)
-        for _, quota in policy.quotas:
+        for _, quota in q.policy.quotas:
             whole = sum_usages((charge_of(one.ever, quota), one.step.pods) for one in members)
             for key in sorted(key for key in whole if whole[key] > quota.hard[key]):
                 hint = "ask for less in it"
                 if len(members) == 1:
                     most = quota.hard[key].milli // charge_of(members[0].ever, quota)[key].milli
                     hint = f"that is {most} such pod{'' if most == 1 else 's'}: ask for less in it"
-                yield Finding(
-                    "GF501",
-                    f'step "{name}": {_pods_ask(demand, pods)} for {whole[key]} of {key}, and quota '
+                yield Problem(
+                    f'step "{name}": {_pods_ask(q.demand, pods)} for {whole[key]} of {key}, and quota '
                     f"{quota.name} allows at most {quota.hard[key]}",
-                    demand.where(members[0].step.name),
+                    q.where(members[0].step.name),
                     f"{hint}; or have the quota raised",
                 )
 
@@ -93,38 +111,36 @@ def _pods_ask(demand: Demand, pods: int) -> str:
     return f"its {pods} pods together ask" if demand.kind in REPLICAS else f"a gang of {pods} pods asks"
 
 
-def _admitted_gangs(demand: Demand, admissions: Sequence[StepAdmission]) -> dict[str, list[StepAdmission]]:
+def _admitted_gangs(q: Question) -> dict[str, list[StepAdmission]]:
     """The gangs of which every pod is admitted, each with the answers to its pod sets."""
-    known = {one.step.name: one for one in admissions}
-    gangs = {name: [known[part.name] for part in parts] for name, parts in demand.gangs.items()}
+    known = {one.step.name: one for one in q.admissions}
+    gangs = {name: [known[part.name] for part in parts] for name, parts in q.demand.gangs.items()}
     return {name: members for name, members in gangs.items() if all(one.ever.allowed for one in members)}
 
 
-def deadlocks(
-    demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], runs: int
-) -> Iterator[Finding]:
+@check_rule("GF555")
+def gang_deadlocks(q: Question) -> Iterator[Problem]:
     """Gangs that can each hold a part of a quota line, so that none ever gets the rest. Reported for one line."""
-    gangs = _admitted_gangs(demand, admissions)
+    gangs = _admitted_gangs(q)
     if not gangs:
         return
-    for _, quota in policy.quotas:
+    for _, quota in q.policy.quotas:
         charges = {one.step.name: charge_of(one.ever, quota) for members in gangs.values() for one in members}
         for key in sorted({key for charge in charges.values() for key in charge if not key.startswith("count/")}):
             used = quota.used.get(key)
             if used is None:
                 continue
             free = quota.hard[key] - used
-            live = _live_gangs(demand, admissions, charges, key, runs)
+            live = _live_gangs(q, charges, key)
             parts = {name: part for name in live if (part := _part(gangs[name], charges, key, live[name]))}
             held = list(parts.values())
             if any(part.total > quota.hard[key] for part in held) or not may_block(held, free):
                 continue
             enough = sum((part.most_held * part.copies for part in held), min(part.smallest_pod for part in held))
-            yield warning(
-                "GF555",
+            yield Problem(
                 f"{list_names(list(parts), 'gang')}: when they run at once, each can take a part of the {free} of "
                 f"{key} that quota {quota.name} leaves and wait forever for the rest",
-                demand.where(gangs[next(iter(parts))][0].step.name),
+                q.where(gangs[next(iter(parts))][0].step.name),
                 f"let one run at a time (needs, or parallel), or leave {enough} of {key} free for them",
             )
             return
@@ -166,17 +182,11 @@ def _part(
     return Part(*counted[0], copies, tuple(counted[1:])) if counted else None
 
 
-def _live_gangs(
-    demand: Demand,
-    admissions: Sequence[StepAdmission],
-    charges: Mapping[str, Mapping[str, Quantity]],
-    key: str,
-    runs: int,
-) -> dict[str, int]:
+def _live_gangs(q: Question, charges: Mapping[str, Mapping[str, Quantity]], key: str) -> dict[str, int]:
     """The gangs that are alive together when they ask for most of the line, with their copies."""
-    usages = {one.step.name: sum_usages([(charges.get(one.step.name, {}), one.step.pods)]) for one in admissions}
-    found = peak(tree_of(demand.graph, usages), key)
-    return {demand.by_name[name].part_of or name: copies * runs for name, copies in found.live.items()}
+    usages = {one.step.name: sum_usages([(charges.get(one.step.name, {}), one.step.pods)]) for one in q.admissions}
+    found = peak(tree_of(q.demand.graph, usages), key)
+    return {q.demand.by_name[name].part_of or name: copies * q.runs for name, copies in found.live.items()}
 
 
 def may_block(parts: Sequence[Part], free: Quantity) -> bool:

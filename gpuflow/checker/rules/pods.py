@@ -1,18 +1,8 @@
-"""Rules about single pods: what hurts or refuses them, and pods that no demand holds.
-
-- GPU pods that the kubelet ranks last: Kubernetes looks at cpu and memory alone.
-- Containers that are too small for the program through which their engine starts them: Argo's executor.
-- Whether the API server admits the pods that an engine adds to a run: Kubeflow's driver.
-- Steps whose admission depends on the order in which the API server reads the namespace's LimitRanges.
-- `nvidia.com/gpu` asked of nodes whose GPUs are cut into MIG slices. Only for documents of other tools: a pipeline of
-  ours names its GPU, and the site knows where it is.
-- Steps that create objects of the cluster while they run, and parts of a run that no file shows.
-"""
+"""Rules about single pods: what refuses or hurts them, and pods that no demand holds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -20,138 +10,115 @@ from gpuflow.catalog.kubernetes_names import PRODUCT_KEY, profile_of_resource, r
 from gpuflow.checker.hints.refusals import refusal_hint
 from gpuflow.checker.nodes.node_info import Node, read_node
 from gpuflow.checker.nodes.node_selection import read_placement
-from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, driver_admission
+from gpuflow.checker.question import Question, check_rule
+from gpuflow.checker.quota.namespace import StepAdmission, driver_admission
 from gpuflow.cluster import Manifest
-from gpuflow.core.errors import Finding, Where, join_names, list_names, warning
+from gpuflow.core.errors import Finding, Problem, Where, join_names, list_names
 from gpuflow.demands import Demand
 from gpuflow.engines import facts_of, too_small_containers
-from gpuflow.kubernetes.admission.decision import Admission
-from gpuflow.kubernetes.admission.limit_range import LimitRange, read_limit_range
 from gpuflow.kubernetes.admission.pod import quality_of_service, read_pod
-from gpuflow.quantity import Quantity
-
-_BEST_EFFORT_HINT = "set cpu and memory in the step or in defaults; GPUs do not count here"
 
 
-def best_effort(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
-    """Steps with GPUs whose pods, after the LimitRange's defaults, ask for neither cpu nor memory."""
-    names = [one.step.name for one in admissions if one.ever.allowed and _has_devices(one) and _is_best_effort(one)]
-    if names:
-        asks, pods = ("asks", "its pod is") if len(names) == 1 else ("ask", "their pods are")
-        yield warning(
-            "GF551",
-            f"{list_names(names)} {asks} for GPUs but not for cpu or memory: "
-            f"{pods} BestEffort and the first to be evicted",
-            demand.where(names[0]),
-            _BEST_EFFORT_HINT if demand.kind == "Pipeline" else "request cpu and memory too; GPUs do not count here",
-        )
-
-
-def _has_devices(one: StepAdmission) -> bool:
-    return any("/" in key for key in one.step.requests)
-
-
-def _is_best_effort(one: StepAdmission) -> bool:
-    if one.step.requests.keys() & {"cpu", "memory"}:
-        return False  # set by the step itself: no need to read what admission made of the pod
-    return quality_of_service(read_pod(one.ever.pod)) == "BestEffort"
-
-
-def small_containers(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
-    """Containers that are killed before their own command runs, with the limits that a LimitRange gives them too."""
-    facts = facts_of(demand.engine)
-    found: dict[str, list[str]] = {}
-    for one in admissions if facts.launcher_memory is not None else ():
-        for name, limit in too_small_containers(one.ever.pod, facts):
-            if name not in demand.engine_settings:
-                found.setdefault(f'container "{name}" may use {limit} of memory', []).append(one.step.name)
-    for what, steps in found.items():
-        yield warning(
-            "GF526",
-            f"{list_names(steps)}: {what}, and {facts.title} starts it through a program of its own that needs "
-            f"{facts.launcher_memory}: it is killed, or hangs, before its command runs",
-            demand.where(steps[0]),
-            f"give it a memory limit of {facts.launcher_memory} or more",
-        )
-
-
-def refused_driver(demand: Demand, policy: NamespacePolicy) -> Iterator[Finding]:
-    """A namespace that refuses the engine's own pods runs none of its steps."""
-    answer = driver_admission(demand, policy)
-    if answer is not None and not answer.allowed:
+@check_rule("GF501", "GF502", "GF503", "GF504", "GF505", severity="error", verdict="never")
+def refused_steps(q: Question) -> Iterator[Finding]:
+    """Steps that the API server refuses even in an empty namespace. The same refusal of many steps is reported once."""
+    groups: dict[tuple[str, str | None], list[StepAdmission]] = {}
+    for one in q.admissions:
+        if not one.ever.allowed:
+            groups.setdefault((one.ever.stage, one.ever.reason), []).append(one)
+    for (stage, _), members in groups.items():
+        first = members[0]
         yield Finding(
-            "GF508",
-            f"the driver pod that {facts_of(demand.engine).title} runs before every step can never be admitted",
-            Where(demand.file),
-            refusal_hint(answer, demand)
-            or f"have the namespace's limits changed, or correct {_driver_settings(demand)} in the site",
-            kubernetes=answer.message,
+            _STAGES.get(stage, "GF501"),
+            f"{list_names([one.step.name for one in members])} can never be admitted",
+            q.where(first.step.name),
+            refusal_hint(first.ever, q.demand) or _HINTS.get(stage),
+            kubernetes=first.ever.message,
         )
 
 
-def _driver_settings(demand: Demand) -> str:
-    """Where the site says what the containers of the driver pod use."""
-    spec = {} if demand.driver is None else demand.driver.pod["spec"]
-    names = [each["name"] for each in (*spec.get("containers", ()), *spec.get("initContainers", ()))]
-    return ", ".join(demand.engine_settings[name] for name in names if name in demand.engine_settings)
+_STAGES = {
+    "quota": "GF501",
+    "limitrange": "GF502",
+    "validation": "GF503",
+    "podsecurity": "GF504",
+    "priority": "GF505",
+    "runtimeclass": "GF505",
+}
+_HINTS = {
+    "quota": "ask for less in this step, or have the quota raised",
+    "limitrange": "stay within the namespace's LimitRange, or have it changed",
+    "validation": "write that field as Kubernetes wants it; if the step has none of it, a LimitRange's default or the "
+    "site adds it",
+    "podsecurity": "drop what the namespace's Pod Security Standard forbids, or run in another namespace",
+    "priority": "use a PriorityClass that exists",
+    "runtimeclass": "use a RuntimeClass that exists",
+}
 
 
-def order_dependent(
-    demand: Demand, limit_ranges: Sequence[Mapping[str, Any]], admissions: Sequence[StepAdmission]
-) -> dict[str, Finding]:
-    """One finding for all such steps, under the name of each of them."""
-    conflicts = _conflicting_defaults(
-        sorted((read_limit_range(each) for each in limit_ranges), key=lambda each: each.name)
-    )
-    undecided = [one.step.name for one in admissions if _is_order_dependent(one)] if conflicts else []
-    if not undecided:
-        return {}
-    key, names = conflicts[0]
-    others = [one.ever for one in admissions if one.step.name == undecided[0]]
-    words = next((each.message for one in others for each in (one, *one.alternatives) if each.message), None)
-    what = "is admitted or refused" if words else "gets more or less"
-    verb = what if len(undecided) == 1 else what.replace("is ", "are ").replace("gets", "get")
-    finding = warning(
-        "GF523",
-        f"{list_names(undecided)} {verb} by chance: limit ranges {' and '.join(names)} give different defaults for "
-        f"{key}, and Kubernetes reads them in no particular order",
-        demand.where(undecided[0]),
-        f"set the request and the limit of {key} in the step, or have one of the defaults removed",
-        kubernetes=words,
-    )
-    return dict.fromkeys(undecided, finding)
+@check_rule("GF523", verdict="unknown")
+def order_dependent_steps(q: Question) -> Iterator[Finding]:
+    """Steps that are admitted or refused by the order of the namespace's LimitRanges."""
+    yield from dict.fromkeys(q.undecided.values())
 
 
-def most_expensive(one: StepAdmission) -> StepAdmission:
-    """The step with the admission that the rest of the report counts: the most expensive of those that admit it."""
-    allowed = [each for each in (one.ever, *one.ever.alternatives) if each.allowed]
-    return replace(one, ever=max(allowed, key=_cost)) if allowed else one
+@check_rule("GF513")
+def limit_range_gpus(q: Question) -> Iterator[Problem]:
+    """GPUs that a LimitRange hands to containers which asked for none."""
+    limit_ranges = q.cluster.of("LimitRange", q.namespace)
+    if not limit_ranges:
+        return
+    given: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for one in q.admissions:
+        before = dict(containers_of(one.step.pod))
+        for name, resources in containers_of(one.ever.pod):
+            for key, amount in resources.items():
+                if "/" in key and key not in before.get(name, {}):
+                    given.setdefault((key, str(amount)), {}).setdefault(one.step.name, []).append(name)
+    for (key, amount), steps in given.items():
+        groups: dict[str, list[str]] = {}
+        for step, names in steps.items():
+            groups.setdefault(", ".join(sorted(names)), []).append(step)
+        who = "; ".join(f"{names} of {join_names(members)}" for names, members in groups.items())
+        yield Problem(
+            f"the LimitRange gives {amount} {key} to every container that asks for none: {who}",
+            _limit_range_line(limit_ranges, key) or q.where(next(iter(steps))),
+            f"in a LimitRange, max for {key} becomes the default of every container; drop it there and bound GPUs with "
+            f"a quota on requests.{key}",
+        )
 
 
-def _cost(answer: Admission) -> list[tuple[str, Quantity]]:
-    return [(key, Quantity(value)) for key, value in sorted(answer.usage.items())]
+def _limit_range_line(limit_ranges: Sequence[Manifest], key: str) -> Where | None:
+    """The line of the LimitRange that names a resource for containers."""
+    for item in limit_ranges:
+        for index, bounds in enumerate(item.body["spec"].get("limits") or ()):
+            for field in ("default", "max", "defaultRequest", "min"):
+                if bounds.get("type") == "Container" and key in (bounds.get(field) or {}):
+                    return item.at("spec", "limits", index, field, key, key=True)
+    return None
 
 
-def _conflicting_defaults(limit_ranges: Sequence[LimitRange]) -> list[tuple[str, tuple[str, str]]]:
-    """Resources for which two limit ranges give different defaults, with the names of the two."""
-    found = []
-    for index, first in enumerate(limit_ranges):
-        for second in limit_ranges[index + 1 :]:
-            for side in ("default_requests", "default_limits"):
-                one, other = getattr(first, side), getattr(second, side)
-                found += [
-                    (key, (first.name, second.name)) for key in sorted(one.keys() & other) if one[key] != other[key]
-                ]
-    return found
+def asked_resources(q: Question) -> set[str]:
+    """The extended resources that the steps ask for."""
+    return {key for one in q.admissions for _, found in containers_of(one.step.pod) for key in found if "/" in key}
 
 
-def _is_order_dependent(one: StepAdmission) -> bool:
-    """Whether another order of the limit ranges gives another answer, or another charge."""
-    answer = one.ever
-    return any(
-        each.allowed != answer.allowed or (answer.allowed and each.usage != answer.usage)
-        for each in answer.alternatives
-    )
+def containers_of(pod: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    for field in ("initContainers", "containers"):
+        for container in pod["spec"].get(field, []):
+            resources = container.get("resources", {})
+            yield container["name"], {**resources.get("requests", {}), **resources.get("limits", {})}
+
+
+@check_rule("GF701", verdict="unknown")
+def unseen_parts(q: Question) -> Iterator[Problem]:
+    """One for each part of a run that no file shows."""
+    for part in q.demand.unseen:
+        what = "what runs" if part.resource is None else f"how much {part.resource} it asks for"
+        if part.is_placement:
+            what = "where it may run"
+        text = f"{part.step}: {what} is not known: {part.because}"
+        yield Problem(text, part.where, part.hint)
 
 
 GPU: Final = "nvidia.com/gpu"
@@ -159,8 +126,13 @@ PARTITION: Final = "cloud.google.com/gke-gpu-partition-size"
 """On GKE, nodes of one slice size offer each slice as a GPU and carry this label."""
 
 
-def mig_nodes(demand: Demand, manifests: Sequence[Manifest]) -> Iterator[Finding]:
-    """GF762, GF763: steps that get slices without asking for them, and steps that find slices only."""
+@check_rule("GF762", "GF763")
+def mig_slices(q: Question) -> Iterator[Finding]:
+    """Steps that get slices without asking for them, and steps that find slices only.
+
+    Only for documents of other tools: a pipeline of ours names its GPU, and the site knows where it is.
+    """
+    demand, manifests = q.demand, q.cluster.of("Node")
     asking = [step for step in demand.steps if any(_asks_for_gpu(each.pod) for each in step.pod_sets)]
     if demand.pipeline is not None or not asking or not manifests:
         return
@@ -215,18 +187,84 @@ def _is_cut(node: Node) -> bool:
     return _has_gpus(node) and (profile is not None or PARTITION in node.labels)
 
 
+@check_rule("GF508", severity="error", verdict="never")
+def refused_driver(q: Question) -> Iterator[Problem]:
+    """A namespace that refuses the engine's own pods runs none of its steps."""
+    answer = driver_admission(q.demand, q.policy)
+    if answer is not None and not answer.allowed:
+        yield Problem(
+            f"the driver pod that {facts_of(q.demand.engine).title} runs before every step can never be admitted",
+            Where(q.demand.file),
+            refusal_hint(answer, q.demand)
+            or f"have the namespace's limits changed, or correct {_driver_settings(q.demand)} in the site",
+            kubernetes=answer.message,
+        )
+
+
+def _driver_settings(demand: Demand) -> str:
+    """Where the site says what the containers of the driver pod use."""
+    spec = {} if demand.driver is None else demand.driver.pod["spec"]
+    names = [each["name"] for each in (*spec.get("containers", ()), *spec.get("initContainers", ()))]
+    return ", ".join(demand.engine_settings[name] for name in names if name in demand.engine_settings)
+
+
+_BEST_EFFORT_HINT = "set cpu and memory in the step or in defaults; GPUs do not count here"
+
+
+@check_rule("GF551")
+def best_effort(q: Question) -> Iterator[Problem]:
+    """Steps with GPUs whose pods, after the LimitRange's defaults, ask for neither cpu nor memory."""
+    names = [one.step.name for one in q.admissions if one.ever.allowed and _has_devices(one) and _is_best_effort(one)]
+    if names:
+        asks, pods = ("asks", "its pod is") if len(names) == 1 else ("ask", "their pods are")
+        yield Problem(
+            f"{list_names(names)} {asks} for GPUs but not for cpu or memory: "
+            f"{pods} BestEffort and the first to be evicted",
+            q.where(names[0]),
+            _BEST_EFFORT_HINT if q.demand.kind == "Pipeline" else "request cpu and memory too; GPUs do not count here",
+        )
+
+
+def _has_devices(one: StepAdmission) -> bool:
+    return any("/" in key for key in one.step.requests)
+
+
+def _is_best_effort(one: StepAdmission) -> bool:
+    if one.step.requests.keys() & {"cpu", "memory"}:
+        return False  # set by the step itself: no need to read what admission made of the pod
+    return quality_of_service(read_pod(one.ever.pod)) == "BestEffort"
+
+
+@check_rule("GF526")
+def small_containers(q: Question) -> Iterator[Problem]:
+    """Containers that are killed before their own command runs, with the limits that a LimitRange gives them too."""
+    facts = facts_of(q.demand.engine)
+    found: dict[str, list[str]] = {}
+    for one in q.admissions if facts.launcher_memory is not None else ():
+        for name, limit in too_small_containers(one.ever.pod, facts):
+            if name not in q.demand.engine_settings:
+                found.setdefault(f'container "{name}" may use {limit} of memory', []).append(one.step.name)
+    for what, steps in found.items():
+        yield Problem(
+            f"{list_names(steps)}: {what}, and {facts.title} starts it through a program of its own that needs "
+            f"{facts.launcher_memory}: it is killed, or hangs, before its command runs",
+            q.where(steps[0]),
+            f"give it a memory limit of {facts.launcher_memory} or more",
+        )
+
+
 PROGRAM, ACTION = "gpuflow-run", "create"
 
 
-def created_objects(demand: Demand) -> Iterator[Finding]:
+@check_rule("GF326")
+def created_objects(q: Question) -> Iterator[Problem]:
     """Steps whose command is `gpuflow-run create`: the pods of what they create are not counted, and that is said."""
-    names = [step.name for step in demand.steps if any(_creates(each.pod) for each in step.pod_sets)]
+    names = [step.name for step in q.demand.steps if any(_creates(each.pod) for each in step.pod_sets)]
     if names:
         runs = "creates an object while it runs" if len(names) == 1 else "create objects while they run"
-        yield warning(
-            "GF326",
+        yield Problem(
             f"{list_names(names)} {runs}, and this verdict does not count the pods of what is created",
-            demand.where(names[0]),
+            q.where(names[0]),
             "keep its manifest in a file, and check both: gpuflow check PIPELINE MANIFEST --together",
         )
 
@@ -237,13 +275,3 @@ def _creates(pod: Mapping[str, Any]) -> bool:
         if (PROGRAM, ACTION) in pairwise(words):
             return True
     return False
-
-
-def unseen_parts(demand: Demand) -> Iterator[Finding]:
-    """GF701: one for each part that is not known."""
-    for part in demand.unseen:
-        what = "what runs" if part.resource is None else f"how much {part.resource} it asks for"
-        if part.is_placement:
-            what = "where it may run"
-        text = f"{part.step}: {what} is not known: {part.because}"
-        yield Finding("GF701", text, part.where, part.hint, severity="warning")

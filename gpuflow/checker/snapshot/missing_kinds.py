@@ -8,14 +8,12 @@ quota in it, is read as a namespace without one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.nodes.node_info import GROUP_MAX
-from gpuflow.checker.snapshot.namespace_rules import DEFAULT_ACCOUNT
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.cluster.kinds import HARMLESS, NATIVE, SOURCES
-from gpuflow.core.errors import Finding, Where, warning
+from gpuflow.cluster.kinds import HARMLESS, NATIVE
 from gpuflow.demands import Demand
 from gpuflow.kubernetes.admission.classes import SYSTEM_CLASSES
 from gpuflow.kubernetes.admission.pod import read_text
@@ -201,6 +199,8 @@ def _makes_pods(rule: Mapping[str, Any]) -> bool:
     return all(words.intersection(names) for names, words in named)
 
 
+DEFAULT_ACCOUNT: Final = "default"
+"""The service account that every namespace has."""
 QUEUES: Final = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
 """What every named queue leads to."""
 LIMITS: Final = ("ResourceQuota", "LimitRange")
@@ -247,40 +247,6 @@ def needed_kinds(cluster: Cluster, namespace: str, demand: Demand) -> dict[str, 
     return found
 
 
-def kinds_not_shown(cluster: Cluster, namespace: str, needed: Mapping[str, str]) -> Iterator[Finding]:
-    """One finding with all kinds that the pods need and that are not known."""
-    missing = {kind: why for kind, why in needed.items() if _is_open(cluster, namespace, kind)}
-    if not missing:
-        return
-    by_reason: dict[str, list[str]] = {}
-    for kind, why in missing.items():
-        by_reason.setdefault(why, []).append(kind)
-    words = "; ".join(f"{', '.join(kinds)} ({why})" for why, kinds in by_reason.items())
-    plurals = ",".join(source.plural for kind in missing for source in SOURCES if source.kind == kind)
-    first = next(iter(missing))
-    yield warning(
-        "GF536",
-        f"the snapshot does not show what decides: {words}",
-        Where(cluster.source),
-        f"add it: gpuflow snapshot -o DIR --namespace {namespace}, or kubectl get {plurals} -A -o yaml > DIR/x.yaml\n"
-        f"where the cluster has none of a kind, say so in a file: {{{RECORD}, listed: [{first}]}}; "
-        f"assumed: [{first}] leaves the kind out of the check",
-    )
-
-
-def closed_kinds(cluster: Cluster, needed: Collection[str]) -> Iterator[Finding]:
-    """Kinds that the cluster has, would not show, and that can decide."""
-    for reason, kinds in cluster.unread_by_reason().items():
-        deciding = [kind for kind in kinds if kind not in OPTIONAL or kind in needed]
-        if deciding:
-            yield warning(
-                "GF571",
-                f"unknown, because they could not be listed ({reason}): {', '.join(deciding)}",
-                Where(cluster.source),
-                "gpuflow snapshot --rbac prints the permissions that are needed",
-            )
-
-
 def assumed_kinds(cluster: Cluster, needed: Collection[str]) -> tuple[str, ...]:
     """The kinds that the pods need and for which the author of the folder vouches."""
     return tuple(kind for kind in needed if kind in cluster.assumed and not cluster.knows(kind))
@@ -315,18 +281,6 @@ def runs_kueue(cluster: Cluster) -> bool:
     return "LocalQueue" in cluster.listed and (bool(cluster.of("Configuration")) or WEBHOOK in hooks)
 
 
-def queues_without_kueue(cluster: Cluster, namespace: str, needed: Mapping[str, str]) -> Iterator[Finding]:
-    """Pods that name a queue in a cluster that has none: without Kueue the name is a label like any other."""
-    listed = all(kind in cluster.listed and not cluster.of(kind) for kind in QUEUES)
-    if set(QUEUES) <= needed.keys() and listed and not runs_kueue(cluster):
-        yield warning(
-            "GF537",
-            f"the cluster has no Kueue: {needed['LocalQueue']} holds nothing back, and the pods start without it",
-            Where(cluster.source),
-            f"install Kueue, or remove queue from the pipeline; is {namespace} on another cluster?",
-        )
-
-
 def namespace_decides(cluster: Cluster, namespace: str, queues: Collection[str]) -> bool:
     """Whether some ClusterQueue asks for labels of the namespace beside its name, which every namespace has."""
     managed = any(_asks(item.body, "managedJobsNamespaceSelector") for item in cluster.of("Configuration"))
@@ -347,7 +301,7 @@ def shows_namespace(cluster: Cluster, namespace: str) -> bool:
     return "Namespace" in cluster.listed or any(item.name == namespace for item in cluster.of("Namespace"))
 
 
-def _is_open(cluster: Cluster, namespace: str, kind: str) -> bool:
+def is_open(cluster: Cluster, namespace: str, kind: str) -> bool:
     if kind in cluster.unread or kind in cluster.assumed:
         return False  # said elsewhere
     return not (shows_namespace(cluster, namespace) if kind == "Namespace" else cluster.knows(kind))

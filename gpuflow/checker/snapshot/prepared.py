@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
+from typing import NamedTuple
 
 from gpuflow.checker.nodes.controllers import with_condition_taints, with_daemons
 from gpuflow.checker.nodes.node_info import read_node_list
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.storage import Storage, read_storage
+from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.snapshot.missing_kinds import VOLUMES as VOLUME_KINDS
 from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import Cluster
 from gpuflow.core.errors import Finding, GpuflowError, Where
+from gpuflow.demands import Demand
 
 
 class PreparedCluster:
@@ -86,6 +89,15 @@ class PreparedCluster:
             raise GpuflowError(
                 Finding("GF403", str(refusal), (nodes or self.cluster.of("Pod"))[0].where, "fix the manifest")
             ) from None
+
+
+class NamespacePart(NamedTuple):
+    """A namespace of the demand's pods: its policy, and the part of the demand that runs there."""
+
+    prepared: PreparedCluster
+    demand: Demand
+    policy: NamespacePolicy
+    admissions: Sequence[StepAdmission]
 
 
 def prepare_cluster(cluster: Cluster | PreparedCluster, namespace: str) -> PreparedCluster:

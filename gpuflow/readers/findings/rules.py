@@ -1,15 +1,19 @@
-"""Rules over documents of other tools: gangs, GPU limits, schedules, shared memory, updates; `RULES` is the list."""
+"""Rules over documents of other tools: gangs, GPU limits, schedules, shared memory, updates, retries on spot nodes,
+checkpoints that do not help where they are needed, and tasks of DAGs; `RULES` is the list.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from gpuflow.core.errors import Finding
+from gpuflow.core import yaml_tree
+from gpuflow.core.errors import Finding, Problem, Rule, Where, rule, warning
 from gpuflow.demands.gang_scheduling import (
     as_mapping,
     gangs_of,
     gpus,
+    gpus_of_pod,
     is_queued,
     iter_maps,
     one_by_one_finding,
@@ -18,22 +22,25 @@ from gpuflow.demands.gang_scheduling import (
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.kubernetes.resources import read_quantity
 from gpuflow.quantity import Quantity
-from gpuflow.readers.findings.interruptions import (
-    WORKFLOWS,
-    checkpoints_lost,
-    restarted_members,
-    restarts_with_checkpoint,
-    retries_on_spot,
+from gpuflow.readers.documents import KFP
+from gpuflow.readers.findings.subject import (
+    Subject,
+    checkpoint_mounts,
+    command_words,
+    looks_like_torch,
+    spot_label,
+    where_of_task,
 )
-from gpuflow.readers.findings.subject import Subject, looks_like_torch
 from gpuflow.readers.kubernetes.fields import Part, amount_or_percentage, surge_of
 
 SERVING: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Pod")
 """Kinds whose pods do not wait for each other."""
+WORKFLOWS: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
 
 
+@rule("GF771")
 def gangs_without_scheduling(subject: Subject) -> Iterator[Finding]:
-    """GF771: members with GPUs that are placed one by one."""
+    """Members with GPUs that are placed one by one."""
     if subject.kind in SERVING or _operator_schedules(subject):
         return
     for step in gangs_of(subject.demand):
@@ -43,19 +50,18 @@ def gangs_without_scheduling(subject: Subject) -> Iterator[Finding]:
         yield one_by_one_finding(step, subject.where(step.name), hint, overlaps=subject.demand.overlap is not None)
 
 
-def queue_on_pods(subject: Subject) -> Iterator[Finding]:
-    """GF774: a queue that admits the pods of a gang one by one."""
+@rule("GF774")
+def queue_on_pods(subject: Subject) -> Iterator[Problem]:
+    """A queue that admits the pods of a gang one by one."""
     if subject.kind in (*SERVING, *WORKFLOWS) or _object_names_queue(subject):
         return
     for step in gangs_of(subject.demand, least_gpus=0):
         if any(is_queued(each.pod) for each in step.pod_sets):
-            yield Finding(
-                "GF774",
+            yield Problem(
                 f'step "{step.name}": its pods name a queue and {subject.title} does not, so Kueue '
                 "admits each pod on its own, and a part of the gang may wait for the rest",
                 subject.where(step.name),
                 f"move the label {QUEUE_LABEL} to metadata.labels of the {subject.kind}",
-                severity="warning",
             )
 
 
@@ -78,8 +84,9 @@ def _operator_schedules(subject: Subject) -> bool:
     return False
 
 
-def gpus_without_limit(subject: Subject) -> Iterator[Finding]:
-    """GF761: a request for GPUs without a limit, or with another one."""
+@rule("GF761")
+def gpus_without_limit(subject: Subject) -> Iterator[Problem]:
+    """A request for GPUs without a limit, or with another one."""
     for asked in subject.containers():
         resources = asked.container.get("resources")
         if not isinstance(resources, Mapping):
@@ -90,12 +97,10 @@ def gpus_without_limit(subject: Subject) -> Iterator[Finding]:
             if "/" not in key or "kubernetes.io/" in key or limits.get(key) == amount:
                 continue
             given = "no limit" if key not in limits else f"a limit of {limits[key]}"
-            yield Finding(
-                "GF761",
+            yield Problem(
                 f"{asked.title} requests {amount} {key} and has {given}; Kubernetes refuses that",
                 subject.where_of(asked, "resources", "requests", key),
                 f"resources: {{limits: {{{key}: {amount}}}}} says both",
-                severity="warning",
             )
 
 
@@ -109,81 +114,304 @@ def _amounts(listed: object) -> dict[str, Quantity]:
     return found
 
 
-def overlapping_schedule(subject: Subject) -> Iterator[Finding]:
-    """GF772: a check says the same with its verdict (GF553)."""
+@rule("GF772")
+def overlapping_schedule(subject: Subject) -> Iterator[Problem]:
+    """A check says the same with its verdict (GF553)."""
     overlap = subject.demand.overlap
     if overlap is not None:
-        yield Finding(
-            "GF772",
+        yield Problem(
             f"{subject.title} may run several times at once ({overlap.because}): the peak is that of one run",
             overlap.where,
             "max_active_runs=1 waits for the run before"
             if subject.kind == "DAG"
             else "concurrencyPolicy: Forbid waits for the run before, Replace stops it",
-            severity="warning",
         )
 
 
 SHM = "/dev/shm"
 
 
-def small_shared_memory(subject: Subject) -> Iterator[Finding]:
-    """GF769: PyTorch on several GPUs with the runtime's own /dev/shm."""
+@rule("GF769")
+def small_shared_memory(subject: Subject) -> Iterator[Problem]:
+    """PyTorch on several GPUs with the runtime's own /dev/shm."""
     for asked in subject.containers():
         number = gpus(asked.container)
         mounts = {str(mount.get("mountPath")).rstrip("/") for mount in iter_maps(asked.container.get("volumeMounts"))}
         if number < 2 or SHM in mounts or asked.pod["spec"].get("hostIPC") or not looks_like_torch(asked.container):
             continue
-        yield Finding(
-            "GF769",
+        yield Problem(
             f"{asked.title} uses {number} GPUs with PyTorch, and its {SHM} has the 64 MiB of the container runtime",
             subject.where_of(asked, "volumeMounts"),
             f"mount an emptyDir {{medium: Memory, sizeLimit: 16Gi}} at {SHM}; it counts in the memory limit",
-            severity="warning",
         )
 
 
-def update_surges(subject: Subject) -> Iterator[Finding]:
-    """GF773: what runs while an update replaces pods."""
+@rule("GF773", severity="note")
+def update_surges(subject: Subject) -> Iterator[Problem]:
+    """What runs while an update replaces pods."""
     root = Part(subject.document, (), subject.document.tree)
     if subject.document.group == "apps" and subject.kind == "Deployment":
         spec = root.need("spec")
         count = spec.count("replicas", 1)
-        yield from _surge_finding(subject, count, surge_of(spec, count), "pods", spec.at("strategy") or spec)
+        yield from _surge_problem(subject, count, surge_of(spec, count), "pods", spec.at("strategy") or spec)
     elif subject.kind == "LeaderWorkerSet":
         spec = root.need("spec")
         count = spec.count("replicas", 1)
         surge = spec.at("rolloutStrategy", "rollingUpdateConfiguration", "maxSurge")
         if surge is not None:
-            yield from _surge_finding(subject, count, amount_or_percentage(surge, count, "0%"), "groups", surge)
+            yield from _surge_problem(subject, count, amount_or_percentage(surge, count, "0%"), "groups", surge)
     elif subject.kind == "RayService":
         upgrade = root.at("spec", "upgradeStrategy")
         if upgrade is None or upgrade.text("type") != "None":
-            yield from _surge_finding(subject, 1, 1, "Ray clusters", upgrade or root.need("spec"))
+            yield from _surge_problem(subject, 1, 1, "Ray clusters", upgrade or root.need("spec"))
 
 
-def _surge_finding(subject: Subject, count: int, more: int, what: str, at: Part) -> Iterator[Finding]:
+def _surge_problem(subject: Subject, count: int, more: int, what: str, at: Part) -> Iterator[Problem]:
     if more:
-        yield Finding(
-            "GF773",
+        yield Problem(
             f"{subject.title}: the peak is that of the first start, with {count} of its {what}; an update runs up to "
             f"{count + more} at the same time",
             at.key_where,
             "leave room for them"
             + (", or set strategy: {rollingUpdate: {maxSurge: 0}}" if subject.kind == "Deployment" else ""),
-            severity="note",
         )
 
 
-RULES: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
-    gpus_without_limit,
-    retries_on_spot,
-    restarts_with_checkpoint,
-    checkpoints_lost,
-    restarted_members,
-    small_shared_memory,
-    gangs_without_scheduling,
-    queue_on_pods,
-    overlapping_schedule,
-    update_surges,
+JOB_KINDS = (
+    "Job", "CronJob", "JobSet", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "TrainJob",
+)  # fmt: skip
+"""Kinds that come to an end: of others, pods are restarted in place as a matter of course."""
+
+
+@rule("GF766")
+def restarts_with_checkpoint(subject: Subject) -> Iterator[Problem]:
+    """RestartPolicy OnFailure where a checkpoint waits to be used."""
+    if subject.kind not in JOB_KINDS:
+        return
+    for asked in subject.containers():
+        if asked.pod["spec"].get("restartPolicy") != "OnFailure":
+            continue
+        for _, mount in checkpoint_mounts(asked.container):
+            yield Problem(
+                f"{asked.title} keeps checkpoints in {mount.get('mountPath')}, and "
+                "restartPolicy: OnFailure restarts it in place: an interruption counts like a failure",
+                subject.where(asked.step.name),
+                "restartPolicy: Never with a podFailurePolicy that ignores DisruptionTarget; a new pod then goes on "
+                "from the checkpoint",
+            )
+            break
+
+
+@rule("GF767")
+def checkpoints_lost(subject: Subject) -> Iterator[Problem]:
+    """Checkpoints in a volume that is deleted with its pod."""
+    for asked in subject.containers():
+        if _kept_by_supervisor(asked.container):
+            continue
+        lost = {str(each.get("name")) for each in iter_maps(asked.pod["spec"].get("volumes")) if "emptyDir" in each}
+        for _, mount in checkpoint_mounts(asked.container):
+            if str(mount.get("name")) in lost:
+                yield Problem(
+                    f"{asked.title} keeps checkpoints in {mount.get('mountPath')}, "
+                    "an emptyDir, which is deleted with its pod",
+                    subject.where_of(asked, "volumeMounts"),
+                    "mount a persistentVolumeClaim there, or save to an object store",
+                )
+
+
+def _kept_by_supervisor(container: Mapping[str, Any]) -> bool:
+    """Whether gpuflow-run carries what is saved there to a store."""
+    words = command_words(container)
+    own = words[: words.index("--")] if "--" in words else words
+    starts = [index for index, word in enumerate(own) if word.rpartition("/")[2] == "gpuflow-run"]
+    return bool(starts) and any(word.startswith("--store=") for word in own[starts[0] :])
+
+
+@rule("GF768", severity="note")
+def restarted_members(subject: Subject) -> Iterator[Problem]:
+    """Members of a gang with GPUs that are restarted one by one."""
+    if subject.kind not in JOB_KINDS or "elasticPolicy" in as_mapping(subject.document.tree.get("spec")):
+        return
+    for step in subject.demand.steps:
+        with_gpus = sum(each.count for each in step.pod_sets if gpus_of_pod(each.pod["spec"]))
+        again = [each.name for each in step.pod_sets if each.pod["spec"].get("restartPolicy") == "OnFailure"]
+        if with_gpus > 1 and again:
+            yield Problem(
+                f'step "{step.name}": {", ".join(again[:5])} of a gang restart in place (restartPolicy: OnFailure) '
+                "while the other members hang with their GPUs",
+                subject.where(step.name),
+                "restartPolicy: Never, so that the whole gang starts again",
+            )
+
+
+ARGO_HINT: Final = (
+    "retryPolicy: Always and an expression that lets interruptions pass and stops at failures, such as "
+    "\"lastRetry.status == 'Error' || asInt(lastRetry.exitCode) in [137, 143]\""
 )
+
+
+@rule("GF764", "GF765")
+def retries_on_spot(subject: Subject) -> Iterator[Finding]:
+    """By the rules of the engine that retries."""
+    if subject.document.group == "argoproj.io" and subject.kind in WORKFLOWS:
+        yield from _argo(subject)
+    elif subject.document.group == KFP:
+        yield from _kubeflow(subject)
+    elif subject.document.group == "batch" or subject.kind == "JobSet":
+        yield from _jobs(subject)
+
+
+def _argo(subject: Subject) -> Iterator[Finding]:
+    """Each template once, whatever calls it; what patches and defaults make of its pod counts."""
+    seen: set[Where] = set()
+    for step in subject.demand.steps:
+        label = spot_label(step.pod["spec"], subject.site)
+        template = None if label is None else subject.tree_of(step.name)
+        if not isinstance(template, yaml_tree.Map):
+            continue
+        own = "retryStrategy" in template
+        holder, at = (template, subject.where(step.name)) if own else _template_defaults(subject)
+        retry = as_mapping(holder.get("retryStrategy"))
+        where = at if not isinstance(holder, yaml_tree.Map) else _key_place(holder, at)
+        if not retry or retry.get("expression") or where in seen:
+            continue
+        seen.add(where)
+        policy = str(retry.get("retryPolicy") or "OnFailure")
+        title = f'template "{template.get("name") or step.name}" runs on spot nodes ({label})'
+        if policy not in ("Always", "OnError"):
+            yield warning("GF765", f"{title}, and {policy} does not cover a pod that is deleted", where, ARGO_HINT)
+        elif retry.get("limit") is not None:
+            text = f"{title}, and its limit of {retry['limit']} counts every lost node like a failure"
+            yield warning("GF764", text, where, ARGO_HINT)
+
+
+def _template_defaults(subject: Subject) -> tuple[Mapping[str, Any], Where]:
+    """What the workflow says for all of its templates."""
+    path = ("spec", "workflowSpec") if subject.kind == "CronWorkflow" else ("spec",)
+    found: Mapping[str, Any] = subject.document.tree
+    for part in (*path, "templateDefaults"):
+        found = as_mapping(found.get(part))
+    return found, subject.document.where(*path, "templateDefaults")
+
+
+def _key_place(holder: yaml_tree.Map, known: Where) -> Where:
+    found = yaml_tree.where_of(holder, ("retryStrategy",), key=True)
+    return Where(known.file, found.line, found.column, None)
+
+
+def _kubeflow(subject: Subject) -> Iterator[Finding]:
+    for step in subject.demand.steps:
+        label = spot_label(step.pod["spec"], subject.site)
+        if label is not None and step.tries > 1:
+            yield warning(
+                "GF765",
+                f'task "{step.name}" runs on spot nodes ({label}), and set_retry has no policy: Kubeflow retries '
+                "either failures or deleted pods, as it is installed, and never tells them apart",
+                subject.where(step.name),
+                "ask the administrator for templateDefaults with retryPolicy: Always (limit 0), and test it",
+            )
+
+
+def _jobs(subject: Subject) -> Iterator[Finding]:
+    for path, spec in _job_specs(subject):
+        pod = as_mapping(as_mapping(spec.get("template")).get("spec"))
+        label = spot_label(pod, subject.site)
+        if label is None or pod.get("restartPolicy") == "OnFailure" or _ignores_disruption(spec):
+            continue
+        limit = spec.get("backoffLimit", 6)
+        if subject.kind == "JobSet":
+            if _restarts_for_free(subject):
+                continue
+            what = "every lost node counts toward failurePolicy.maxRestarts"
+            hint = "a failurePolicy rule RestartJobSetAndIgnoreMaxRestarts for DisruptionTarget (JobSet 0.10)"
+        else:
+            what = f"every lost node counts toward backoffLimit ({limit})"
+            hint = (
+                "podFailurePolicy: {rules: [{action: Ignore, onPodConditions: "
+                "[{type: DisruptionTarget, status: 'True'}]}]}"
+            )
+        where = subject.document.where(*path, "backoffLimit", key=True)
+        yield warning("GF764", f"{subject.title} runs on spot nodes ({label}), and {what}", where, hint)
+
+
+def _job_specs(subject: Subject) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
+    spec = as_mapping(subject.document.tree.get("spec"))
+    if subject.kind == "CronJob":
+        yield ("spec", "jobTemplate", "spec"), as_mapping(as_mapping(spec.get("jobTemplate")).get("spec"))
+    elif subject.kind == "JobSet":
+        for number, each in enumerate(iter_maps(spec.get("replicatedJobs"))):
+            path = ("spec", "replicatedJobs", number, "template", "spec")
+            yield path, as_mapping(as_mapping(each.get("template")).get("spec"))
+    else:
+        yield ("spec",), spec
+
+
+def _ignores_disruption(spec: Mapping[str, Any]) -> bool:
+    return any(
+        rule.get("action") == "Ignore"
+        and any(each.get("type") == "DisruptionTarget" for each in iter_maps(rule.get("onPodConditions")))
+        for rule in iter_maps(as_mapping(spec.get("podFailurePolicy")).get("rules"))
+    )
+
+
+def _restarts_for_free(subject: Subject) -> bool:
+    policy = as_mapping(as_mapping(subject.document.tree.get("spec")).get("failurePolicy"))
+    return any(rule.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for rule in iter_maps(policy.get("rules")))
+
+
+@rule("GF751")
+def old_spelling(subject: Subject) -> Iterator[Problem]:
+    """Arguments of operators that ask for nothing any more."""
+    for _, message, line, column, hint in subject.document.tree.get("old") or () if subject.kind == "DAG" else ():
+        yield Problem(message, Where(subject.document.file, line, column), hint)
+
+
+@rule("GF752", severity="note")
+def tasks_without_pods(subject: Subject) -> Iterator[Problem]:
+    """Tasks of a DAG that run in its workers."""
+    tasks = _dag_tasks(subject)
+    bare = [task for task in tasks.values() if task.get("makes") is None and task["operator"] != "EmptyOperator"]
+    if bare:
+        text = f"{len(bare)} of {len(tasks)} tasks make no pods of their own; pods of workers are not counted"
+        hint = "which executor runs them is not in the file: with KubernetesExecutor each has a pod"
+        yield Problem(text, where_of_task(subject.document, None), hint)
+
+
+@rule("GF756")
+def several_namespaces(subject: Subject) -> Iterator[Problem]:
+    """A DAG whose pods go to more than one."""
+    spaces = sorted({str(task["namespace"]) for task in _dag_tasks(subject).values() if task.get("namespace")})
+    if len(spaces) > 1:
+        text = f"its pods go to several namespaces ({', '.join(spaces[:5])}), and are counted together here"
+        yield Problem(
+            text, where_of_task(subject.document, None), "the verdict is for one namespace: it may be too strict"
+        )
+
+
+@rule("GF753", "GF754", "GF755")
+def uncounted_pods(subject: Subject) -> Iterator[Finding]:
+    """Pods of a DAG's tasks that are not counted, or not where they run; task by task."""
+    for name, task in _dag_tasks(subject).items():
+        where = where_of_task(subject.document, task)
+        if task.get("executor_config"):
+            text = f"{name}: executor_config describes the worker's pod; it is not counted"
+            yield Finding("GF753", text, where, "only KubernetesExecutor makes it", "note")
+        if task.get("makes") == "objects" and task.get("waits") is False:
+            text = f"{name}: the task ends before its pods do; later tasks run beside them"
+            yield Finding("GF754", text, where, "wait_until_job_complete=True waits for the Job", "note")
+        if task.get("starts"):
+            text = f"{name}: it starts DAG {task['starts']}, which is not counted here"
+            yield Finding("GF755", text, where, "check the file of that DAG too", "note")
+
+
+def _dag_tasks(subject: Subject) -> dict[str, Mapping[str, Any]]:
+    """The tasks of a DAG by their names; of other kinds none."""
+    return {str(each["task_id"]): each for each in subject.document.tree["tasks"]} if subject.kind == "DAG" else {}
+
+
+RULES: Final[tuple[Rule[Subject], ...]] = (
+    old_spelling, tasks_without_pods, several_namespaces, uncounted_pods,
+    gpus_without_limit, retries_on_spot, restarts_with_checkpoint, checkpoints_lost, restarted_members,
+    small_shared_memory, gangs_without_scheduling, queue_on_pods, overlapping_schedule, update_surges,
+)  # fmt: skip
+"""In the order in which they are said, within each severity; `source` says last which silences nothing meets."""

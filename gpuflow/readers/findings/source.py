@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpuflow.core.codes import CODES
-from gpuflow.core.errors import Finding, Where, did_you_mean
+from gpuflow.core.errors import Finding, Problem, Rule, Where, did_you_mean, rule
 from gpuflow.demands.model import Demand
 from gpuflow.readers.documents import Document
-from gpuflow.readers.findings.rules import RULES
+from gpuflow.readers.findings import rules
 from gpuflow.readers.findings.subject import Subject
 from gpuflow.site.model import Site
 from gpuflow.site.policy import without_site_silenced
@@ -43,16 +43,17 @@ def silences_of(document: Document) -> Iterator[Silence]:
             yield Silence(codes, where)
 
 
-def unused_silences(document: Document) -> Iterator[Finding]:
-    """GF783: words that silence nothing."""
-    for words, where in _silence_places(document):
+@rule("GF783")
+def unused_silences(subject: Subject) -> Iterator[Problem]:
+    """Words that silence nothing."""
+    for words, where in _silence_places(subject.document):
         for word in dict.fromkeys(words):
             if word not in CODES:
                 hint = did_you_mean(word, CODES) or "gpuflow explain lists them"
-                yield Finding("GF783", f'"{word[:40]}" is not a code, and silences nothing', where, hint, "warning")
+                yield Problem(f'"{word[:40]}" is not a code, and silences nothing', where, hint)
             elif is_always_error(word):
                 text = f'{word} ("{CODES[word].title}") is an error, which cannot be silenced'
-                yield Finding("GF783", text, where, f"gpuflow explain {word}", "warning")
+                yield Problem(text, where, f"gpuflow explain {word}")
 
 
 def _silence_places(document: Document) -> Iterator[tuple[tuple[str, ...], Where]]:
@@ -67,6 +68,7 @@ def _silence_places(document: Document) -> Iterator[tuple[tuple[str, ...], Where
         yield tuple(word for word in re.split(r"[\s,]+", text) if word), where
 
 
+RULES: Final[tuple[Rule[Subject], ...]] = (*rules.RULES, unused_silences)
 CODES_OF_CHECK = {"GF553": "GF772"}
 """What a check says with its verdict, and the same without one: it is said once."""
 
@@ -84,9 +86,7 @@ class ForeignSource:
 
     def warnings(self) -> Iterator[Finding]:
         """What the author may not know."""
-        for rule in RULES:
-            yield from rule(self.subject)
-        yield from unused_silences(self.subject.document)
+        return (finding for each in RULES for finding in each(self.subject))
 
     def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that neither the document nor the site silences."""

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from gpuflow.core.errors import Finding, GpuflowError, Where
+from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.demands import Demand
 from gpuflow.demands.model import LAUNCHER, ClaimDemand, Deadline, Overlap, PodSet, StepDemand, UnseenPart
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, rename
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.pods import gang_manifest
 from gpuflow.readers.documents import READERS, Document, kind_of
-from gpuflow.readers.findings import ForeignSource, foreign_source
+from gpuflow.readers.findings.subject import where_of_task
 from gpuflow.readers.interface import ForeignObject, Library, Options, PassiveObject, with_parts
 from gpuflow.readers.python.task_graph import Node, graph_of_tasks, order_of
 
@@ -22,22 +22,6 @@ DEFAULT_POOL = "default_pool"
 MOST_RUNS = 16
 """Airflow's `max_active_runs_per_dag`, unless it was changed."""
 BY_ITEM = "item"
-
-
-@dataclass(frozen=True)
-class DagSource:
-    """What is to be said of a DAG beside its numbers."""
-
-    found: tuple[Finding, ...]
-    common: ForeignSource
-    """What is said of any document, and what the file silences."""
-
-    def warnings(self) -> Iterator[Finding]:
-        yield from self.found
-        yield from self.common.warnings()
-
-    def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
-        return self.common.unsilenced_findings(findings)
 
 
 @dataclass(frozen=True)
@@ -71,7 +55,7 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     if not complete:
         loose.append("limits of task groups may let fewer run at once")
     reasons = [*loose, *order.loose, *_pools(pod_tasks)]
-    demand = Demand(
+    return Demand(
         name=str(dag["dag_id"]),
         steps=steps,
         graph=graph,
@@ -82,13 +66,11 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
         deadline=_deadline(document),
         keeps_pods="all" if any(task.get("keeps") == "keep_pod" for task in pod_tasks) else "failed",
         conditional=conditional,
-        places=lambda step: _where_of(document, tasks.get(step.partition("/")[0])),
+        places=lambda step: where_of_task(document, tasks.get(step.partition("/")[0])),
         kind="DAG",
         unseen=tuple(part for each in made.values() for part in each.unseen),
         only_at_most=reasons[0] if reasons else None,
     )
-    common = foreign_source(document, demand, options.site, library.documents)
-    return replace(demand, source=DagSource(tuple(_warnings(document, tasks)), common))
 
 
 def _node(made: _Task, task: Mapping[str, Any]) -> Node:
@@ -97,7 +79,7 @@ def _node(made: _Task, task: Mapping[str, Any]) -> Node:
 
 
 def _task(document: Document, library: Library, options: Options, task: Mapping[str, Any]) -> _Task:
-    name, where = str(task["task_id"]), _where_of(document, task)
+    name, where = str(task["task_id"]), where_of_task(document, task)
     makes = task.get("makes")
     if makes is None:
         return _Task(Leaf(name, {}, 0))
@@ -273,7 +255,7 @@ def _claims(document: Document, tasks: Mapping[str, Mapping[str, Any]]) -> Itera
         spec: dict[str, Any] = {"accessModes": [claim["access"]], "resources": {"requests": {"storage": claim["size"]}}}
         if claim.get("storage_class") is not None:
             spec["storageClassName"] = claim["storage_class"]
-        name, where = str(claim["name"]), _where_of(document, task)
+        name, where = str(claim["name"]), where_of_task(document, task)
         yield ClaimDemand(name, {"metadata": {"name": name}, "spec": spec}, name, where, where, where)
 
 
@@ -284,43 +266,11 @@ def _overlap(document: Document) -> Overlap | None:
     if dag.get("schedule") is None or most == 1:
         return None
     said = f"schedule {dag['schedule']}, " + ("no max_active_runs" if most is None else f"max_active_runs={most}")
-    return Overlap(said, _where_of(document, None), most or MOST_RUNS)
+    return Overlap(said, where_of_task(document, None), most or MOST_RUNS)
 
 
 def _deadline(document: Document) -> Deadline | None:
     seconds = document.tree.get("timeout")
     if not isinstance(seconds, int):
         return None
-    return Deadline(f"dagrun_timeout of {seconds}s", seconds, _where_of(document, None))
-
-
-def _where_of(document: Document, task: Mapping[str, Any] | None) -> Where:
-    line = (task or {}).get("line") or document.tree.get("line") or [1, 1]
-    return Where(document.file, line[0], line[1])
-
-
-def _warnings(document: Document, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    for code, message, line, column, hint in document.tree.get("old") or ():
-        yield Finding(code, message, Where(document.file, line, column), hint, "warning")
-    bare = [name for name, task in tasks.items() if task.get("makes") is None and task["operator"] != "EmptyOperator"]
-    if bare:
-        text = f"{len(bare)} of {len(tasks)} tasks make no pods of their own; pods of workers are not counted"
-        hint = "which executor runs them is not in the file: with KubernetesExecutor each has a pod"
-        yield Finding("GF752", text, _where_of(document, None), hint, "note")
-    spaces = sorted({str(task["namespace"]) for task in tasks.values() if task.get("namespace")})
-    if len(spaces) > 1:
-        text = f"its pods go to several namespaces ({', '.join(spaces[:5])}), and are counted together here"
-        hint = "the verdict is for one namespace: it may be too strict"
-        yield Finding("GF756", text, _where_of(document, None), hint, "warning")
-    for name, task in tasks.items():
-        if task.get("executor_config"):
-            text = f"{name}: executor_config describes the worker's pod; it is not counted"
-            hint = "only KubernetesExecutor makes it"
-            yield Finding("GF753", text, _where_of(document, task), hint, "note")
-        if task.get("makes") == "objects" and task.get("waits") is False:
-            text = f"{name}: the task ends before its pods do; later tasks run beside them"
-            hint = "wait_until_job_complete=True waits for the Job"
-            yield Finding("GF754", text, _where_of(document, task), hint, "note")
-        if task.get("starts"):
-            text = f"{name}: it starts DAG {task['starts']}, which is not counted here"
-            yield Finding("GF755", text, _where_of(document, task), "check the file of that DAG too", "note")
+    return Deadline(f"dagrun_timeout of {seconds}s", seconds, where_of_task(document, None))

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuflow.core.errors import Finding, did_you_mean
+from gpuflow.core.errors import Finding, Problem, did_you_mean, rule
 from gpuflow.engines import AIRFLOW, KUBEFLOW
 from gpuflow.spec.engine_options.airflow import ROLES, AirflowTask, Teardown
 from gpuflow.spec.references import upstream
@@ -116,7 +116,8 @@ def option_faults(pipeline: Pipeline) -> Iterator[Finding]:
         yield at("GF354", text, (*place, "timetable"), hint=f"keep one: remove timetable or {other}", key=True)
 
 
-def ineffective_options(pipeline: Pipeline) -> Iterator[Finding]:
+@rule("GF358")
+def ineffective_options(pipeline: Pipeline) -> Iterator[Problem | Finding]:
     """A warning for every word that the rest of the pipeline leaves nothing to do, the sub-pipelines included."""
     for section in ("steps", "exit"):
         for name, step in getattr(pipeline, section).items():
@@ -127,7 +128,7 @@ def ineffective_options(pipeline: Pipeline) -> Iterator[Finding]:
             if words is not None and words.cache_key is not None and not pipeline.effective(name).cache:
                 text = f'step "{name}": cache_key of Kubeflow says nothing, because the step has no cache: true'
                 where = pipeline.where(section, name, "engines", KUBEFLOW, "cache_key")
-                yield Finding("GF358", text, where, "add cache: true, or remove cache_key", "warning")
+                yield Problem(text, where, "add cache: true, or remove cache_key")
     dag = pipeline.engines.airflow if pipeline.engines is not None else None
     start = pipeline.schedule.begins if pipeline.schedule is not None else None
     if dag is not None and dag.end_date is not None and start is not None:
@@ -137,4 +138,4 @@ def ineffective_options(pipeline: Pipeline) -> Iterator[Finding]:
         if end < start:
             text = f"end_date {dag.end_date} is before the schedule's start, so Airflow never starts a run"
             where = pipeline.where("engines", AIRFLOW, "end_date")
-            yield Finding("GF358", text, where, "set end_date after schedule.start", "warning")
+            yield Problem(text, where, "set end_date after schedule.start")

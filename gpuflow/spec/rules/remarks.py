@@ -6,9 +6,9 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from gpuflow.core.errors import Finding, Where
+from gpuflow.core.errors import Finding, Problem, Rule, Where, rule
 from gpuflow.core.secret_text import is_secret_name, is_secret_value, passwords_in, secret_kind_in
 from gpuflow.spec.container import ConfigMapKey, SecretKey
 from gpuflow.spec.engine_options.rules import ineffective_options
@@ -27,9 +27,10 @@ ADDRESS = "an address with a password"
 ADDRESS_HINT = "take user and password out of it; pass them with env: {NAME: {secret: SECRET, key: KEY}}"
 
 
-def exposed_secrets(pipeline: Pipeline) -> list[Finding]:
+@rule("GF601", "GF602")
+def exposed_secrets(pipeline: Pipeline) -> Iterable[Finding]:
     """A warning for every secret in plain text, the sub-pipelines included. No message repeats the secret."""
-    return list(dict.fromkeys(_of_pipeline(pipeline)))
+    return dict.fromkeys(_of_pipeline(pipeline))
 
 
 def secrets_in_text(place: str, text: Any, where: Any) -> Iterator[Finding]:
@@ -148,9 +149,10 @@ SILENCE = "or silence: [GF341] in the pipeline, if it is meant as it stands"
 MOST_SHOWN = 120
 
 
-def template_warnings(pipeline: Pipeline) -> list[Finding]:
+@rule("GF341")
+def template_warnings(pipeline: Pipeline) -> Iterable[Finding]:
     """A warning for every text that looks like a template and is not said to be meant literally; one for each place."""
-    return list(dict.fromkeys(_template_text(pipeline)))
+    return dict.fromkeys(_template_text(pipeline))
 
 
 def step_template_warnings(step: Step, where: Where) -> list[Finding]:
@@ -370,7 +372,8 @@ def _helpers(step: Step) -> Iterator[tuple[Path, Any]]:
 HINT = "add the number, for example any: 3; or write retry: 0 if no retry is meant"
 
 
-def idle_retries(pipeline: Pipeline) -> Iterator[Finding]:
+@rule("GF210")
+def idle_retries(pipeline: Pipeline) -> Iterator[Problem | Finding]:
     """A warning for every `retry` that says how to retry and not how often, the sub-pipelines included."""
     default = pipeline.defaults.retry
     for section in ("steps", "exit"):
@@ -380,10 +383,10 @@ def idle_retries(pipeline: Pipeline) -> Iterator[Finding]:
             elif step.retry is not None and _is_idle(step.retry):
                 lost = f", and the retry of defaults ({_number(default)}) is replaced" if _retries(default) else ""
                 message = f'step "{name}": retry has no number, so the step is not retried{lost}'
-                yield Finding("GF210", message, pipeline.where(section, name, "retry"), HINT, "warning")
+                yield Problem(message, pipeline.where(section, name, "retry"), HINT)
     if default is not None and _is_idle(default):
         message = "the retry of defaults has no number, so steps without their own are not retried"
-        yield Finding("GF210", message, pipeline.where("defaults", "retry"), HINT, "warning")
+        yield Problem(message, pipeline.where("defaults", "retry"), HINT)
 
 
 def _is_idle(retry: Retry) -> bool:
@@ -407,16 +410,15 @@ SILENCED_CODE = "GF343"
 """The code of the line that counts what is silenced."""
 
 
+REMARKS: Final[tuple[Rule[Pipeline], ...]] = (
+    exposed_secrets, template_warnings, idle_retries, ineffective_options, tight_claims,
+)  # fmt: skip
+
+
 def remarks_on(pipeline: Pipeline) -> list[Finding]:
     """Warnings about what a pipeline says, its sub-pipelines included: secrets in plain text, text like a template,
     retries without a number, words of an engine without effect, claims smaller than what is put into them."""
-    return [
-        *exposed_secrets(pipeline),
-        *template_warnings(pipeline),
-        *idle_retries(pipeline),
-        *ineffective_options(pipeline),
-        *tight_claims(pipeline),
-    ]
+    return [finding for each in REMARKS for finding in each(pipeline)]
 
 
 def log_findings(findings: Iterable[Finding], logger: str) -> None:

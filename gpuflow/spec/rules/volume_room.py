@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, Problem, rule
 from gpuflow.quantity import Quantity
 from gpuflow.spec.fan_out import written_sizes
 from gpuflow.spec.rules.step_rules import finding_at
@@ -90,7 +90,8 @@ def room_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> 
                 yield finding_at(pipeline, code, f"{who}: {text}", place, hint=hint)
 
 
-def tight_claims(pipeline: Pipeline) -> Iterator[Finding]:
+@rule("GF360")
+def tight_claims(pipeline: Pipeline) -> Iterator[Problem | Finding]:
     """A warning for each claim that asks for less than what a step puts into it, the sub-pipelines included."""
     for section in ("steps", "exit"):
         for name in getattr(pipeline, section):
@@ -102,13 +103,11 @@ def tight_claims(pipeline: Pipeline) -> Iterator[Finding]:
                 taken = _sum(files)
                 if holder.kind in CLAIMS and holder.limit is not None and taken > holder.limit:
                     what = f'the claim "{holder.claim}"' if holder.claim else f"the claim at {holder.mount}"
-                    yield Finding(
-                        "GF360",
+                    yield Problem(
                         f'step "{name}": {what} asks for {holder.limit}, and {_join_files(files)} '
                         f"{_takes_verb(files)} {taken}",
                         pipeline.where(*_limit(pipeline, (section, name), holder)),
                         f"raise its size to {taken} or more",
-                        "warning",
                     )
 
 

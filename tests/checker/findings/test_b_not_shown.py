@@ -1,6 +1,6 @@
 """Findings B2 and B3: *never* about what the snapshot does not hold, or what is about to change.
 
-Tests gpuflow/checker/snapshot/missing_kinds.py and gpuflow/checker/snapshot/namespace_rules.py.
+Tests gpuflow/checker/snapshot/missing_kinds.py and gpuflow/checker/rules/snapshot.py.
 """
 
 from __future__ import annotations

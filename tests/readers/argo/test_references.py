@@ -112,6 +112,12 @@ MAIN = "spec:\n  entrypoint: m\n  templates:\n" + LEAF + "  - {name: m, "
         (MAIN + "dag: {tasks: [{name: s, template: a, depends: s}]}}\n", "GF716", 8),
         (MAIN + "dag: {tasks: [{name: s, template: a, depends: s.Nice}]}}\n", "GF716", 8),
         (MAIN + "dag: {target: t, tasks: [{name: s, template: a}]}}\n", "GF716", 8),
+        (
+            "spec:\n  entrypoint: a\n  templateDefaults: {volumes: [{name: v, emptyDir: {}}]}\n  templates:\n"
+            "  - {name: a, volumes: [{emptyDir: {}}], container: {image: i}}\n",
+            "GF717",
+            6,
+        ),
         ("spec:\n  entrypoint: a\n  parallelism: 0\n  templates:\n" + LEAF, "GF718", 6),
     ],
 )

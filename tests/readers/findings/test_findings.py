@@ -1,6 +1,6 @@
 """What authors of other tools' documents may not know: each finding where it is due, and nowhere else.
 
-Tests gpuflow/readers/findings/interruptions.py, gpuflow/readers/findings/rules.py, gpuflow/readers/findings/source.py
+Tests gpuflow/readers/findings/rules.py, gpuflow/readers/findings/source.py
 and gpuflow/readers/findings/subject.py.
 """
 
@@ -15,9 +15,10 @@ from gpuflow.core import yaml_tree
 from gpuflow.core.codes import CODES
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands import Demand, PodSet, StepDemand, graph_of
-from gpuflow.readers import documents_of
-from gpuflow.readers.documents import silenced_in
+from gpuflow.readers import Library, documents_of
+from gpuflow.readers.documents import DAG, Document, silenced_in
 from gpuflow.readers.findings import ForeignSource, foreign_source
+from gpuflow.readers.interface import ForeignObject, Options
 from gpuflow.site import Site
 from gpuflow.spec.problems import is_always_error
 from tests.readers.kubernetes.reading import demand, findings
@@ -248,3 +249,23 @@ def test_every_code_of_these_can_be_silenced_and_those_of_errors_cannot() -> Non
     remarks = [code for code in CODES if "GF761" <= code <= "GF784"]
     assert remarks and not any(map(is_always_error, remarks))
     assert all(is_always_error(code) for code in ("GF736", "GF737"))
+
+
+def test_what_is_not_counted_of_a_dag_is_said_before_the_rest_and_task_by_task() -> None:
+    """As Airflow describes it; tests/targets/airflow has a real one do so."""
+    tasks: list[dict[str, Any]] = [
+        {"task_id": "a", "operator": "PythonOperator", "line": [3, 5], "executor_config": {"metadata": {}}},
+        {"task_id": "b", "operator": "TriggerDagRunOperator", "line": [4, 5], "starts": "other"},
+        {"task_id": "c", "operator": "EmptyOperator", "line": [5, 5]},
+    ]
+    old = [["GF751", "resources= is an old spelling", 3, 9, "write it otherwise"]]
+    document = Document({"dag_id": "d", "tasks": tasks, "old": old}, "d.py", *DAG, 0)
+    found = ForeignObject(document, Library((document,))).demand(Options(Site.load("nvidia")))
+    assert isinstance(found, Demand) and isinstance(found.source, ForeignSource)
+    said = [(each.code, each.severity, each.where.line) for each in found.source.warnings()]
+    assert said == [
+        ("GF751", "warning", 3),
+        ("GF752", "note", 1),
+        ("GF753", "note", 3),
+        ("GF755", "note", 4),
+    ]

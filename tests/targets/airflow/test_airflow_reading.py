@@ -83,6 +83,7 @@ DAGS = {
     "spark": "SparkKubernetesOperator(task_id='a', template_spec={'spark': {}})",
     "starts": "TriggerDagRunOperator(task_id='a', trigger_dag_id='other') >> pod('b')",
     "spaces": "pod('a', namespace='one'), pod('b', namespace='two')",
+    "own_pod": "pod('a', executor_config={'pod_override': k8s.V1Pod(metadata=k8s.V1ObjectMeta(labels={'x': 'y'}))})",
     "empty": "EmptyOperator(task_id='a')",
 }
 PEAKS = {
@@ -91,7 +92,7 @@ PEAKS = {
     "group": "6", "decorated": "6", "branches": "at-most 5", "early": "at-most 9", "always": "5", "teardown": "2",
     "job": "4", "job_not_awaited": "8", "objects": "5", "pool": "at-most 2", "template": "unknown", "full_pod": "3",
     "template_dict": "4", "template_file": "7", "init": "6", "spark": "unknown", "starts": "1",
-    "spaces": "2", "empty": None,
+    "spaces": "2", "own_pod": "1", "empty": None,
 }  # fmt: skip
 POD_FILE = """apiVersion: v1
 kind: Pod
@@ -162,6 +163,8 @@ def test_what_the_author_may_not_know_is_said(demands: dict[str, Demand]) -> Non
     assert "GF752" not in codes("empty")
     assert "GF756" in codes("spaces")
     assert "GF756" not in codes("side_by_side")
+    assert "GF753" in codes("own_pod")
+    assert "GF753" not in codes("chain")
 
 
 QUOTA = """apiVersion: v1

@@ -36,7 +36,9 @@ def test_volumes_below_and_beside_are_fine() -> None:
 
 
 def noted(text: str) -> list[str]:
-    return [found.message for found in hidden_paths(plan_of(loads(HEAD + text), Site.load("nvidia")))]
+    found = list(hidden_paths(plan_of(loads(HEAD + text), Site.load("nvidia"))))
+    assert {(each.code, each.severity) for each in found} <= {("GF387", "note")}
+    return [each.message for each in found]
 
 
 def test_a_step_that_works_in_a_hidden_folder_is_told() -> None:

@@ -3,8 +3,7 @@
 The verdicts on nodes count the nodes that a claim leaves from the start. Here is what only the run decides: a volume
 that comes to the first pod's node and keeps later pods there, a disk that one node has at a time, a claim that one pod
 has at a time. Where it is not known whether a volume is tied to nodes, both ways are judged: what is the same in both
-is the verdict, and only a difference is *unknown*. `small_claims` are existing claims that hold less than what a step
-puts into them.
+is the verdict, and only a difference is *unknown*.
 """
 
 from __future__ import annotations
@@ -16,42 +15,15 @@ from typing import Final, NamedTuple
 from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.nodes.node_info import NodeInfo
 from gpuflow.checker.nodes.node_pools import most_per_node, offer
-from gpuflow.checker.nodes.storage import Claim, Storage
 from gpuflow.checker.nodes.volumes import CLAIM_TAKEN, UNBOUND
-from gpuflow.checker.pipeline.nodes.mounted_claims import NO_VOLUMES, SETTLE, MountedClaim, MountedClaims, Tie
+from gpuflow.checker.pipeline.nodes.mounted_claims import SETTLE, MountedClaim, MountedClaims, Tie
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
 from gpuflow.checker.report import Outcome, Verdict, merge_outcomes, outcome_of, worst_verdict
 from gpuflow.cluster import Cluster
-from gpuflow.core.errors import Finding, Severity, Where, list_names, warning
+from gpuflow.core.errors import Finding, Severity, list_names
 from gpuflow.demands.model import Demand
 from gpuflow.graph import Dag, Leaf, reachable
 from gpuflow.kubernetes.resources import read_map, read_maps
-from gpuflow.quantity import Quantity
-
-
-def small_claims(demand: Demand, storage: Storage, namespace: str) -> Iterator[Finding]:
-    """A warning for each step and claim. What else lies there is not known, so it is not counted."""
-    # The pods of a gang are steps of their own here, and each has the sizes of the whole step.
-    put = {
-        (step.part_of or step.name, name): size for step in demand.steps for name, size in step.put_into_claims.items()
-    }
-    for (step, name), taken in put.items():
-        claim = storage.claims.get((namespace, name))
-        holds = Quantity.zero if claim is None else _room_of_claim(claim, storage)
-        if holds and taken > holds:
-            yield warning(
-                "GF360",
-                f'step "{step}": the claim "{name}" holds {holds}, and the inputs and outputs there take {taken}',
-                demand.where(step),
-                f"raise the claim to {taken} or more, or put files elsewhere",
-            )
-
-
-def _room_of_claim(claim: Claim, storage: Storage) -> Quantity:
-    """What it asked for, or more where it got a larger volume; zero: nothing says it."""
-    volume = (storage.volumes or {}).get(claim.volume)
-    return max(claim.size, claim.capacity, Quantity.zero if volume is None else volume.size)
-
 
 USES: Final = "uses"
 MOST_TRIED: Final = 2000
@@ -68,19 +40,6 @@ class Holder(NamedTuple):
     name: str
     node: str
     """Empty while it waits for one."""
-
-
-def unusable_claims(demand: Demand, claims: MountedClaims) -> Iterator[Finding]:
-    """Claims with which no pod ever starts, whatever the nodes are like."""
-    for mounted in claims.mounted.values():
-        if mounted.never is not None:
-            yield Finding(
-                "GF556",
-                f"{mounted.words} of {_users_phrase(demand, claims, mounted)} {mounted.because}: the pod stays pending",
-                _where(demand, claims, mounted),
-                "make a PersistentVolume for it" if mounted.never in NO_VOLUMES else "make the claim anew",
-                kubernetes=mounted.never,
-            )
 
 
 def claim_outcome(demand: Demand, claims: MountedClaims, nodes: NodeVerdicts, cluster: Cluster) -> Outcome:
@@ -348,13 +307,14 @@ class _ClaimCheck:
         return step.copies == step.pods == step.tries == runs == 1
 
     def _waits(self, because: str, kubernetes: str | None) -> Outcome:
-        message = f"{self._users_phrase} may wait for {self.mounted.words}: {because}"
+        message = f"{self.claims.users_phrase(self.mounted)} may wait for {self.mounted.words}: {because}"
         if self.mounted.is_waiting and kubernetes == UNBOUND:
-            message = f"{self._users_phrase} must wait for {self.mounted.words}: it {because}"
+            message = f"{self.claims.users_phrase(self.mounted)} must wait for {self.mounted.words}: it {because}"
         return outcome_of([self._finding("GF557", message, WAITS, "warning", kubernetes)], "may-queue")
 
     def _unknown(self, because: str) -> Outcome:
-        message = f"it is unknown whether {self._users_phrase} can always have {self.mounted.words}: {because}"
+        who = self.claims.users_phrase(self.mounted)
+        message = f"it is unknown whether {who} can always have {self.mounted.words}: {because}"
         return outcome_of([self._finding("GF558", message, SETTLE, "warning")], "unknown")
 
     def _finding(
@@ -362,12 +322,8 @@ class _ClaimCheck:
     ) -> Finding:
         if severity == "note":
             message = f"{self.mounted.words}: {message}"
-        where = _where(self.demand, self.claims, self.mounted)
+        where = self.claims.where(self.mounted)
         return Finding(code, message, where, hint, severity=severity, kubernetes=kubernetes)
-
-    @property
-    def _users_phrase(self) -> str:
-        return _users_phrase(self.demand, self.claims, self.mounted)
 
 
 def _first_users(demand: Demand, users: set[str]) -> set[str]:
@@ -382,19 +338,6 @@ def _first_users(demand: Demand, users: set[str]) -> set[str]:
     later = mounting & reachable(graph.edges, mounting - unsure)
     after_all = {step.name for step in demand.steps if step.is_exit}
     return users - ({node.name for key in later if isinstance(node := graph.nodes[key], Leaf)} - after_all)
-
-
-def _users(demand: Demand, claims: MountedClaims, mounted: MountedClaim) -> list[str]:
-    return [step.name for step in demand.steps if any(mounted.key in claims.keys(each.pod) for each in step.pod_sets)]
-
-
-def _users_phrase(demand: Demand, claims: MountedClaims, mounted: MountedClaim) -> str:
-    return list_names(_users(demand, claims, mounted)[:3] or ["a step"], "step")
-
-
-def _where(demand: Demand, claims: MountedClaims, mounted: MountedClaim) -> Where:
-    users = _users(demand, claims, mounted)
-    return mounted.where if mounted.is_own or not users else demand.where(users[0])
 
 
 def _holders(cluster: Cluster, namespace: str, mounted: MountedClaim) -> list[Holder]:

@@ -6,7 +6,7 @@ granted; where its volumes can be mounted is known from the CSINodes, and otherw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +15,7 @@ from gpuflow.checker.nodes.node_info import UnboundPod
 from gpuflow.checker.nodes.storage import NO_PROVISIONER, SHARED_MODES, Claim, Storage, StorageClass, Volume, read_claim
 from gpuflow.checker.nodes.volumes import NO_VOLUME, is_zonal, may_bind
 from gpuflow.checker.quota.claims import Claims
-from gpuflow.core.errors import Where
+from gpuflow.core.errors import Where, list_names
 from gpuflow.demands import Demand
 from gpuflow.kubernetes.resources import read_map
 
@@ -88,7 +88,6 @@ class MountedClaims:
     def __init__(
         self,
         demand: Demand,
-        pods: Iterable[Body],
         own: Claims,
         storage: Storage,
         namespace: str,
@@ -96,6 +95,7 @@ class MountedClaims:
         knows_claims: bool,
         assumed: frozenset[str] = frozenset(),
     ) -> None:
+        self._demand = demand
         self._own = {claim.volume: claim for claim in demand.claims}
         self._assumed = assumed
         named = {
@@ -113,13 +113,25 @@ class MountedClaims:
         self._knows_claims = knows_claims
         self._wheres = {OWN + claim.name: claim.where for claim in demand.claims}
         self.mounted: dict[str, MountedClaim] = {}
-        for pod in pods:
-            for key in self.keys(pod):
-                self._of(key)
+        for step in demand.steps:
+            for each in step.pod_sets:
+                for key in self.keys(each.pod):
+                    self._of(key)
 
     def keys(self, pod: Body) -> list[str]:
         """The claims of a pod, by the names under which they are judged."""
         return [key for volume in pod["spec"].get("volumes") or () if (key := self._key(volume))]
+
+    def users_phrase(self, mounted: MountedClaim) -> str:
+        return list_names(self._users(mounted)[:3] or ["a step"], "step")
+
+    def where(self, mounted: MountedClaim) -> Where:
+        users = self._users(mounted)
+        return mounted.where if mounted.is_own or not users else self._demand.where(users[0])
+
+    def _users(self, mounted: MountedClaim) -> list[str]:
+        steps = self._demand.steps
+        return [step.name for step in steps if any(mounted.key in self.keys(each.pod) for each in step.pod_sets)]
 
     def pod(self, pod: Body) -> Body:
         """The pod with the claims by which the scheduler decides, and without those that are judged here."""

@@ -1,0 +1,284 @@
+"""Rules about the ResourceQuotas of a namespace: what they refuse, what they leave open, and what they do not do.
+
+Of some quotas it is not known what they say to a step: their usage is not counted yet, or they count what is not
+modeled here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from gpuflow.checker.question import Question, check_rule
+from gpuflow.checker.quota.claims import where_of_claims
+from gpuflow.checker.quota.namespace import StepAdmission
+from gpuflow.checker.quota.peak import COUNTED_PODS, COUNTED_WORKLOADS, QuotaLine, run_objects
+from gpuflow.checker.report import LimitLine, amount, asking_clause, bounding_hint, waiting_note
+from gpuflow.checker.rules.pods import asked_resources
+from gpuflow.cluster import Cluster
+from gpuflow.cluster.kinds import nearest_word
+from gpuflow.core.errors import Finding, Problem, Where, join_names, list_names, warning
+from gpuflow.demands import Demand
+from gpuflow.engines import facts_of
+from gpuflow.kubernetes.admission.quota import Quota, QuotaExceeded, UsageUnknown
+from gpuflow.kubernetes.admission.usage import COMPUTE, is_tracked_for_pods
+from gpuflow.kubernetes.resources import read_map, read_maps
+from gpuflow.quantity import Quantity
+
+
+@check_rule("GF501", "GF509", "GF512", "GF514", "GF576")
+def quota_lines(q: Question) -> Iterator[Finding]:
+    """Why lines of the quotas are not *always*; the verdict is that of each line."""
+    return (finding for line in q.quota_lines for finding in _line_findings(q, line))
+
+
+def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
+    """Why a line is not *always*, with the server's own words where a single pod already meets them."""
+    scope, bound, item, at_least = line
+    demand = q.demand
+    made = run_objects(demand).get(scope.resource)
+    if at_least > scope.hard and (scope.hard or scope.resource != COUNTED_PODS):
+        yield _cannot_finish(demand, scope, at_least)
+        return
+    if made is not None and made.per == "run" and scope.verdict == "never":
+        yield Finding(
+            "GF501",
+            f"the run's own {made.kind} can never be created: quota {scope.name} allows {scope.hard} of "
+            f"{scope.resource}",
+            item.at("spec", "hard"),
+            "run in another namespace, or have the quota raised; no step starts before",
+        )
+        return
+    if scope.verdict == "always" or (scope.verdict == "never" and made is None):
+        return  # the step that is too much for a line is named on its own
+    words = next(
+        (
+            one.now.message
+            for one in q.admissions
+            for reason in one.now.reasons
+            if isinstance(reason, QuotaExceeded | UsageUnknown)
+            and reason.quota == scope.name
+            and reason.names(scope.resource)
+        ),
+        None,
+    )
+    if scope.used is None:
+        yield warning(
+            "GF576",
+            f"quota {scope.name} does not report yet how much of {scope.resource} is in use: what it leaves is unknown",
+            item.at("status", "used"),
+            "take the snapshot again when Kubernetes has caught up",
+            kubernetes=words,
+        )
+        return
+    where = (
+        demand.where(scope.witness[0]) if scope.witness else Where() if made is not None else where_of_claims(demand)
+    )
+    left = max(scope.hard - scope.used, Quantity.zero)
+    if scope.peak is None:
+        yield warning(
+            "GF514",
+            f"{scope.resource}: the worst moment is unknown: {bound.because}",
+            where,
+            bounding_hint(demand, f'"{bound.witness[0]}"' if bound.witness else "the fan-out"),
+        )
+        return
+    if scope.verdict == "unknown" and bound.reached is not None:
+        hint = "give the pipeline a parallel cap, or a quota for the most that it may hold"
+        if scope.safe_parallelism is not None:
+            hint = f"with parallel: {scope.safe_parallelism} this line of the quota always has room"
+        yield warning(
+            "GF514",
+            f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
+            f"{scope.peak}, perhaps less: {bound.because}",
+            where,
+            hint,
+        )
+        return
+    if scope.witness:
+        together = asking_clause(scope.witness)
+    else:
+        together = "the claims of the run ask" if made is None else f"the run's own {made.kind} asks"
+    left_behind = scope.resource in (COUNTED_PODS, COUNTED_WORKLOADS) or (made is not None and made.per == "pod")
+    hint = waiting_note(demand, "objects" if left_behind else "quota", scope.witness)
+    if made is not None and made.per == "run":
+        hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
+    most = amount(scope.peak) if bound.reached is None else f"up to {amount(scope.peak)}"
+    yield warning(
+        "GF512",
+        f"{together} for {most} of {scope.resource}; quota {scope.name} leaves {amount(left)} of {amount(scope.hard)}",
+        where,
+        hint,
+        kubernetes=words,
+    )
+
+
+def _cannot_finish(demand: Demand, line: LimitLine, at_least: Quantity) -> Finding:
+    """A run that stores more than a quota ever allows."""
+    kind = _kind(demand, line.resource)
+    if not line.hard:
+        return Finding(
+            "GF501",
+            f"no step can finish: quota {line.name} allows 0 of {line.resource}, and each step needs one",
+            Where(demand.file),
+            "run in another namespace, or have the quota raised",
+        )
+    steps = [step.name for step in demand.steps if step.is_sure]
+    drivers = ", the engine's driver pods among them" if demand.driver is not None and kind != "Workloads" else ""
+    return Finding(
+        "GF509",
+        f"the run cannot finish: {join_names(steps)} leave {at_least} {kind} behind{drivers}, which count until "
+        f"the run is deleted; quota {line.name} allows {line.hard} of {line.resource}",
+        demand.where(steps[0]) if steps else Where(demand.file),
+        facts_of(demand.engine).waits["objects"],
+    )
+
+
+def _kind(demand: Demand, key: str) -> str:
+    if key == COUNTED_PODS:
+        return "pods"
+    made = run_objects(demand).get(key)
+    return "Workloads" if made is None else f"{made.kind}s"
+
+
+@check_rule("GF576", verdict="unknown")
+def unknown_usage(q: Question) -> Iterator[Problem]:
+    """A quota without usage for one of its keys refuses every pod that it is for, whatever the pod asks for."""
+    reported = {scope.name for scope in q.lines if scope.kind == "ResourceQuota" and scope.used is None}
+    for item, quota in q.policy.quotas:
+        missing = [key for key in quota.tracked if key not in quota.used]
+        words = next((one.now.message for one in q.admissions if _waits_for_usage(one, quota)), None)
+        if missing and words and quota.name not in reported:
+            yield Problem(
+                f"quota {quota.name} does not report yet how much of {missing[0]} is in use: until it does, Kubernetes "
+                "refuses every pod that it counts",
+                item.at("status", "used"),
+                "take the snapshot again when Kubernetes has caught up",
+                kubernetes=words,
+            )
+
+
+def _waits_for_usage(one: StepAdmission, quota: Quota) -> bool:
+    return any(isinstance(each, UsageUnknown) and each.quota == quota.name for each in one.now.reasons)
+
+
+CLAIMS_KEY = "count/resourceclaims.resource.k8s.io"
+BY_DEVICE_CLASS = (".deviceclass.resource.k8s.io/", "requests.deviceclass.resource.kubernetes.io/")
+
+
+@check_rule("GF535", verdict="unknown")
+def claimed_devices(q: Question) -> Iterator[Problem]:
+    """Claims for devices are made with the pods of a step, and quotas count them on their own."""
+    claiming = [one.step.name for one in q.admissions if _makes_claims(one)]
+    for _, quota in q.policy.quotas if claiming else ():
+        keys = [key for key in sorted(quota.hard) if key == CLAIMS_KEY or any(word in key for word in BY_DEVICE_CLASS)]
+        if keys and not quota.scopes:
+            yield Problem(
+                f"{list_names(claiming)}: it is unknown whether quota {quota.name} has room for the claimed devices; "
+                f"not modeled: {', '.join(keys)}",
+                q.where(claiming[0]),
+                "compare the key with what the ResourceClaimTemplate asks for, times the pods that run at once",
+            )
+
+
+def _makes_claims(one: StepAdmission) -> bool:
+    claims = read_maps(one.step.pod["spec"].get("resourceClaims"), "spec.resourceClaims")
+    return any(each.get("resourceClaimTemplateName") for each in claims)
+
+
+@check_rule("GF573", verdict="unknown")
+def default_priority(q: Question) -> Iterator[Problem]:
+    """Which quota a pod without a priority class counts in depends on the default class, when no class is known."""
+    if q.policy.priority_classes is not None:
+        return
+    plain = [one.step.name for one in q.admissions if not one.step.pod["spec"].get("priorityClassName")]
+    for item, quota in q.policy.quotas if plain else ():
+        if quota.tracked and any(scope.name == "PriorityClass" for scope in quota.scopes):
+            yield Problem(
+                f"{list_names(plain)}: it is unknown whether quota {quota.name} counts it, because the snapshot has no "
+                "PriorityClass objects and one of them may be the default",
+                item.at("spec"),
+                "add the cluster's PriorityClasses to the snapshot, or give the step a priority",
+            )
+
+
+COUNT_KEYS: Final = (
+    "count/configmaps", "count/cronjobs.batch", "count/deployments.apps", "count/jobs.batch",
+    "count/persistentvolumeclaims", "count/pods", "count/replicasets.apps", "count/secrets", "count/services",
+    "count/statefulsets.apps", "count/workflows.argoproj.io", "count/workflowtaskresults.argoproj.io",
+)  # fmt: skip
+"""Objects that pipelines leave behind, as a quota counts them."""
+STORAGE: Final = ("requests.storage", "persistentvolumeclaims")
+DEVICES: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu", "gpu.intel.com/i915", "rdma/hca")
+MIG: Final = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb(\.[a-z.]+)?")
+
+
+@check_rule("GF521")
+def ineffective_keys(q: Question) -> Iterator[Problem]:
+    """Quota keys that look like limits and do nothing."""
+    known = {*DEVICES, *asked_resources(q), *_node_resources(q.cluster)}
+    for item, quota in q.policy.quotas:
+        for key in quota.hard:
+            meant = _intended_key(key, known)
+            if meant is not None:
+                section = "spec" if quota.assumed else "status"
+                yield Problem(
+                    f'quota {quota.name}: the key "{key}" is accepted and never enforced',
+                    item.at("spec", "hard", key, key=True)
+                    if key in read_map(read_map(item.body.get("spec"), "spec").get("hard"), "spec.hard")
+                    else item.at(section, "hard", key, key=True),
+                    f'write "{meant}" instead',
+                )
+
+
+def _node_resources(cluster: Cluster) -> Iterator[str]:
+    """The extended resources of the nodes."""
+    for node in cluster.of("Node"):
+        status = read_map(node.body.get("status"), "status")
+        for field in ("allocatable", "capacity"):
+            yield from (name for name in read_map(status.get(field), f"status.{field}") if "/" in name)
+
+
+def _intended_key(key: str, devices: set[str]) -> str | None:
+    """The key that would do what this one only seems to do; nothing when it works as it stands."""
+    if "/" not in key:
+        return None
+    if key.startswith("count/"):
+        near = nearest_word(key, COUNT_KEYS)
+        return near if near != key else None
+    if ".storageclass." in key or ".volumeattributesclass." in key:
+        prefix, _, what = key.partition("/")
+        return None if what in STORAGE else f"{prefix}/{nearest_word(what, STORAGE) or STORAGE[0]}"
+    if ".deviceclass.resource.k8s.io/" in key:
+        return None
+    if not is_tracked_for_pods(key):
+        bare = re.sub(r"^(limits?|requests?)\.", "", key)
+        return f"requests.{nearest_word(bare, devices) or bare}" if bare not in COMPUTE else f"requests.{bare}"
+    name = key.removeprefix("requests.")
+    if name in devices or MIG.fullmatch(name):
+        return None
+    near = nearest_word(name, devices)
+    return f"requests.{near}" if near else None
+
+
+@check_rule("GF532", severity="note")
+def assumed_quotas(q: Question) -> Iterator[Problem]:
+    """Quotas without a status."""
+    for item, quota in q.policy.quotas:
+        if quota.assumed:
+            yield Problem(
+                f"quota {quota.name} has no status: assumed as written, with nothing in use",
+                item.where,
+                "take a snapshot of the live cluster to see what is in use",
+            )
+
+
+@check_rule("GF534", severity="error", verdict="unknown")
+def empty_quotas(q: Question) -> Iterator[Problem]:
+    """Quotas that say nothing, which is never meant."""
+    for item, quota in q.policy.quotas:
+        if not quota.hard:
+            section = "spec" if quota.assumed else "status"
+            message = f"quota {quota.name} limits nothing: its {section} has no hard"
+            yield Problem(message, item.at(section), "is the key misspelled?")
