@@ -70,12 +70,8 @@ def require_kind(tree: Any, kind: str, file: str) -> None:
     """Refuse documents that are not what they are used as, before every key in them is called unknown."""
     if not isinstance(tree, yaml_tree.Map):
         what = "is empty" if tree is None else "is not a mapping"
-        raise fail(
-            "GF116",
-            f"the document {what}",
-            where=Where(file, 1, 1),
-            hint=f"begin with apiVersion: gpuflow/v1, kind: {kind}",
-        )
+        text = f"the document {what}"
+        raise fail("GF116", text, where=Where(file, 1, 1), hint=f"begin with apiVersion: gpuflow/v1, kind: {kind}")
     for key, expected in (("apiVersion", "gpuflow/v1"), ("kind", kind)):
         if key not in tree:
             hint = f"add {key}: {expected}"
@@ -171,19 +167,13 @@ def _from_python(file: Path) -> Pipeline:
     distinct = {id(value): value for _, value in found}
     if len(distinct) != 1:
         have = "no pipeline" if not distinct else "several pipelines: " + ", ".join(name for name, _ in found)
+        text = f"the file defines {have}"
         raise fail(
-            "GF193",
-            f"the file defines {have}",
-            where=Where(str(file), 1, 1),
-            hint="leave exactly one Pipeline at the top level of the file",
+            "GF193", text, where=Where(str(file), 1, 1), hint="leave exactly one Pipeline at the top level of the file"
         )
     pipeline = next(iter(distinct.values()))
     if pipeline._draft is not None:
-        raise fail(
-            "GF193",
-            f'pipeline "{pipeline.name}" is still open',
-            where=Where(str(file), 1, 1),
-            hint="use `with Pipeline(…) as p:`",
-        )
+        text = f'pipeline "{pipeline.name}" is still open'
+        raise fail("GF193", text, where=Where(str(file), 1, 1), hint="use `with Pipeline(…) as p:`")
     pipeline._source = Source(str(file), pipeline.source.locate)
     return pipeline

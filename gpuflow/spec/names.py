@@ -54,11 +54,8 @@ def _shorten(value: Any) -> Any:
 
 def _mount_path(value: Any) -> str:
     if not isinstance(value, str) or not value.startswith("/") or ":" in value or "\0" in value:
-        raise problem(
-            "GF133",
-            f"{_shorten(value)!r} is not an absolute path in the container",
-            "start it with '/' and leave ':' out",
-        )
+        text = f"{_shorten(value)!r} is not an absolute path in the container"
+        raise problem("GF133", text, "start it with '/' and leave ':' out")
     return value
 
 
@@ -128,21 +125,15 @@ def _env_name(value: Any) -> str:
 
 def _object_name(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 253 or not _QUALIFIED_PREFIX.fullmatch(value):
-        raise problem(
-            "GF138",
-            f"{_shorten(value)!r} is not the name of a Kubernetes object",
-            "use lower-case letters, digits, '-' and '.'",
-        )
+        text = f"{_shorten(value)!r} is not the name of a Kubernetes object"
+        raise problem("GF138", text, "use lower-case letters, digits, '-' and '.'")
     return value
 
 
 def _data_key(value: Any) -> str:
     if not isinstance(value, str) or not _DATA_KEY.fullmatch(value) or value in (".", "..") or value.startswith(".."):
-        raise problem(
-            "GF138",
-            f"{_shorten(value)!r} is not the name of a key in a Secret",
-            "use at most 253 letters, digits, '-', '_' and '.'",
-        )
+        text = f"{_shorten(value)!r} is not the name of a key in a Secret"
+        raise problem("GF138", text, "use at most 253 letters, digits, '-', '_' and '.'")
     return value
 
 

@@ -205,11 +205,9 @@ class Retry(Model):
     @model_validator(mode="after")
     def _check_consistency(self) -> Retry:
         if self.any is not None and (self.failures or self.interruptions):
+            text = "retry takes either any, or failures and interruptions"
             raise problem(
-                "GF128",
-                "retry takes either any, or failures and interruptions",
-                "any counts both together; failures and interruptions count each apart",
-                at=("any",),
+                "GF128", text, "any counts both together; failures and interruptions count each apart", at=("any",)
             )
         for name in ("final_exit_codes", "retryable_exit_codes"):
             for index, code in enumerate(getattr(self, name) or ()):
@@ -272,12 +270,8 @@ class Spot(Model):
     @model_validator(mode="after")
     def _check_consistency(self) -> Spot:
         if self.fallback_after is not None and self.mode not in ("prefer", "require"):
-            raise problem(
-                "GF159",
-                f"fallback_after has no meaning with spot: {self.mode}",
-                "use prefer or require",
-                at=("fallback_after",),
-            )
+            text = f"fallback_after has no meaning with spot: {self.mode}"
+            raise problem("GF159", text, "use prefer or require", at=("fallback_after",))
         return self
 
 
@@ -338,12 +332,8 @@ def check_resources(resources: Mapping[str, Quantity]) -> None:
     """Extended resources are those with a domain, and whole numbers."""
     for name, amount in resources.items():
         if "/" not in name or name.startswith("kubernetes.io/"):
-            raise problem(
-                "GF160",
-                f'"{name}" is not an extended resource',
-                "use cpu, memory and ephemeral_storage of the step",
-                at=("resources", name),
-            )
+            text = f'"{name}" is not an extended resource'
+            raise problem("GF160", text, "use cpu, memory and ephemeral_storage of the step", at=("resources", name))
         if amount.nano % 10**9:
             raise problem(
                 "GF160", f'{name} "{amount}" is not a whole number', "Kubernetes counts these", at=("resources", name)

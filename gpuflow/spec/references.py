@@ -110,11 +110,9 @@ def type_of(pipeline: Pipeline, step: Step, reference: expression.Reference) -> 
     if isinstance(ref, OutputRef) and ref.step in pipeline.steps:
         kind = output_types(pipeline.steps[ref.step]).get(ref.name, "json")
         if kind == "json" and pipeline.steps[ref.step].for_each:
+            text = f'"{ref.step}" is a fan-out, so "{ref.name}" is a list of values'
             raise expression.ExpressionError(
-                f'"{ref.step}" is a fan-out, so "{ref.name}" is a list of values',
-                reference.offset,
-                "reduce it to one number in a separate step",
-                "GF162",
+                text, reference.offset, "reduce it to one number in a separate step", "GF162"
             )
         return "string" if kind in ("file", "directory") else kind
     if isinstance(ref, ItemRef):

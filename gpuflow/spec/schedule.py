@@ -69,11 +69,8 @@ def check_cron(text: str) -> str:
     text = _CRON_MACROS.get(text.strip().lower(), text.strip())
     fields = text.split()
     if len(fields) != 5:
-        raise problem(
-            "GF167",
-            f'"{text}" has {len(fields)} fields; cron has five: minute hour day month weekday',
-            'for example "0 0 * * *" for midnight',
-        )
+        message = f'"{text}" has {len(fields)} fields; cron has five: minute hour day month weekday'
+        raise problem("GF167", message, 'for example "0 0 * * *" for midnight')
     names = {"month": clock.MONTHS, "day of week": clock.WEEKDAYS}
     for word, (name, low, high) in zip(fields, clock.FIELDS, strict=True):
         for part in word.split(","):

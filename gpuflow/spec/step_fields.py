@@ -119,11 +119,8 @@ def _argument(value: Any) -> Any:
     if isinstance(value, dict) and set(value) == {"text"} and isinstance(value["text"], str):
         return TextMap(literal_text(value["text"]))
     if isinstance(value, RunRef) or (isinstance(value, dict) and value.get("run") in RUN_FIELDS):
-        raise problem(
-            "GF142",
-            "a fact of the run is not a parameter",
-            "a sub-pipeline knows them too: write {run: …} in its steps",
-        )
+        text = "a fact of the run is not a parameter"
+        raise problem("GF142", text, "a sub-pipeline knows them too: write {run: …} in its steps")
     return plain_json(value)
 
 

@@ -216,11 +216,8 @@ def _run(run: Any, format: Any = None, timezone: Any = None) -> Text:
         raise problem("GF142", f'the run has no field "{field}"', did_you_mean(field, RUN_FIELDS))
     said = {key: value for key, value in zip(_OF_DATES, (format, timezone), strict=True) if value is not None}
     if said and field not in RUN_DATES:
-        raise problem(
-            "GF331",
-            f"{{run: {field}}} is no date and takes no {' and no '.join(said)}",
-            "dates: " + ", ".join(RUN_DATES),
-        )
+        text = f"{{run: {field}}} is no date and takes no {' and no '.join(said)}"
+        raise problem("GF331", text, "dates: " + ", ".join(RUN_DATES))
     words = {key: check_receivable(_require_text(value, key, f"a {key}")) for key, value in said.items()}
     if "format" in words:
         try:
