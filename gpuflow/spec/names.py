@@ -62,8 +62,6 @@ def _mount_path(value: Any) -> str:
 LABEL_PREFIX = "gpuflow.dev/"
 _QUALIFIED_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-
-
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
@@ -77,18 +75,16 @@ def is_qualified_name(value: str) -> bool:
 
 def _label_key(value: Any) -> str:
     if not isinstance(value, str) or not is_qualified_name(value):
-        raise problem(
-            "GF134", f"{_shorten(value)!r} is not a label or annotation key", "write it like team or example.com/team"
-        )
+        text = f"{_shorten(value)!r} is not a label or annotation key"
+        raise problem("GF134", text, "write it like team or example.com/team")
     return value
 
 
 def _own_label_key(value: Any) -> str:
     key = _label_key(value)
     if key.startswith(LABEL_PREFIX):
-        raise problem(
-            "GF139", f'the label "{key}" belongs to gpuflow', f"labels under {LABEL_PREFIX} say what a pod is part of"
-        )
+        text = f'the label "{key}" belongs to gpuflow'
+        raise problem("GF139", text, f"labels under {LABEL_PREFIX} say what a pod is part of")
     return key
 
 
@@ -111,15 +107,11 @@ _FOR_TRANSFERS = ("GPUFLOW_RUN_STORAGE_TIMEOUT", "GPUFLOW_TRANSFER_PROCESSES")
 
 def _env_name(value: Any) -> str:
     if not isinstance(value, str) or not _IS_IDENTIFIER.fullmatch(value):
-        raise problem(
-            "GF136", f"{_shorten(value)!r} is not an environment variable name", "use letters, digits and '_'"
-        )
+        text = f"{_shorten(value)!r} is not an environment variable name"
+        raise problem("GF136", text, "use letters, digits and '_'")
     if value.startswith("GPUFLOW_") and value not in _FOR_TRANSFERS:
-        raise problem(
-            "GF137",
-            f'the variable "{value}" belongs to gpuflow',
-            f"names starting with GPUFLOW_ are set by the supervisor; a step may set {' and '.join(_FOR_TRANSFERS)}",
-        )
+        hint = f"names starting with GPUFLOW_ are set by the supervisor; a step may set {' and '.join(_FOR_TRANSFERS)}"
+        raise problem("GF137", f'the variable "{value}" belongs to gpuflow', hint)
     return value
 
 

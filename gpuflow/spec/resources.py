@@ -92,9 +92,8 @@ class Gpu(Model):
     def _one_way(self) -> Gpu:
         given = [name for name in ("model", "any_of", "memory") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise problem(
-                "GF128", f"gpu takes at most one of model, any_of, memory; {' and '.join(given)} given", "keep one"
-            )
+            text = f"gpu takes at most one of model, any_of, memory; {' and '.join(given)} given"
+            raise problem("GF128", text, "keep one")
         if self.any_of is not None and not self.any_of:
             raise problem("GF128", "any_of names no model", "list at least one, or write gpu: 1 for any GPU")
         if self.form is not None and not given:

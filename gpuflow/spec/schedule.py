@@ -21,9 +21,8 @@ YEARS = range(1970, 9999)
 def check_zone(name: str) -> str:
     """The name of a time zone, or GF168."""
     if not _is_zone(name):
-        raise problem(
-            "GF168", f'"{name}" is not a known time zone', "use an IANA name such as Europe/Berlin", at=("timezone",)
-        )
+        text = f'"{name}" is not a known time zone'
+        raise problem("GF168", text, "use an IANA name such as Europe/Berlin", at=("timezone",))
     return name
 
 

@@ -167,9 +167,8 @@ class Step(Settings, WithNulls, metaclass=StepMeta):
             text = f"a step takes at most one of gpu, mig, shared_gpu, device_claim; this has {' and '.join(devices)}"
             raise problem("GF165", text, at=(devices[1],))
         if self.parallel is not None and self.for_each is None:
-            raise problem(
-                "GF166", "parallel belongs to a fan-out, but the step has no for_each", None, at=("parallel",)
-            )
+            text = "parallel belongs to a fan-out, but the step has no for_each"
+            raise problem("GF166", text, None, at=("parallel",))
         if self.for_each is not None and not self.for_each:
             raise problem("GF163", "for_each names no variable", "for example for_each: {seed: [1, 2, 3]}")
         if self.params and self.pipeline is None:
@@ -180,9 +179,8 @@ class Step(Settings, WithNulls, metaclass=StepMeta):
                 self._only_flow(way)
         for helper in self.init_containers:
             if helper.probes is not None:
-                raise problem(
-                    "GF166", f'the init container "{helper.name}" has probes', "only sidecars can have probes"
-                )
+                text = f'the init container "{helper.name}" has probes'
+                raise problem("GF166", text, "only sidecars can have probes")
         names = [helper.name for helper in (*self.init_containers, *self.sidecars)]
         for name in names:
             if names.count(name) > 1:

@@ -88,13 +88,12 @@ SHARED_MAPS = ("env", "volumes", "labels", "annotations")
 
 
 def _condition(value: Any) -> expression.Expression:
+    if hasattr(value, "offset"):
+        return value  # type: ignore[no-any-return]  # an expression built by code
+    if isinstance(value, bool):
+        value = str(value).lower()
     if not isinstance(value, str):
-        if isinstance(value, bool):
-            value = str(value).lower()
-        elif not hasattr(value, "offset"):
-            raise problem("GF161", f"{value!r} is not a condition", "write text such as steps.evaluate.accuracy > 0.9")
-        else:
-            return value  # type: ignore[no-any-return]  # an expression built by code
+        raise problem("GF161", f"{value!r} is not a condition", "write text such as steps.evaluate.accuracy > 0.9")
     try:
         return expression.parse(value)
     except expression.ExpressionError as refusal:
