@@ -43,10 +43,8 @@ def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
 
 
 def read_bytes(file: Path, *, named: bool = False, root: Path | None = None, written: str | None = None) -> bytes:
-    """The file's bytes, or an error that says why not. `named` and `root` as for `files.read_at_most`.
-
-    `written`: how the user wrote its path, where that begins in another folder.
-    """
+    """The file's bytes, or an error that says why not. `named` and `root` as for `files.read_at_most`. `written`: how
+    the user wrote its path, where that begins in another folder."""
     yaml_tree.require_plain_name(str(file))
     try:
         if file.is_dir():

@@ -283,12 +283,9 @@ def _map_refs(path: tuple[str | int, ...], values: Mapping[str, Any]) -> Iterato
 
 
 def effective(step: Step, defaults: Settings | None, labels: Mapping[str, str] | None = None) -> Step:
-    """The step with the pipeline's defaults filled in: maps are merged key by key, everything else is replaced.
-
-    What the step sets to null is not taken from the defaults.
-
-    The pods of a sub-pipeline also carry the labels of the pipeline around it; its own say more.
-    """
+    """The step with the pipeline's defaults filled in: maps are merged key by key, everything else is replaced. What
+    the step sets to null is not taken from the defaults. The pods of a sub-pipeline also carry the labels of the
+    pipeline around it; its own say more."""
     if step.pipeline is not None and labels:
         inner = step.pipeline.model_copy(update={"labels": {**labels, **step.pipeline.labels}})
         return step.model_copy(update={"pipeline": inner})
