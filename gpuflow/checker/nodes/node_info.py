@@ -313,10 +313,8 @@ def read_node_list(
     pods: Iterable[object] = (),
     namespaces: Mapping[str, Any] | Iterable[object] | None = None,
 ) -> NodeList:
-    """Read the manifests once, to ask about many pods. `ValueError` names the manifest that cannot be read.
-
-    Pods may be manifests, or bound pods that were read before.
-    """
+    """Read the manifests once, to ask about many pods. `ValueError` names the manifest that cannot be read. Pods may be
+    manifests, or bound pods that were read before."""
     bound: defaultdict[str, list[BoundPod]] = defaultdict(list)
     for index, manifest in enumerate(_require_list(pods, "pods")):
         try:
