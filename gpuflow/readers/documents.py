@@ -199,7 +199,7 @@ class Reader(NamedTuple):
 ARGO_READER = Reader("gpuflow.readers.argo", ARGO)
 KUBEFLOW_READER = Reader("gpuflow.readers.kfp", KUBEFLOW)
 KUBERNETES_READER = Reader("gpuflow.readers.kubernetes", NO_ENGINE)
-AIRFLOW_READER = Reader("gpuflow.readers.python", AIRFLOW)
+AIRFLOW_READER = Reader("gpuflow.readers.python.dags", AIRFLOW)
 
 READERS: dict[tuple[str, str], Reader] = {
     **{

@@ -130,11 +130,6 @@ class Pythons:
     hera: str | None = None
 
 
-def is_program(file: str) -> bool:
-    """Whether a file is a Python program that is not a pipeline of ours. It is parsed, never run."""
-    return program_of(file) != "pipeline"
-
-
 def read_program(
     file: str, pythons: Pythons, *, allowed: bool, params: Mapping[str, str] | None = None
 ) -> list[Document]:
