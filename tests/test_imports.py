@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("pod",),
     ("demands",),
     ("cluster",),
+    ("formats",),
     ("readers",),
     ("checker.report",),
     ("checker.contention", "checker.kueue", "checker.nodes"),

@@ -21,10 +21,10 @@ import pytest
 import yaml
 
 from gpuflow.core.errors import GpuflowError
+from gpuflow.formats.documents import Document
 from gpuflow.importing.pipelines import import_document
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 from gpuflow.readers import ForeignObject, Library, Options, PassiveObject, documents_of, foreign_in
-from gpuflow.readers.documents import Document
 from gpuflow.readers.interface import parameters_of
 from tests.formats.handwritten import documents
 from tests.importing.samples import KFP, SITE, WORKFLOW

@@ -8,7 +8,7 @@ from typing import Any, Final
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, Where, warning
 from gpuflow.demands.gang_scheduling import as_mapping, gpus_of_pod, iter_maps
-from gpuflow.readers.documents import KFP
+from gpuflow.formats.documents import KFP
 from gpuflow.readers.findings.subject import Subject, checkpoint_mounts, command_words, spot_label
 
 JOB_KINDS = (
