@@ -31,11 +31,11 @@ from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.core.printable import json_text, lines
 from gpuflow.demands import Demand
+from gpuflow.formats.contents import contents_of, foreign_among
+from gpuflow.formats.documents import Document, Library, documents_of, silenced_in
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 from gpuflow.readers import PassiveObject
-from gpuflow.readers.contents import contents_of, foreign_among
-from gpuflow.readers.documents import Document, documents_of, silenced_in
-from gpuflow.readers.interface import ForeignObject, Library
+from gpuflow.readers.interface import ForeignObject
 from gpuflow.report.text import Paint, comparison, markdown, plain_text, render
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads

@@ -16,8 +16,8 @@ from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.core.printable import line
 from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE
+from gpuflow.formats.contents import Contents
 from gpuflow.readers import ForeignObject, Library, PassiveObject, foreign_in
-from gpuflow.readers.contents import Contents
 from gpuflow.readers.interface import parameters_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
