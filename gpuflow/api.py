@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -68,7 +69,7 @@ def compile(
         source, place, namespace or place.namespace, shown, options=_options(engine, options) if options else None
     )
     compiled = compile_with(engine, request, allow_lossy=allow_lossy)
-    return replace(compiled, findings=tuple(findings_of(engine, request, compiled)))
+    return replace(compiled, _explain=partial(findings_of, engine, request, compiled))
 
 
 def demand(
