@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import LONG, ROOT
+from tools.files_that_run import COMMANDS, files_apart
 
 PACKAGE = ROOT / "gpuflow"
 ARCHITECTURE = ROOT / "docs" / "design" / "architecture.md"
@@ -31,6 +32,12 @@ def test_the_package_does_not_grow_unnoticed() -> None:
     lines = sum(text.count("\n") for text in texts)
     assert lines <= LINES and len(texts) <= FILES, f"{lines} lines in {len(texts)} files"
     assert lines > LINES - 1_000, f"{lines} lines: lower LINES, so that what was won is kept"
+
+
+def test_few_files_run_for_the_check_of_the_readme() -> None:
+    assert len(files_apart("check")["executed"]) <= 220
+    readme = re.sub(r"\s*\\\n\s*", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert " ".join(COMMANDS["check"]) in readme and " ".join(COMMANDS["compile"][:4]) in readme
 
 
 PARTICIPLE = re.compile(
