@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,36 @@ def test_a_sign_leads_to_the_place_in_three_steps(where: str, package: str, file
         found = [node for node in scope if isinstance(node, kinds) and node.name == name]
         assert found, f"{package}/{file} has no {there}"
         scope = found[0].body
+
+
+def calls() -> Iterator[tuple[str, str]]:
+    """Each function on the way of a command, and the one that calls it."""
+    page = ARCHITECTURE.read_text(encoding="utf-8")
+    above: list[str] = []
+    for line in page.split("## The way of a command")[1].split("```")[1].splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        del above[max(depth - 1, 0) :]
+        if depth:
+            if above:
+                yield above[-1], line.strip()
+            above.append(line.strip())
+
+
+@pytest.mark.parametrize(("caller", "called"), [*calls()], ids=lambda place: place.split()[1])
+def test_the_way_of_a_command_is_as_the_page_says(caller: str, called: str) -> None:
+    function_at(*called.split())
+    used = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(function_at(*caller.split()))}
+    assert re.split("[ .]", called)[-1] in used
+
+
+def function_at(file: str, name: str) -> ast.AST:
+    found: ast.AST = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+    for part in name.split("."):
+        kinds = (ast.FunctionDef, ast.ClassDef)
+        inside = [node for node in ast.iter_child_nodes(found) if isinstance(node, kinds) and node.name == part]
+        assert inside, f"{file} has no {name}"
+        found = inside[0]
+    return found
 
 
 def modules() -> list[Path]:
