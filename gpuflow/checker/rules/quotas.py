@@ -116,7 +116,8 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
 
 def _cannot_finish(demand: Demand, line: LimitLine, at_least: Quantity) -> Finding:
     """A run that stores more than a quota ever allows."""
-    kind = _kind(demand, line.resource)
+    made = run_objects(demand).get(line.resource)
+    kind = "pods" if line.resource == COUNTED_PODS else "Workloads" if made is None else f"{made.kind}s"
     if not line.hard:
         return Finding(
             "GF501",
@@ -133,13 +134,6 @@ def _cannot_finish(demand: Demand, line: LimitLine, at_least: Quantity) -> Findi
         demand.where(steps[0]) if steps else Where(demand.file),
         facts_of(demand.engine).waits["objects"],
     )
-
-
-def _kind(demand: Demand, key: str) -> str:
-    if key == COUNTED_PODS:
-        return "pods"
-    made = run_objects(demand).get(key)
-    return "Workloads" if made is None else f"{made.kind}s"
 
 
 @check_rule("GF576", verdict="unknown")
