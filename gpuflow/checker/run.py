@@ -163,8 +163,8 @@ def _quota_changes(cluster: Cluster, namespace: str) -> Iterator[Finding]:
             key = differing[0]
             yield warning(
                 "GF576",
-                f"quota {item.name} is being changed: {key} is {_amount(wanted, key)} in spec.hard and "
-                f"{_amount(enforced, key)} in status.hard",
+                f"quota {item.name} is being changed: {key} is {wanted.get(key, 'missing')} in spec.hard and "
+                f"{enforced.get(key, 'missing')} in status.hard",
                 item.at("status", "hard", key),
                 "take the snapshot again when Kubernetes has caught up",
             )
@@ -197,10 +197,6 @@ def _limits(body: Mapping[str, Any]) -> tuple[ResourceList, ResourceList]:
         read_resource_list(read_map(body.get(part), part).get("hard"), f"{part}.hard") for part in ("spec", "status")
     )
     return wanted, enforced
-
-
-def _amount(amounts: ResourceList, key: str) -> str:
-    return str(amounts[key]) if key in amounts else "missing"
 
 
 PLUGIN: Final = "scheduler.alpha.kubernetes.io/node-selector"
