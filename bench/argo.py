@@ -8,6 +8,10 @@ distinct step, tasks in a `DAG` with `depends` as text (`>>` is quadratic), `wit
 reading it from YAML takes instead stands beside it. Before anything is timed, the pods of both manifests are compared,
 and how often and how soon they are retried; the expression that says which failures are is each side's own: Hera's is
 the short one that its users write. Processor seconds, the better of two runs; of 10,000 one run, without Hera.
+
+The last line compares `gpuflow.compile(path)` with its two halves, `load` and `compile_with`, for the steps of that
+size, by the median of five turns. What is to be said about a pipeline is made when `.findings` is read, so it has both
+figures, without them and with them.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from measuring import arguments, seconds
@@ -38,7 +44,7 @@ from gpuflow.targets.argo import target  # noqa: E402  # the path, or the enviro
 from gpuflow.targets.argo.references import BRACE_ENV  # noqa: E402  # the path, or the environment, is set above
 from gpuflow.targets.target import Request, compile_with  # noqa: E402  # the path, or the environment, is set above
 
-FASTER, SMALLER = 5.0, 4.0
+FASTER, SMALLER = {"steps": 8.0, "both": 5.0}, {"both": 4.0}
 SIZES, SMOKE_SIZES = (100, 1_000, 10_000), (2, 3, 4)
 """The last is for gpuflow alone; the aim is for the one before."""
 IMAGE = "registry.example.com/work:1"
@@ -195,10 +201,30 @@ def main() -> int:
     for name, shape in SHAPES.items():
         for size in sizes:
             met &= _line(name, shape(size), size, site, sizes[-2])
-    aim = f"{FASTER:g} times faster and {SMALLER:g} times smaller"
+    aim = f"{FASTER['steps']:g} times faster; with 1,000 items beside them {FASTER['both']:g}"
     told = "not measured" if smoke else "met" if met else "NOT MET"
-    print(f"aim at 1,000 steps and 1,000 items in one workflow: {aim}: {told}")
+    print(f"aim at 1,000 steps: {aim}, and {SMALLER['both']:g} times smaller: {told}")
+    _front_door(sizes[-2], site, 1 if smoke else 5)
     return 0
+
+
+def _front_door(size: int, site: Site, turns: int) -> None:
+    """`gpuflow.compile(path)` against reading and compiling apart, in turns, so that a busy machine hits them alike."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "bench.yaml")
+        path.write_text(to_yaml(pipeline((size, 0))))
+        ways: tuple[Callable[[], object], ...] = (
+            lambda: ours(gpuflow.load(path), site),
+            lambda: gpuflow.compile(path, "argo", site=site).text,
+            lambda: gpuflow.compile(path, "argo", site=site).findings,
+        )
+        gpuflow.compile(pipeline((1, 0)), "argo", site=site)  # its imports are not what is measured
+        times = [[seconds(way) for way in ways] for _ in range(turns)]
+    apart, whole, told = (median(column) for column in zip(*times, strict=True))
+    print(
+        f"{size:,} steps from a file: apart {apart:.2f}s, gpuflow.compile(path) {whole:.2f}s ({whole / apart:.2f} of "
+        f"that), with .findings {told:.2f}s ({told / apart:.2f})"
+    )
 
 
 def _line(name: str, shape: Shape, size: int, site: Site, largest: int) -> bool:
@@ -215,7 +241,7 @@ def _line(name: str, shape: Shape, size: int, site: Site, largest: int) -> bool:
     slow, long = best(partial(theirs, shape)), len(theirs(shape))
     times, ratio = slow / fast, long / len(text)
     print(f"{mine} {slow:>8.2f}s {times:>7.1f}  {len(text) / 1024:>7.0f} {long / 1024:>7.0f} {ratio:>7.1f}")
-    return name != "both" or size != largest or (times >= FASTER and ratio >= SMALLER)
+    return size != largest or (times >= FASTER.get(name, 0) and ratio >= SMALLER.get(name, 0))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 The cluster is a folder of YAML as `kubectl get -o yaml` writes it: nodes of five kinds with labels, taints and MIG
 slices, four bound pods on each, fifty queues in ten cohorts, quota and limit range. The pipeline has layers of a
-hundred steps, each waiting for eight of the layer before, on whole GPUs, on slices and on none. Each row runs in a
-process of its own; seconds are CPU seconds, which other work on the machine changes little. The peer reads the same
-files with PyYAML's C loader and forgets where everything stands.
+hundred steps, each waiting for eight of the layer before, on whole GPUs, on slices and on none. `prepare` is what comes
+after reading the files and before the first step is checked: every object decoded, nodes and volumes held together.
+A second row of the last size has the same objects as `gpuflow snapshot` writes them (JSON). Each row runs in a process
+of its own; seconds are CPU seconds, which other work on the machine changes little. The peer reads the same files with
+PyYAML's C loader and forgets where everything stands.
 """
 
 import gc
@@ -23,7 +25,11 @@ import yaml
 from measuring import arguments
 
 from gpuflow.checker.run import check
-from gpuflow.cluster import read_cluster
+from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.cli.snapshot import snapshot_files
+from gpuflow.cluster import Cluster, read_cluster
+from gpuflow.cluster.fields import keep_checked_fields
+from gpuflow.cluster.manifests import cluster_of
 from gpuflow.demands import Demand, demand_of
 from gpuflow.kubernetes.admission.decision import admit
 from gpuflow.site import Site
@@ -34,7 +40,8 @@ ROWS: Rows = ((1_000, 5_000), (10_000, 500), (10_000, 5_000))
 """Steps and nodes: the last has ten times the steps of the first, and ten times the nodes of the second."""
 FEW: Rows = ((12, 20), (120, 2), (120, 20))
 PODS, FEW_PODS = 2_000, 20
-PARTS = ("load", "demand", "read", "check")
+PARTS = ("load", "demand", "read", "prepare", "check")
+YAML, JSON = "cluster", "snapshot"
 LAYER, NEEDS = 100, 8
 PODS_PER_NODE, QUEUES, COHORTS = 4, 50, 10
 NAMESPACE = "team-0"
@@ -229,6 +236,14 @@ def write_cluster(folder: Path, count: int) -> None:
         (folder / f"{name}.yaml").write_text(text)
 
 
+def write_snapshot(folder: Path, count: int) -> None:
+    """The same objects as `gpuflow snapshot` writes those of a live cluster."""
+    objects = (*nodes(count), *pods(count), *queues(), *rules())
+    whole = cluster_of(keep_checked_fields(body["kind"], body) for body in objects)
+    for name, text in snapshot_files(whole).items():
+        (folder / name).write_text(text)
+
+
 def dumper() -> Any:
     """PyYAML's C dumper without anchors, as kubectl writes."""
 
@@ -245,16 +260,17 @@ def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
     return process_time() - start, result
 
 
-def measure(folder: Path, file: str) -> dict[str, Any]:
+def measure(folder: Path, objects: str) -> dict[str, Any]:
     """One row, in this process, which looks for garbage as rarely as the command does."""
     gc.set_threshold(*RARELY)
     site = Site.load("nvidia")
-    loading, found = seconds(lambda: load(str(folder / file)))
+    loading, found = seconds(lambda: load(str(folder / "pipeline.yaml")))
     demanding, demand = seconds(lambda: _counted(demand_of(found, site, "argo")))
-    reading, cluster = seconds(lambda: read_cluster(str(folder / "cluster")))
-    checking, report = seconds(lambda: check(demand, cluster, NAMESPACE))
+    reading, cluster = seconds(lambda: read_cluster(str(folder / objects)))
+    preparing, prepared = seconds(lambda: _prepared(cluster))
+    checking, report = seconds(lambda: check(demand, prepared, NAMESPACE))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    row = dict(zip(PARTS, (loading, demanding, reading, checking), strict=True))
+    row = dict(zip(PARTS, (loading, demanding, reading, preparing, checking), strict=True))
     bounds = sum(bound.reached is not None for bound in demand.peak.values())
     told = {"verdict": report.verdict, "lines": len(report.scopes), "bounds": bounds}
     return {**row, "all": sum(row.values()), "MiB": peak, **told}
@@ -266,11 +282,18 @@ def _counted(demand: Demand) -> Demand:
     return demand
 
 
+def _prepared(cluster: Cluster) -> PreparedCluster:
+    """The cluster with its nodes and volumes, which are held together when somebody asks."""
+    prepared = PreparedCluster(cluster, NAMESPACE)
+    assert prepared.node_pools is not None and prepared.storage is not None
+    return prepared
+
+
 def peer(folder: Path) -> dict[str, float]:
     """The same manifests, read by PyYAML alone."""
     gc.set_threshold(*RARELY)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    texts = [file.read_text() for file in sorted((folder / "cluster").iterdir())]
+    texts = [file.read_text() for file in sorted((folder / YAML).iterdir())]
     took, _ = seconds(lambda: [yaml.load(text, Loader=loader) for text in texts])
     return {"read": took, "MB": sum(map(len, texts)) / 1e6}
 
@@ -288,13 +311,13 @@ def whole_checks(sizes: Rows, shapes: tuple[Needs, ...]) -> None:
     with tempfile.TemporaryDirectory() as name:
         for steps, count in sizes:
             folder = Path(name) / f"{steps}-{count}"
-            (folder / "cluster").mkdir(parents=True)
-            write_cluster(folder / "cluster", count)
+            (folder / YAML).mkdir(parents=True)
+            write_cluster(folder / YAML, count)
             (folder / "pipeline.yaml").write_text(pipeline(steps))
-            row = rows[steps, count] = in_its_own_process("row", str(folder))
-            figures = "".join(f"{row[name]:>9.1f}" for name in columns)
-            pods_there = count * PODS_PER_NODE
-            print(f"{steps:<8}{count:>7}{pods_there:>8}{figures}  {row['verdict']}, {row['lines']} lines", flush=True)
+            rows[steps, count] = told(steps, count, in_its_own_process("row", str(folder), YAML), columns)
+        (folder / JSON).mkdir()
+        write_snapshot(folder / JSON, count)
+        told(steps, count, in_its_own_process("row", str(folder), JSON), columns, " (a snapshot's JSON)")
         plain = in_its_own_process("peer", str(folder))
         irregular(folder, shapes, steps, rows[sizes[-1]]["all"], columns)
     few_steps, few_nodes, large = (rows[size] for size in sizes)
@@ -306,17 +329,25 @@ def whole_checks(sizes: Rows, shapes: tuple[Needs, ...]) -> None:
     )
 
 
+def told(steps: int, count: int, row: dict[str, Any], columns: tuple[str, ...], what: str = "") -> dict[str, Any]:
+    """Print a row."""
+    figures = "".join(f"{row[name]:>9.1f}" for name in columns)
+    ends = f"{row['verdict']}, {row['lines']} lines{what}"
+    print(f"{steps:<8}{count:>7}{count * PODS_PER_NODE:>8}{figures}  {ends}", flush=True)
+    return row
+
+
 def irregular(folder: Path, shapes: tuple[Needs, ...], steps: int, layers: float, columns: tuple[str, ...]) -> None:
     """Graphs with random edges against the largest cluster, and how much longer they take than layers."""
     print(f"\n{'irregular, parallel':<23}" + "".join(f"{name:>9}" for name in columns) + "  to layers  verdict")
     for needs_of in shapes:
         for parallel in (None, CAP):
             (folder / "pipeline.yaml").write_text(pipeline(steps, needs_of, parallel))
-            row = in_its_own_process("row", str(folder))
+            row = in_its_own_process("row", str(folder), YAML)
             figures = "".join(f"{row[name]:>9.1f}" for name in columns)
             what = f"{needs_of.__name__}, {parallel or 'any'}"
-            told = f"{row['all'] / layers:>9.1f}x  {row['verdict']}, {row['bounds']} of the peaks are bounds"
-            print(f"{what:<23}{figures}{told}", flush=True)
+            ends = f"{row['all'] / layers:>9.1f}x  {row['verdict']}, {row['bounds']} of the peaks are bounds"
+            print(f"{what:<23}{figures}{ends}", flush=True)
 
 
 def simple_pod(index: int) -> dict[str, Any]:
@@ -384,7 +415,7 @@ def admissions(count: int) -> None:
 def main() -> None:
     if sys.argv[1:2] in (["row"], ["peer"]):
         what, folder = sys.argv[1], Path(sys.argv[2])
-        print(json.dumps(measure(folder, "pipeline.yaml") if what == "row" else peer(folder)))
+        print(json.dumps(measure(folder, sys.argv[3]) if what == "row" else peer(folder)))
         return
     smoke = arguments(__doc__).parse_args().smoke
     admissions(FEW_PODS if smoke else PODS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,11 +20,11 @@ from gpuflow.cluster.live import read_live
 from gpuflow.core.errors import GpuflowError, Unsound, Where, did_you_mean, fail
 from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE, facts_of
+from gpuflow.formats.contents import contents_of, is_ours
+from gpuflow.formats.documents import STDIN
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.quantity import Quantity
 from gpuflow.readers import ForeignObject, PassiveObject, documents_of, foreign_in
-from gpuflow.readers.contents import contents_of, is_ours
-from gpuflow.readers.documents import STDIN
 from gpuflow.readers.interface import parameters_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
@@ -68,7 +69,7 @@ def compile(
         source, place, namespace or place.namespace, shown, options=_options(engine, options) if options else None
     )
     compiled = compile_with(engine, request, allow_lossy=allow_lossy)
-    return replace(compiled, findings=tuple(findings_of(engine, request, compiled)))
+    return replace(compiled, _explain=partial(findings_of, engine, request, compiled))
 
 
 def demand(

@@ -7,7 +7,7 @@ inherits, in which section it stands, or what is inside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -90,6 +90,12 @@ class Plan:
     def containers(self) -> Iterator[PlannedStep]:
         """The steps that run a pod."""
         return (each for each in self.steps if each.step.runs_container)
+
+    def with_parallel(self, parallel: int) -> Plan:
+        """As if the pipeline said so: nothing of a step depends on it."""
+        pipeline = self.pipeline.model_copy(update={"parallel": parallel})
+        steps = (each if each.parent else replace(each, pipeline=pipeline) for each in self.steps)
+        return Plan(pipeline, self.site, tuple(steps))
 
     def where(self, name: str) -> Where:
         """Where a step is written, by its full name; one of a sub-pipeline is found where that is called."""

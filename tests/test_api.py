@@ -5,6 +5,7 @@ Tests gpuflow/api.py.
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,9 @@ import pytest
 import gpuflow
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand, PodSet, StepDemand, graph_of
+from gpuflow.site import Site
+from gpuflow.targets import load_target
+from gpuflow.targets.target import Request, findings_of
 
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}
 POD: dict[str, Any] = {"metadata": {}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
@@ -40,6 +44,23 @@ def test_a_path_is_taken_everywhere(pipeline: Path) -> None:
     assert gpuflow.load(pipeline).name == gpuflow.demand(pipeline).name == "p"
     assert gpuflow.check(pipeline, [NAMESPACE], namespace="team-a").verdict == "unknown"
     assert [each.name for each in gpuflow.compile(pipeline, "airflow").artifacts] == ["p.py"]
+
+
+def test_findings_of_a_compile_are_made_when_asked_for_and_once(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.write_text(pipeline.read_text().replace("[c]", "[c], outputs: {o: int}"))  # needs gpuflow-run: a note
+    asked: list[object] = []
+    monkeypatch.setattr(gpuflow.api, "findings_of", lambda *given: asked.append(given) or findings_of(*given))
+    compiled = gpuflow.compile(pipeline, "airflow")
+    assert compiled.text and compiled.losses == () and not asked
+    whole = findings_of(
+        load_target("airflow"), Request(gpuflow.load(pipeline), Site.load("nvidia"), None, ""), compiled
+    )
+    assert whole and compiled.findings == compiled.findings == tuple(whole)
+    assert len(asked) == 1
+    monkeypatch.undo()
+    assert pickle.loads(pickle.dumps(gpuflow.compile(pipeline, "airflow"))).findings == compiled.findings
 
 
 def test_one_manifest_is_a_cluster(pipeline: Path) -> None:

@@ -14,7 +14,7 @@ from tests.conftest import LONG, ROOT
 PACKAGE = ROOT / "gpuflow"
 ARCHITECTURE = ROOT / "docs" / "design" / "architecture.md"
 
-LINES, FILES, RUNTIME_ENTRIES = 102_400, 469, 14
+LINES, FILES, RUNTIME_ENTRIES = 102_000, 470, 14
 """A change that needs more raises them in the same commit, and says in it why nothing else can go."""
 
 PUBLIC = (

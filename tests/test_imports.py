@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("pod",),
     ("demands",),
     ("cluster",),
+    ("formats",),
     ("readers",),
     ("checker.report",),
     ("checker.contention", "checker.kueue", "checker.nodes"),
@@ -321,6 +322,15 @@ def test_loading_checking_and_demand_load_no_sdk() -> None:
     )
     sdks = HEAVY - {"pydantic", "yaml"}
     assert {module for module in loaded_by(statement) if module.split(".")[0] in sdks} == set()
+
+
+def test_a_check_of_a_pipeline_of_ours_loads_no_reader_of_other_tools() -> None:
+    demo = PACKAGE / "demo"
+    words = ["check", str(demo / "nightly.yaml"), "--cluster", str(demo / "cluster"), "--namespace", "team-a"]
+    loaded = loaded_by(f"from gpuflow.cli.main import main\nmain({words!r})")
+    foreign = tuple(f"gpuflow.readers.{name}" for name in ("argo", "kfp", "kubernetes", "findings", "python.dags"))
+    assert "gpuflow.checker.quota.peak" in loaded  # it was judged
+    assert {module for module in loaded if module.startswith(foreign)} == set()
 
 
 def test_every_public_name_is_there() -> None:

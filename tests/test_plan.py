@@ -1,14 +1,24 @@
-"""A plan: every step of a pipeline once, resolved, in its place.
+"""A plan: every step of a pipeline once, resolved, in its place; and no command plans a pipeline twice.
 
 Tests gpuflow/plan.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuflow import plan as plans
+from gpuflow.cli.main import main
+from gpuflow.demands import demand_of
 from gpuflow.graph import Unknown
-from gpuflow.plan import Plan, plan_of
+from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from gpuflow.spec.pipeline import Pipeline
+from tests.conftest import ROOT
 
 TEXT = """apiVersion: gpuflow/v1
 kind: Pipeline
@@ -86,3 +96,72 @@ def test_a_place_is_that_of_the_document_and_of_the_whole_for_a_sub_pipeline() -
 def test_each_pipeline_comes_with_its_own_steps_from_the_outside_in() -> None:
     found = [(pipeline.name, [each.own_name for each in steps]) for pipeline, steps in plan().pipelines]
     assert found == [("outer", ["prepare", "ask", "tune", "shard", "tell"]), ("inner", ["train", "score"])]
+
+
+def test_another_parallel_changes_nothing_else() -> None:
+    first = plan()
+    other, anew = first.with_parallel(2), plan_of(first.pipeline.model_copy(update={"parallel": 2}), first.site)
+    assert other.pipeline.parallel == 2 and other.steps_by_parent[""][0].pipeline is other.pipeline
+    for one, two in zip(other.steps, anew.steps, strict=True):
+        assert (one.name, one.step, one.needs, one.copies, one.where()) == (
+            two.name, two.step, two.needs, two.copies, two.where(),
+        )  # fmt: skip
+    assert [one.parallel for one, _ in other.pipelines] == [one.parallel for one, _ in anew.pipelines] == [2, None]
+
+
+class Counted:
+    """The pipelines that were planned; kept, so that no two of them have one identity."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.planned: list[Pipeline] = []
+        steps = plans._steps
+
+        def counting(pipeline: Pipeline, around: Pipeline, parent: PlannedStep | None) -> Iterator[PlannedStep]:
+            if parent is None:
+                self.planned.append(pipeline)
+            return steps(pipeline, around, parent)
+
+        patch.setattr(plans, "_steps", counting)
+
+    def plans(self) -> int:
+        """How many plans were made; none of them of a pipeline that was planned before."""
+        assert len({id(each) for each in self.planned}) == len(self.planned), "a pipeline was planned twice"
+        return len(self.planned)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    return Counted(monkeypatch)
+
+
+FIRST = ROOT / "docs" / "examples" / "first"
+ON_SITE = (str(FIRST), "--site", str(FIRST / "site.yaml"))
+CHECK = ("check", "--cluster", str(FIRST / "cluster"))
+ENGINES = ("argo", "airflow", "kubeflow")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "words",
+    [CHECK, (*CHECK, "--allow-lossy"), ("demand",), ("validate",)],
+    ids=["check", "check --allow-lossy", "demand", "validate"],
+)
+def test_a_command_plans_a_pipeline_once(words: tuple[str, ...], engine: str, counted: Counted) -> None:
+    assert main([words[0], *ON_SITE, "--engine", engine, *words[1:]]) == 0
+    assert counted.plans() == 1
+
+
+def test_compile_plans_the_document_and_its_meaning(counted: Counted, tmp_path: Path) -> None:
+    assert main(["compile", *ON_SITE, "--target", "airflow", "-o", str(tmp_path)]) == 0
+    assert counted.plans() == 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_trying_values_of_parallel_plans_nothing(engine: str, counted: Counted) -> None:
+    demand = demand_of(
+        loads(TEXT.replace("  ask: {needs: [prepare], approval: go on?}\n", "").replace("[ask]", "[prepare]")),
+        Site.load("nvidia"),
+        engine,
+    )
+    assert [demand.with_cap(parallel).pipeline is demand.pipeline for parallel in (1, 2, 3)] == [True, True, True]
+    assert counted.plans() == 1

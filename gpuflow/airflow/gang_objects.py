@@ -25,11 +25,6 @@ PODS_ONLY = "kubernetes_pod_operator"
 """The stock operator's label for its own pods: no JobSet, and no rank, is one of them."""
 
 
-def folder(namespace: str, kind: GangKind = JOBSET) -> str:
-    """The address of all gangs of a kind in a namespace."""
-    return f"/apis/{kind.api_version}/namespaces/{namespace}/{kind.plural}"
-
-
 def refusal_of(status: int | None, body: str | bytes | None, kind: GangKind = JOBSET) -> Refusal:
     """The meaning of a failed request to create a gang's object."""
     refusal = read_refusal(status, body)

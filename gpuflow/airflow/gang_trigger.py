@@ -18,7 +18,7 @@ from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHo
 from kubernetes_asyncio.client.exceptions import ApiException
 
 from gpuflow.airflow import pod_status
-from gpuflow.airflow.gang_objects import folder, refusal_of
+from gpuflow.airflow.gang_objects import refusal_of
 from gpuflow.airflow.refusals import EXISTS, TRANSIENT, Refusal
 from gpuflow.airflow.trigger import LOST_CONNECTION, GpuPodTrigger, is_past
 from gpuflow.runtime.base.outcomes import SUCCEEDED
@@ -29,8 +29,7 @@ from gpuflow.runtime.gangs.attempt_verdict import Verdict
 from gpuflow.runtime.gangs.kinds import KINDS, GangKind, kind_of
 from gpuflow.runtime.gangs.watch import Questions, Watch, waiting_words
 from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiUnreachable
-
-MERGE = "application/merge-patch+json"
+from gpuflow.runtime.supervise.object_state import path_of
 
 
 async def run_queries(asking: Questions, connection: Any) -> Any:
@@ -53,31 +52,13 @@ async def send_query(
 ) -> dict[str, Any]:
     """One request, with the words of the runtime for what is no success."""
     try:
-        return await request(connection, method, path, query, body)
+        return await pod_status.request(connection, method, path, query, body)
     except ApiException as answer:
         if answer.status in TRANSIENT:
             raise ApiUnreachable(f"the API server answers {answer.status}") from None
         raise ApiRefusal(int(answer.status), _message(answer)) from None
     except (OSError, TimeoutError, ClientError) as trouble:
         raise ApiUnreachable(f"{type(trouble).__name__}: {trouble}") from None
-
-
-async def request(
-    connection: Any, method: str, path: str, query: list[tuple[str, str]] | None = None, body: Any = None
-) -> dict[str, Any]:
-    """One request; what is no success as the Kubernetes client says it."""
-    headers = {"Accept": "application/json", "Content-Type": MERGE if method == "PATCH" else "application/json"}
-    answer: dict[str, Any] = await connection.call_api(
-        path,
-        method,
-        query_params=query or [],
-        header_params=headers,
-        body=body,
-        response_types_map={200: "object", 201: "object", 202: "object"},
-        auth_settings=["BearerToken"],
-        _return_http_data_only=True,
-    )
-    return answer
 
 
 def _message(answer: ApiException) -> str:
@@ -137,15 +118,14 @@ class GpuGangTrigger(GpuPodTrigger):
 
     @property
     def _path(self) -> str:
-        return f"{folder(self.pod_namespace, self._kind)}/{self.pod_name}"
+        return path_of(self._kind.api_version, self.pod_namespace, self._kind.plural, self.pod_name)
 
     async def _try_to_create(self, api: Any) -> None:
         kind = kind_of(self.manifest or {}) or self._kind
         first, body = kind.split(self.manifest or {})
-        place = folder(self.pod_namespace, kind)
         if kind.before is not None and first is not None:
             try:
-                await request(
+                await pod_status.request(
                     api.api_client, "POST", kind.before.folder(self.pod_namespace), [("dryRun", "All")], first
                 )
             except ApiException as answer:
@@ -153,7 +133,13 @@ class GpuGangTrigger(GpuPodTrigger):
                     raise
             else:
                 return  # there is room for it; the object itself is refused as long as it is not there
-        await request(api.api_client, "POST", place, [("dryRun", "All")], body)
+        await pod_status.request(
+            api.api_client,
+            "POST",
+            path_of(kind.api_version, self.pod_namespace, kind.plural),
+            [("dryRun", "All")],
+            body,
+        )
 
     async def _end(self) -> dict[str, Any]:
         """Follow the JobSet until it ends or must be given up; the event carries rank 0's termination message."""
@@ -272,7 +258,8 @@ class _GangHook(AsyncKubernetesHook):  # type: ignore[misc]  # Airflow is not in
         async with self.get_conn() as connection:
             try:
                 query = [("propagationPolicy", self._gang_kind.deletion)]
-                await send_query(connection, "DELETE", f"{folder(namespace, self._gang_kind)}/{name}", query)
+                path = path_of(self._gang_kind.api_version, namespace, self._gang_kind.plural, name)
+                await send_query(connection, "DELETE", path, query)
             except ApiRefusal as refusal:
                 if refusal.status != 404:
                     raise

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from gpuflow.runtime.supervise.object_state import path_of
+
 KUEUE_GATE = "kueue.x-k8s.io/admission"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 HOPELESS_REASONS = ("InvalidImageName",)
@@ -157,7 +159,7 @@ class Queue:
     async def _workload(self, connection: Any, pod: dict[str, Any]) -> dict[str, Any] | None:
         metadata = pod["metadata"]
         while self._versions:
-            path = f"/apis/{KUEUE_GROUP}/{self._versions[0]}/namespaces/{metadata['namespace']}/workloads"
+            path = path_of(f"{KUEUE_GROUP}/{self._versions[0]}", metadata["namespace"], "workloads")
             selector = f"{KUEUE_GROUP}/job-uid={metadata['uid']}"
             found = await _get(connection, path, [("labelSelector", selector)])
             if found is not None:
@@ -170,9 +172,8 @@ class Queue:
         queue = (pod["metadata"].get("labels") or {}).get(QUEUE_LABEL)
         if not self._visible or queue is None:
             return None
-        namespace = pod["metadata"]["namespace"]
-        base = f"/apis/visibility.{KUEUE_GROUP}/v1beta2/namespaces/{namespace}"
-        found = await _get(connection, f"{base}/localqueues/{queue}/pendingworkloads", [])
+        path = path_of(f"visibility.{KUEUE_GROUP}/v1beta2", pod["metadata"]["namespace"], "localqueues", queue)
+        found = await _get(connection, f"{path}/pendingworkloads", [])
         if found is None:
             self._visible = False
             return None
@@ -187,16 +188,26 @@ async def _get(connection: Any, path: str, query: list[tuple[str, str]]) -> dict
     from kubernetes_asyncio.client.exceptions import ApiException
 
     try:
-        answer: dict[str, Any] = await connection.call_api(
-            path,
-            "GET",
-            query_params=query,
-            response_types_map={200: "object"},
-            auth_settings=["BearerToken"],
-            _return_http_data_only=True,
-        )
-        return answer
+        return await request(connection, "GET", path, query)
     except ApiException as refusal:
         if refusal.status in (403, 404):
             return None
         raise
+
+
+async def request(
+    connection: Any, method: str, path: str, query: list[tuple[str, str]] | None = None, body: Any = None
+) -> dict[str, Any]:
+    """One request; what is no success as the Kubernetes client says it."""
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    answer: dict[str, Any] = await connection.call_api(
+        path,
+        method,
+        query_params=query or [],
+        header_params={"Accept": "application/json", "Content-Type": kind},
+        body=body,
+        response_types_map={200: "object", 201: "object", 202: "object"},
+        auth_settings=["BearerToken"],
+        _return_http_data_only=True,
+    )
+    return answer

@@ -331,10 +331,8 @@ def _fullest_first(fills: Sequence[Counts], demand: Counts) -> list[Counts]:
 
 
 def _fills_for_demand(fills: Sequence[Counts], demand: Counts) -> list[Counts]:
-    """How the GPU with the largest slice left can be filled, most slices first.
-
-    Some GPU must hold that slice, so nothing is lost by deciding about that GPU next.
-    """
+    """How the GPU with the largest slice left can be filled, most slices first. Some GPU must hold that slice, so
+    nothing is lost by deciding about that GPU next."""
     largest = next(index for index, count in enumerate(demand) if count)
     ways = {tuple(map(min, fill, demand)) for fill in fills if fill[largest]}
     return sorted(ways, key=lambda counts: (-sum(counts), counts))

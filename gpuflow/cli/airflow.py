@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, available_amounts, namespace_of, read_pipelines, read_site, show_remarks
-from gpuflow.cli.snapshot import add_live
+from gpuflow.cli.inputs import (
+    add_common,
+    add_live,
+    available_amounts,
+    namespace_of,
+    read_pipelines,
+    read_site,
+    show_remarks,
+)
 from gpuflow.cli.terminal import progress, show_findings, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live

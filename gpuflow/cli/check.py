@@ -12,11 +12,11 @@ from pathlib import Path
 
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
-from gpuflow.checker.several_pipelines import check_together, with_alone_note
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.cli.inputs import (
     add_common,
     add_engine,
+    add_live,
     namespace_of,
     params_given,
     python_is_allowed,
@@ -24,21 +24,18 @@ from gpuflow.cli.inputs import (
     with_params,
 )
 from gpuflow.cli.output import repository_of, write_files
-from gpuflow.cli.snapshot import add_live
 from gpuflow.cli.sources import SourceDemand, Sources, own_demand, read_sources
 from gpuflow.cli.terminal import paint, print_text, progress, put, show_findings
 from gpuflow.cluster import Cluster, read_cluster
-from gpuflow.cluster.live import read_live
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.core.printable import json_text, lines
 from gpuflow.demands import Demand
+from gpuflow.formats.contents import contents_of, foreign_among
+from gpuflow.formats.documents import Document, Library, documents_of, silenced_in
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 from gpuflow.readers import PassiveObject
-from gpuflow.readers.contents import contents_of, foreign_among
-from gpuflow.readers.documents import Document, documents_of, silenced_in
-from gpuflow.readers.interface import ForeignObject, Library
-from gpuflow.report.ci_formats import github, junit, sarif
+from gpuflow.readers.interface import ForeignObject
 from gpuflow.report.text import Paint, comparison, markdown, plain_text, render
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
@@ -239,6 +236,8 @@ def run(args: argparse.Namespace) -> int:
             reports.append(check(demand, cluster, home, runs=args.runs))
     whole = None
     if args.together and len(demands) > 1:
+        from gpuflow.checker.several_pipelines import check_together
+
         with progress("checking them together"):
             whole = check_together(demands, reports, cluster, args.runs)
     failing = FAILS[args.fail_on]
@@ -278,6 +277,8 @@ def _cluster(args: argparse.Namespace, site: Site, namespace: str) -> PreparedCl
     if args.cluster != "live":
         with progress(f"reading {args.cluster}"):
             return PreparedCluster(read_cluster(args.cluster), namespace, default=default)
+
+    from gpuflow.cluster.live import read_live
 
     def read(name: str) -> Cluster:
         return read_live(name, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
@@ -330,6 +331,8 @@ def _format_reports(
     if before is not None and form in COMPARE_FORMATS:
         return _format_comparison(form, reports, before)
     if whole is None and len(reports) > 1 and form != "text":
+        from gpuflow.checker.several_pipelines import with_alone_note
+
         reports = [with_alone_note(each, [other for other in reports if other is not each]) for each in reports]
     if form == "json":
         documents = [report.document() for report in reports]
@@ -341,6 +344,8 @@ def _format_reports(
     everything = reports if whole is None else [*reports, whole]
     if form == "markdown":
         return markdown(everything)
+    from gpuflow.report.ci_formats import github, junit, sarif
+
     if form == "sarif":
         return sarif(everything)
     return {"junit": junit, "github": github}[form](everything, failing)

@@ -1,40 +1,32 @@
-"""The commands: a table of name, one line and module, and the parser of each. A module is imported when it is used."""
+"""The commands: what each is for, its module, and its parser. A module is imported when it is used."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from gpuflow.core.errors import Where, fail
 
-
-class Entry(NamedTuple):
-    summary: str
-    module: str
-
-
-COMMANDS: dict[str, Entry] = {
-    "init": Entry("Write a small working pipeline, a site and a CI snippet", "gpuflow.cli.init"),
-    "validate": Entry("Load and validate pipelines", "gpuflow.cli.validate"),
-    "show": Entry("Show a pipeline as gpuflow understands it", "gpuflow.cli.show"),
-    "demand": Entry("Show what a pipeline needs from the cluster at its peak", "gpuflow.cli.demand"),
-    "check": Entry(
-        "Check whether the cluster will admit a pipeline: always, after queueing, or never", "gpuflow.cli.check"
-    ),
-    "why": Entry("Say why a pod, workload, workflow or job waits now, and what would let it start", "gpuflow.cli.why"),
-    "snapshot": Entry("Save what the checker needs from a live cluster to files; read-only", "gpuflow.cli.snapshot"),
-    "compile": Entry("Compile pipelines for Argo, Airflow or Kubeflow", "gpuflow.cli.compile"),
-    "argo": Entry("Print the ConfigMap of GPU semaphores that pipelines need in Argo", "gpuflow.cli.argo"),
-    "airflow": Entry("Print the GPU pools that pipelines need in Airflow", "gpuflow.cli.airflow"),
-    "import": Entry("Make a pipeline of an Argo, Kubeflow or Kubernetes file", "gpuflow.cli.import_pipeline"),
-    "normalize": Entry("Write a file of another tool back, equal in content", "gpuflow.cli.normalize"),
-    "gpus": Entry("List GPUs, MIG profiles and instance types; try MIG geometries", "gpuflow.cli.gpus"),
-    "site": Entry("Show a site: what a cluster calls its GPUs, queues and labels", "gpuflow.cli.site"),
-    "schema": Entry("Print the JSON Schema of a document, for editors", "gpuflow.cli.schema"),
-    "explain": Entry("Explain an error or finding code", "gpuflow.cli.explain"),
-    "demo": Entry("Compile and check a built-in example", "gpuflow.cli.demo"),
-    "completion": Entry("Print a completion script for bash, zsh or fish", "gpuflow.cli.completion"),
+COMMANDS = {
+    "init": "Write a small working pipeline, a site and a CI snippet",
+    "validate": "Load and validate pipelines",
+    "show": "Show a pipeline as gpuflow understands it",
+    "demand": "Show what a pipeline needs from the cluster at its peak",
+    "check": "Check whether the cluster will admit a pipeline: always, after queueing, or never",
+    "why": "Say why a pod, workload, workflow or job waits now, and what would let it start",
+    "snapshot": "Save what the checker needs from a live cluster to files; read-only",
+    "compile": "Compile pipelines for Argo, Airflow or Kubeflow",
+    "argo": "Print the ConfigMap of GPU semaphores that pipelines need in Argo",
+    "airflow": "Print the GPU pools that pipelines need in Airflow",
+    "import": "Make a pipeline of an Argo, Kubeflow or Kubernetes file",
+    "normalize": "Write a file of another tool back, equal in content",
+    "gpus": "List GPUs, MIG profiles and instance types; try MIG geometries",
+    "site": "Show a site: what a cluster calls its GPUs, queues and labels",
+    "schema": "Print the JSON Schema of a document, for editors",
+    "explain": "Explain an error or finding code",
+    "demo": "Compile and check a built-in example",
+    "completion": "Print a completion script for bash, zsh or fish",
 }
 
 
@@ -56,8 +48,46 @@ class Parser(argparse.ArgumentParser):
 
 
 def load(name: str) -> Command:
-    module: Command = importlib.import_module(COMMANDS[name].module)
-    return module
+    command: Command
+    match name:
+        case "init":
+            from gpuflow.cli import init as command
+        case "validate":
+            from gpuflow.cli import validate as command
+        case "show":
+            from gpuflow.cli import show as command
+        case "demand":
+            from gpuflow.cli import demand as command
+        case "check":
+            from gpuflow.cli import check as command
+        case "why":
+            from gpuflow.cli import why as command
+        case "snapshot":
+            from gpuflow.cli import snapshot as command
+        case "compile":
+            from gpuflow.cli import compile as command
+        case "argo":
+            from gpuflow.cli import argo as command
+        case "airflow":
+            from gpuflow.cli import airflow as command
+        case "import":
+            from gpuflow.cli import import_pipeline as command
+        case "normalize":
+            from gpuflow.cli import normalize as command
+        case "gpus":
+            from gpuflow.cli import gpus as command
+        case "site":
+            from gpuflow.cli import site as command
+        case "schema":
+            from gpuflow.cli import schema as command
+        case "explain":
+            from gpuflow.cli import explain as command
+        case "demo":
+            from gpuflow.cli import demo as command
+        case _:
+            # It lists the commands, so that this module cannot import it.
+            command = importlib.import_module("gpuflow.cli.completion")
+    return command
 
 
 def parser_for(name: str) -> argparse.ArgumentParser:
@@ -65,7 +95,7 @@ def parser_for(name: str) -> argparse.ArgumentParser:
     command = load(name)
     parser = Parser(
         prog=f"gpuflow {name}",
-        description=COMMANDS[name].summary + ".",
+        description=COMMANDS[name] + ".",
         epilog="example:\n" + "\n".join(f"  {line}" for line in command.EXAMPLE.strip().splitlines()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

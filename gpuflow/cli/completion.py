@@ -59,7 +59,7 @@ complete -o filenames -F _gpuflow gpuflow
 
 
 def _zsh() -> str:
-    commands = "\n".join(f"    '{name}:{entry.summary}'" for name, entry in COMMANDS.items())
+    commands = "\n".join(f"    '{name}:{summary}'" for name, summary in COMMANDS.items())
     cases = "\n".join(
         f"    {name}) compadd -- {' '.join([*words, *options])}; _files ;;"
         for name in COMMANDS
@@ -85,8 +85,8 @@ _gpuflow "$@"
 
 def _fish() -> str:
     lines = ["# fish completion for gpuflow"]
-    for name, entry in COMMANDS.items():
-        lines.append(f"complete -c gpuflow -n __fish_use_subcommand -a {name} -d '{entry.summary}'")
+    for name, summary in COMMANDS.items():
+        lines.append(f"complete -c gpuflow -n __fish_use_subcommand -a {name} -d '{summary}'")
         options, words = words_of(name)
         seen = f"'__fish_seen_subcommand_from {name}'"
         lines += [f"complete -c gpuflow -n {seen} -l {option[2:]}" for option in options]

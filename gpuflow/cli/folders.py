@@ -15,8 +15,8 @@ from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError, Where, fail
 from gpuflow.core.files import read_at_most, reason_of
 from gpuflow.core.printable import line
-from gpuflow.readers.contents import OUR_OTHER_KINDS as OTHER_KINDS
-from gpuflow.readers.contents import (
+from gpuflow.formats.contents import OUR_OTHER_KINDS as OTHER_KINDS
+from gpuflow.formats.contents import (
     Contents,
     contents_of,
     foreign_among,
@@ -24,7 +24,7 @@ from gpuflow.readers.contents import (
     is_workload,
     looks_like_workload,
 )
-from gpuflow.readers.documents import Document, read_documents
+from gpuflow.formats.documents import Document, read_documents
 
 ENDINGS = (".yaml", ".yml", ".json", ".py")
 """What a pipeline may be called; other files of a folder are nobody's business here."""

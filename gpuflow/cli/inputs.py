@@ -14,7 +14,7 @@ from gpuflow.cli.terminal import show_findings
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.demands import Demand
 from gpuflow.engines import NO_ENGINE, engine_names
-from gpuflow.readers.contents import contents_of
+from gpuflow.formats.contents import contents_of
 from gpuflow.site import Site, presets
 from gpuflow.site.policy import exposed_in_site, without_site_silenced
 from gpuflow.spec.loading import load, loads
@@ -31,6 +31,21 @@ ANY_FILES = (
     "pipeline, or a document of Argo, Kubeflow or Kubernetes; - for standard input; or a folder or a quoted pattern: "
     "every YAML or JSON file in it that is one of these"
 )
+
+
+def add_live(parser: argparse.ArgumentParser) -> None:
+    """How to reach a live cluster."""
+    from gpuflow.cluster.api_server import TIMEOUT
+
+    parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig; default: $KUBECONFIG or ~/.kube/config")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT,
+        metavar="S",
+        help=f"seconds to wait for each answer from the cluster; default: {TIMEOUT}",
+    )
 
 
 def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, foreign: bool = False) -> None:

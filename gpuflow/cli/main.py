@@ -21,7 +21,7 @@ def usage() -> str:
     from gpuflow.cli.commands import COMMANDS
 
     width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items())
+    rows = "\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
     return (
         f"gpuflow {__version__}: describe a GPU pipeline once, compile it to Airflow, Argo or Kubeflow,\n"
         "and know before submitting whether the cluster will admit it.\n\n"

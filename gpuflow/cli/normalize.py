@@ -10,8 +10,8 @@ from gpuflow.cli.output import diff_files, write_files
 from gpuflow.cli.terminal import paint, print_text, put
 from gpuflow.core.errors import Where, fail
 from gpuflow.core.printable import line
+from gpuflow.formats.documents import read_text
 from gpuflow.importing.normalize import normalize
-from gpuflow.readers.documents import read_text
 
 COMMAND = Where("gpuflow normalize")
 EXAMPLE = """gpuflow normalize workflow.yaml

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuflow.cli.inputs import add_namespace, namespace_of
+from gpuflow.cli.inputs import add_live, add_namespace, namespace_of
 from gpuflow.cli.output import write_files
 from gpuflow.cli.terminal import print_text, put, show_findings
-from gpuflow.cluster.api_server import TIMEOUT
 from gpuflow.cluster.kinds import SOURCES, rbac
 from gpuflow.cluster.live import read_live
 from gpuflow.cluster.manifests import RECORD
@@ -38,19 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--service-account",
         metavar="NAME",
         help="with --rbac: also print the service account and its bindings, ready to apply",
-    )
-
-
-def add_live(parser: argparse.ArgumentParser) -> None:
-    """How to reach a live cluster."""
-    parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig; default: $KUBECONFIG or ~/.kube/config")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=TIMEOUT,
-        metavar="S",
-        help=f"seconds to wait for each answer from the cluster; default: {TIMEOUT}",
     )
 
 

@@ -14,12 +14,13 @@ from gpuflow.cli.inputs import params_given, python_is_allowed, with_params
 from gpuflow.cli.terminal import print_text, progress, show_findings
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.core.printable import line
-from gpuflow.demands import Demand, demand_of
+from gpuflow.demands import Demand
+from gpuflow.demands.of_pipeline import demand_of_plan
 from gpuflow.engines import NO_ENGINE
+from gpuflow.formats.contents import Contents
+from gpuflow.plan import plan_of
 from gpuflow.readers import ForeignObject, Library, PassiveObject, foreign_in
-from gpuflow.readers.contents import Contents
 from gpuflow.readers.interface import parameters_of
-from gpuflow.readers.python import Pythons, program_of, read_program
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
@@ -130,17 +131,17 @@ def read_sources(args: argparse.Namespace, site: Site, engine: str | None = None
 
 def own_demand(pipeline: Pipeline, site: Site, engine: str | None, *, allow_lossy: bool) -> Demand:
     """The demand of a gpuflow pipeline, or of what `compile --allow-lossy` writes."""
-    engine = engine or NO_ENGINE
-    demand = demand_of(pipeline, site, engine)
-    if allow_lossy:
-        return replace(demand, refusals=engine_findings(engine, pipeline, site, allow_lossy=True))
-    return demand
+    engine, plan = engine or NO_ENGINE, plan_of(pipeline, site)
+    demand = demand_of_plan(plan, engine)
+    return replace(demand, refusals=engine_findings(engine, plan, allow_lossy=True)) if allow_lossy else demand
 
 
 def _run_if_python(contents: Contents, args: argparse.Namespace) -> Contents:
     """A DAG or a Hera workflow is read by running it, which somebody must have allowed; a pipeline of ours is not."""
     if not contents.file.endswith(".py") or not Path(contents.file).is_file():
         return contents
+    from gpuflow.readers.python import Pythons, program_of, read_program
+
     if not python_is_allowed(args) and program_of(contents.file) == "other":
         return contents  # refused as any Python file is
     if program_of(contents.file) == "pipeline":

@@ -12,8 +12,8 @@ from gpuflow.cli.terminal import paint, print_text, show_findings, show_json
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.core.printable import line
 from gpuflow.engines import NO_ENGINE, engine_names
+from gpuflow.formats.contents import Contents, contents_of
 from gpuflow.readers import Document, PassiveObject, foreign_in
-from gpuflow.readers.contents import Contents, contents_of
 from gpuflow.site import Site
 from gpuflow.targets.target import findings_beside_broken_rules, validation_findings
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gpuflow.checker.snapshot.prepared import PreparedCluster
-from gpuflow.cli.inputs import add_namespace, namespace_of, read_site
-from gpuflow.cli.snapshot import add_live
+from gpuflow.cli.inputs import add_live, add_namespace, namespace_of, read_site
 from gpuflow.cli.terminal import paint, print_text, progress, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.api_server import Reader

@@ -54,13 +54,14 @@ def read(text: str) -> list[Any] | None:
 class _Reader:
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
-        self.known: dict[str, tuple[bool, str | None, Any]] = {}
+        self.has_marks = any(mark in f"\n{text}" for mark in ("\n---", "\n...", "\n%"))
+        self.known: dict[str, tuple[int, bool, str | None, Any]] = {}
         """Lines repeat: what a line says is worked out once, and equal texts are kept once."""
 
     def documents(self) -> list[Any]:
         """Those that say something."""
         starts = [0]
-        for number, line in enumerate(self.lines):
+        for number, line in enumerate(self.lines if self.has_marks else ()):
             if line == "---":
                 starts.append(number + 1)
             elif line.startswith(("---", "...", "%")):
@@ -81,15 +82,14 @@ class _Reader:
         opened: str | None = None  # a key whose value begins on the next line
         while number < last:
             line = lines[number]
-            content = line.lstrip(" ")
-            if not content:
-                number += 1
-                continue
-            depth = len(line) - len(content)
-            said = known.get(content)
+            said = known.get(line)
             if said is None:
-                said = known[content] = _split_line(content)
-            is_item, key, value = said
+                content = line.lstrip(" ")
+                if not content:
+                    number += 1
+                    continue
+                said = known[line] = (len(line) - len(content), *_split_line(content))
+            depth, is_item, key, value = said
             if opened is not None:
                 name, opened = opened, None
                 if is_item and depth >= indent:

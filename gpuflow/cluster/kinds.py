@@ -123,6 +123,7 @@ ALPHA: Final = ("Cohort", "Topology")
 
 NATIVE: Final = frozenset((kind, group) for group, kinds in MODELED.items() for kind in kinds.split())
 HARMLESS: Final = frozenset((kind, group) for group, kinds in HARMLESS_BY_GROUP.items() for kind in kinds.split())
+KNOWN: Final = NATIVE | HARMLESS
 HOME: Final[dict[str, str]] = dict(sorted(HARMLESS) + sorted(NATIVE))
 """The group that is meant when only the kind is given."""
 
@@ -161,16 +162,17 @@ def kind_title(kind: str, api_version: str) -> str:
     return kind if is_known_kind(kind, api_version) else f"{kind} ({api_version})"
 
 
+@lru_cache(maxsize=4096)
 def kind_fault(kind: str, api_version: str) -> KindFault | None:
     """A kind that its API group does not have, as far as that can be known: misspelled, or in the wrong group."""
     group = api_version.rpartition("/")[0]
-    if group not in CHECKED_GROUPS or (kind, group) in NATIVE | HARMLESS | NAMESAKE_KINDS:
+    if group not in CHECKED_GROUPS or (kind, group) in KNOWN | NAMESAKE_KINDS:
         return None
     message, home = f"{api_version} has no kind {kind}", HOME.get(kind)
     if home is not None:
         best = "v1" if home == "" else f"{home}/{VERSIONS[home][0]}" if home in VERSIONS else None
         return KindFault(message, f"write apiVersion: {best}" if best else f"{kind} is of the group {home}")
-    here = [name for name, place in NATIVE | HARMLESS if place == group]
+    here = [name for name, place in KNOWN if place == group]
     near = nearest_word(kind, here)
     if near is not None or group == "":
         return KindFault(message, f'did you mean "{near}"?' if near else did_you_mean(kind, here))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuflow.cluster import block_yaml
-from gpuflow.cluster.kinds import HARMLESS, KUEUE_CONFIG, NATIVE, SOURCES, kind_fault
+from gpuflow.cluster.kinds import KNOWN, KUEUE_CONFIG, NATIVE, SOURCES, kind_fault
 from gpuflow.cluster.model import Cluster, Manifest, place, with_entry
 from gpuflow.core import files, yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
@@ -258,7 +258,7 @@ def _cluster(path: str, objects: list[Manifest], findings: list[Finding]) -> Clu
     if not objects:
         raise fail("GF401", f"{path} holds no manifests", where=Where(path), hint="is the file empty?")
     records = [item for item in objects if item.kind == RECORD and item.group == "gpuflow"]
-    real = tuple(item for item in objects if item not in records)
+    real = tuple(item for item in objects if item.kind != RECORD or item.group != "gpuflow")
     return _with_records(Cluster(path, real), records)
 
 
@@ -335,19 +335,21 @@ def _object_identity(document: Mapping[str, Any], kind: str, where: Where) -> tu
         at = place(document, where, ("metadata",))
         raise fail("GF402", f"metadata of the {kind} is not a mapping", where=at, hint="give it at least a name")
     metadata = metadata or {}
-    group = str(document.get("apiVersion")).rpartition("/")[0]
+    group = document["apiVersion"].rpartition("/")[0]
     for key in ("name", "namespace", "generateName"):
         value = metadata.get(key)
-        if value is not None and not isinstance(value, str):
+        if value is None or value == "":
+            continue
+        if not isinstance(value, str):
             at = place(document, where, ("metadata", key))
             raise fail("GF402", f"metadata.{key} of the {kind} is not text: {value!r}", where=at, hint="quote it")
-        faults = name_faults(kind, group, key, value or "")
+        faults = name_faults(kind, group, key, value)
         if faults:
             at = place(document, where, ("metadata", key))
-            shown = str(value) if len(str(value)) <= 80 else f"{str(value)[:80]}…"
+            shown = value if len(value) <= 80 else f"{value[:80]}…"
             message = f"metadata.{key} of the {kind} cannot be {shown!r}: {'; '.join(faults)}"
             raise fail("GF138", message, where=at, hint="compare with kubectl get; is the file a template?")
-    needs_name = (kind, group) in NATIVE | HARMLESS and group != KUEUE_CONFIG
+    needs_name = (kind, group) in KNOWN and group != KUEUE_CONFIG
     if needs_name and not metadata.get("name") and not metadata.get("generateName"):
         at = place(document, where, ("metadata",))
         raise fail("GF402", f"the {kind} has no metadata.name", where=at, hint="is the file complete?")

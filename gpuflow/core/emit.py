@@ -64,10 +64,8 @@ def _leaf(value: Any, indent: str) -> str | None:
 
 
 def _write(value: Any, indent: str, lines: list[str], known: _WrittenLines, first: str) -> None:
-    """Add the lines of a map or list; `first` stands before the first instead of the indent (`- `).
-
-    Steps that are alike share their settings: the lines of one and the same map are made once for each depth.
-    """
+    """Add the lines of a map or list; `first` stands before the first instead of the indent (`- `). Steps that are
+    alike share their settings: the lines of one and the same map are made once for each depth."""
     place = (id(value), first)
     before = known.get(place)
     if before is not None:

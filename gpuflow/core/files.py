@@ -32,10 +32,8 @@ class OutsideBounds(OSError):
 def read_at_most(
     file: Path, most: int, *, named: bool = False, root: Path | None = None, folder: Path | None = None
 ) -> bytes:
-    """Up to `most` + 1 bytes of an ordinary file: one more than `most` says that it is too large.
-
-    `named`: somebody typed this path, so it may be a stream. `root`: where it must lie; else see `bounds_of`.
-    """
+    """Up to `most` + 1 bytes of an ordinary file: one more than `most` says that it is too large. `named`: somebody
+    typed this path, so it may be a stream. `root`: where it must lie; else see `bounds_of`."""
     with open_file(file, named=named, root=root, folder=folder) as stream:
         return stream.read(most + 1)
 

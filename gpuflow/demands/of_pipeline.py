@@ -204,7 +204,8 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     if unmade:
         raise GpuflowError(dict.fromkeys((*unmade, *_refusals(plan, engine))))
     alert = _alert(plan, engine)
-    own_pipeline = PlannedPipeline(plan, parts, _rebuild)
+    refusals = tuple(_refusals(plan, engine))
+    own_pipeline = PlannedPipeline(plan, parts, _rebuild, frozenset(finding.message for finding in refusals))
     return Demand(
         name=pipeline.name,
         steps=(*steps, *alert),
@@ -219,7 +220,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         keeps_pods=kept_pods(plan, facts),
         conditional=dict(_conditional_steps(plan)) | {each.name: False for each in alert},
         later=tuple(_later_attempts(plan, tuple(steps))),
-        refusals=tuple(_refusals(plan, engine)),
+        refusals=refusals,
         engine_settings=settings_of(parts, engine),
         pods_collected=pods_collected(pipeline, parts, engine),
         unseen=tuple(_other_queues(plan)),
@@ -229,13 +230,12 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     )
 
 
-def _rebuild(demand: Demand, before: Plan, after: Plan) -> Demand:
+def _rebuild(demand: Demand, before: PlannedPipeline, after: Plan) -> Demand:
     """A demand as it would be by another plan with the same first attempts: graph, later attempts, refusals."""
-    own = [step for step in demand.steps if step.name in before.by_name]
-    alert = [step for step in demand.steps if step.name not in before.by_name]
+    own = [step for step in demand.steps if step.name in after.by_name]
+    alert = [step for step in demand.steps if step.name not in after.by_name]
     pods = {step.name: step.pods for step in own}
-    known = {finding.message for finding in _refusals(before, demand.engine)}
-    new = [finding for finding in _refusals(after, demand.engine) if finding.message not in known]
+    new = [finding for finding in _refusals(after, demand.engine) if finding.message not in before.refused]
     return replace(
         demand,
         graph=_graph(after, pods, facts_of(demand.engine).keeps_parallel, alert),

@@ -171,8 +171,10 @@ class PlannedPipeline:
 
     plan: Plan
     parts: Engine
-    remade: Callable[[Demand, Plan, Plan], Demand]
+    rebuild: Callable[[Demand, PlannedPipeline, Plan], Demand]
     """A demand as it would be by another plan of the same steps."""
+    refused: frozenset[str] = frozenset()
+    """The messages of all that the engine refuses."""
 
     def warnings(self) -> Iterator[Finding]:
         """Policies that cannot work as written, secrets in plain text, and text that looks like a template."""
@@ -233,8 +235,7 @@ class PlannedPipeline:
 
     def with_cap(self, demand: Demand, parallel: int) -> Demand:
         """The demand if the pipeline said `parallel`."""
-        pipeline = self.plan.pipeline.model_copy(update={"parallel": parallel})
-        return self.remade(demand, self.plan, plan_of(pipeline, self.plan.site))
+        return self.rebuild(demand, self, self.plan.with_parallel(parallel))
 
     def with_memory_max(self, demand: Demand, steps: Collection[str], most: Quantity) -> Demand | None:
         """The demand if `retry.more_memory.max` of these steps were so much; None inside sub-pipelines."""
@@ -248,7 +249,7 @@ class PlannedPipeline:
             own = getattr(pipeline, planned.section)
             changed = {**own, planned.own_name: own[planned.own_name].model_copy(update={"retry": policy})}
             pipeline = pipeline.model_copy(update={planned.section: changed})
-        return self.remade(demand, self.plan, plan_of(pipeline, self.plan.site))
+        return self.rebuild(demand, self, plan_of(pipeline, self.plan.site))
 
 
 def _gpu_request(offer: Offer) -> Gpu | Mig:

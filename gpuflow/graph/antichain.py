@@ -46,11 +46,9 @@ STALE = 16
 
 
 class Flow:
-    """Augmenting paths, the fattest first, with the residual graph kept implicit.
-
-    Node `v` is split in two sides: `2v`, where it offers and things leave, and `2v + 1`, where it asks and things
-    enter. Arcs along dependencies and from entering to leaving side have no limit: only the flow on them is kept.
-    """
+    """Augmenting paths, the fattest first, with the residual graph kept implicit. Node `v` is split in two sides: `2v`,
+    where it offers and things leave, and `2v + 1`, where it asks and things enter. Arcs along dependencies and from
+    entering to leaving side have no limit: only the flow on them is kept."""
 
     def __init__(self, after: Sequence[Sequence[int]], weights: Sequence[int]) -> None:
         self.after = after
@@ -112,20 +110,16 @@ class Flow:
                 return fresh  # nothing was served, so no ask is reached any more
 
     def _heaviest_reach(self, distance: list[int]) -> list[int]:
-        """Of what offers reach along the flow found so far, fat arcs only or all, that with the heaviest antichain.
-
-        All that is reached leads on to what waits for it, so each of these shows an antichain.
-        """
+        """Of what offers reach along the flow found so far, fat arcs only or all, that with the heaviest antichain. All
+        that is reached leads on to what waits for it, so each of these shows an antichain."""
         found = [distance]
         for bits in range(2, max(self.weights).bit_length(), 2):
             found.append(self._distances(1 << bits))
         return max(found, key=lambda each: sum(self.weights[node] for node in members(each)))
 
     def _serve_from_nearest(self) -> None:
-        """A first flow without detours: each node, in order, is served by the nearest ancestors that still offer.
-
-        Above a node where nothing is offered any more nothing ever will be, so every arc is given up only once.
-        """
+        """A first flow without detours: each node, in order, is served by the nearest ancestors that still offer. Above
+        a node where nothing is offered any more nothing ever will be, so every arc is given up only once."""
         untried = [iter(sources) for sources in self.before]
         current = [next(sources, None) for sources in untried]
         for node in self._topological_order():
@@ -152,10 +146,8 @@ class Flow:
         return ordered
 
     def _distances(self, least: int) -> list[int]:
-        """How far (from 1) every side is from an open offer, 0 where none reaches it.
-
-        Arcs and offers below `least` do not count.
-        """
+        """How far (from 1) every side is from an open offer, 0 where none reaches it. Arcs and offers below `least` do
+        not count."""
         entering, through, inflow = self.entering, self.through, self.inflow
         self.work += len(entering) + self.arcs
         distance = [0] * (2 * len(entering))
@@ -205,10 +197,8 @@ class Flow:
 
     def _search(self, ask: int, distance: list[int], dead: set[int], least: int) -> tuple[list[int], int]:
         """A path from an open offer to the side `ask`, and how many sides the search passed; no path where none is.
-
-        Searched from the ask, always on from the side that was nearest to an offer when distances were measured.
-        Where a search ends without an offer no later one finds any: what it passed is `dead`.
-        """
+        Searched from the ask, always on from the side that was nearest to an offer when distances were measured. Where
+        a search ends without an offer no later one finds any: what it passed is `dead`."""
         next_of: dict[int, int] = {} if ask in dead else {ask: -1}
         heap = [(distance[side], side) for side in next_of]
         passed = 0
@@ -286,10 +276,8 @@ LEAST_WORK = 8
 
 
 class Antichain(NamedTuple):
-    """The nodes of a heavy antichain, in order; those without weight are left out.
-
-    None weighs more than `bound`, which is what this one weighs unless finding the heaviest took too much `work`.
-    """
+    """The nodes of a heavy antichain, in order; those without weight are left out. None weighs more than `bound`, which
+    is what this one weighs unless finding the heaviest took too much `work`."""
 
     nodes: list[int]
     bound: int
@@ -322,10 +310,8 @@ def heaviest_antichain(shape: Shape, weights: Sequence[int]) -> Antichain:
 
 
 def _heaviest_of_core(edges: Edges, weights: tuple[int, ...], most_work: int) -> Antichain:
-    """A heaviest antichain of the core: offers reach the leaving side of its nodes but not the entering side.
-
-    Quotas, queues and nodes ask the same of the same pipeline, so the latest answers are kept.
-    """
+    """A heaviest antichain of the core: offers reach the leaving side of its nodes but not the entering side. Quotas,
+    queues and nodes ask the same of the same pipeline, so the latest answers are kept."""
     if not any(edges):
         return Antichain(list(range(len(weights))), sum(weights), 0)
     exact, here = _flows(edges), _flows(edges) if (check := current()) is None else _flows_of_check(edges, check)

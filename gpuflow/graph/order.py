@@ -12,10 +12,8 @@ Successors = Mapping[str, Collection[str]]
 
 
 def order(successors: Successors) -> list[str]:
-    """Every node after all its predecessors; among free nodes the one named first comes first.
-
-    Raises `graphlib.CycleError` whose second argument is the loop that `find_cycle` names.
-    """
+    """Every node after all its predecessors; among free nodes the one named first comes first. Raises
+    `graphlib.CycleError` whose second argument is the loop that `find_cycle` names."""
     names = _names(successors)
     rank = {name: index for index, name in enumerate(names)}
     waiting = dict.fromkeys(names, 0)

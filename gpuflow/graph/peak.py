@@ -20,10 +20,8 @@ from gpuflow.graph.tree import Dag, Leaf, Loop, Shape, Tree, Unknown
 
 
 class Step(NamedTuple):
-    """One step for one key; `place` is its position in the tree.
-
-    `doubts` say why its weight or its copies may turn out smaller.
-    """
+    """One step for one key; `place` is its position in the tree. `doubts` say why its weight or its copies may turn out
+    smaller."""
 
     place: int
     name: str
@@ -188,11 +186,8 @@ NOTHING = Optimum(0, 0, ())
 
 
 class Part(ABC):
-    """A module with the numbers of one key filled in.
-
-    Of its steps with weight, `top` is the heaviest weight, `grain` divides all their numbers of pods, and `free`
-    says that some count no pod.
-    """
+    """A module with the numbers of one key filled in. Of its steps with weight, `top` is the heaviest weight, `grain`
+    divides all their numbers of pods, and `free` says that some count no pod."""
 
     def __init__(self, top: int, grain: int, free: bool) -> None:
         self.top = top
@@ -289,12 +284,10 @@ class OrderedParts(Part):
 
 
 class CappedPart(Part):
-    """A part of which at most `cap` pods live at once.
-
-    `upper` bounds its weight and `live` does fit. From the best `price` found, where it is `worth` something, the
-    cap needs no help. Below, the straight line from there to `upper` at price 0 is a bound, because the true optimum
-    is convex in the price: as if `upper` had `pods`, a fraction perhaps.
-    """
+    """A part of which at most `cap` pods live at once. `upper` bounds its weight and `live` does fit. From the best
+    `price` found, where it is `worth` something, the cap needs no help. Below, the straight line from there to `upper`
+    at price 0 is a bound, because the true optimum is convex in the price: as if `upper` had `pods`, a fraction
+    perhaps."""
 
     def __init__(self, part: Part, cap: int, work: Work) -> None:
         super().__init__(part.top, part.grain, part.free)

@@ -41,10 +41,8 @@ class Merge:
 
 @dataclass(frozen=True)
 class Shape:
-    """Terms are numbered: `size` nodes, then `barriers`, then one term per merge in order.
-
-    `core` lists the terms that are left and `edges` their successors as positions in `core`.
-    """
+    """Terms are numbered: `size` nodes, then `barriers`, then one term per merge in order. `core` lists the terms that
+    are left and `edges` their successors as positions in `core`."""
 
     size: int
     barriers: int
@@ -166,11 +164,9 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Leaf:
-    """One step: what it weighs on each key while it lives (a key left out is 0), and its number of pods.
-
-    Several pods are a gang: they live and count together. Pods that come and go one by one are a `Loop`. A step
-    that no cap counts has 0 pods. `name` is what a witness says.
-    """
+    """One step: what it weighs on each key while it lives (a key left out is 0), and its number of pods. Several pods
+    are a gang: they live and count together. Pods that come and go one by one are a `Loop`. A step that no cap counts
+    has 0 pods. `name` is what a witness says."""
 
     name: str
     weights: Mapping[str, int | Unknown]
@@ -187,10 +183,8 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Dag:
-    """Nodes by key and, for each key, the keys that wait for it; at most `parallel` pods of it live at once.
-
-    A gang larger than an enclosing cap counts as that whole cap: it may live, alone.
-    """
+    """Nodes by key and, for each key, the keys that wait for it; at most `parallel` pods of it live at once. A gang
+    larger than an enclosing cap counts as that whole cap: it may live, alone."""
 
     nodes: Mapping[str, Tree]
     edges: Mapping[str, Collection[str]] = field(default_factory=dict)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuflow.engines import ARGO
+from gpuflow.formats.documents import Document
+from gpuflow.formats.nodes import mapping, plain_value
 from gpuflow.importing.pods import Step
 from gpuflow.importing.unsupported import Place, Unsupported
-from gpuflow.importing.values import Part, Parts, mapping, plain_value
-from gpuflow.readers import Document
+from gpuflow.importing.values import Part, Parts
 from gpuflow.site import Site
 
 MOST_STEPS = 2000

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpuflow.formats.documents import Document, Library
+from gpuflow.formats.nodes import mapping, plain_value
 from gpuflow.importing.draft import Draft, label, object_metadata, read_schedule
 from gpuflow.importing.pods import PodReader
 from gpuflow.importing.unsupported import KIND, Place, Unsupported
-from gpuflow.importing.values import mapping, plain_value
 from gpuflow.kubernetes.labels import QUEUE_LABEL
-from gpuflow.readers import Document, Library
 from gpuflow.site import Site
 
 JOB = (

@@ -15,14 +15,13 @@ from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.core.printable import comment
+from gpuflow.formats.documents import KFP, READERS, Document, Library
 from gpuflow.importing.draft import Draft
 from gpuflow.importing.pods import COVERED_FIELDS, POD_FIELDS, Step
 from gpuflow.importing.unsupported import KIND, RULE, Place, Unsupported
 from gpuflow.kubernetes.pod_fields import Field, fields_of
 from gpuflow.kubernetes.strategic_merge import DIRECTIVE
 from gpuflow.pod.build import pod_for
-from gpuflow.readers import Document, Library
-from gpuflow.readers.documents import KFP, READERS
 from gpuflow.site import Site
 from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.pipeline import Pipeline, check

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuflow.catalog.catalog import FormName, models_with_product
 from gpuflow.core.errors import Where
+from gpuflow.formats.nodes import mapping, maps, plain_value
 from gpuflow.importing.unsupported import NO_FIELD, TAG, Place, Unsupported
 from gpuflow.importing.values import (
     Lookup,
@@ -17,11 +18,8 @@ from gpuflow.importing.values import (
     document_value,
     expand_variables,
     fill_tags,
-    mapping,
-    maps,
     merge_text,
     plain_text,
-    plain_value,
     scalar_text,
     whole_number,
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuflow.core.errors import Finding, Where
-from gpuflow.readers import Document
+from gpuflow.formats.documents import Document
 
 FIELD, TAG, TEMPLATE, KIND, CHANGED, RULE = "GF786", "GF787", "GF788", "GF789", "GF790", "GF791"
 NO_FIELD = "a pipeline has no word for it"

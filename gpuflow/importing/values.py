@@ -13,28 +13,6 @@ from typing import Any
 from gpuflow.spec.template_tags import looks_like_template
 
 
-def plain_value(value: Any) -> Any:
-    """Without the reader's own classes for maps, lists and numbers."""
-    if isinstance(value, Mapping):
-        return {str(key): plain_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_value(item) for item in value]
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, int):
-        return int(value)
-    return float(value) if isinstance(value, float) else value
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """The value, when it is a map; else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def maps(value: Any) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
-
-
 def whole_number(value: Any) -> int | None:
     """A number from 0 up that Argo and Kubernetes read too, be it as text; None for anything else."""
     text = str(value)
@@ -47,10 +25,6 @@ def scalar_text(value: Any) -> str:
         return value
     spelled = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return getattr(value, "text", None) or spelled
-
-
-def texts(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 Part = str | dict[str, Any]

@@ -4,8 +4,8 @@ for each in foreign_in(read_documents("workflow.yaml"))[0]:
     each.demand(Options(Site.load("nvidia")))
 """
 
-from gpuflow.readers.documents import Document, documents_of, read_documents
-from gpuflow.readers.interface import ForeignObject, Library, Options, PassiveObject, foreign_in, with_parts
+from gpuflow.formats.documents import Document, Library, documents_of, read_documents
+from gpuflow.readers.interface import ForeignObject, Options, PassiveObject, foreign_in, with_parts
 
 __all__ = [
     "Document",

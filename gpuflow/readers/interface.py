@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.demands.model import Demand, StepDemand
 from gpuflow.engines import NO_ENGINE
+from gpuflow.formats.documents import CLUSTER_WIDE, DAG, KFP, PLATFORM, READERS, Document, Library, starts_nothing
+from gpuflow.formats.nodes import mapping
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.pod.engine_containers import engine_of, with_engine
 from gpuflow.quantity import Quantity
-from gpuflow.readers.documents import CLUSTER_WIDE, DAG, KFP, PLATFORM, READERS, Document, mapping, starts_nothing
 from gpuflow.site.model import Site
 
 
@@ -34,50 +33,6 @@ class Options:
     """Whose own containers and pods are counted too."""
     params: Mapping[str, str] = field(default_factory=dict)
     """Values of parameters, as text."""
-
-
-@dataclass(frozen=True)
-class Library:
-    """All documents that were given: what one of them refers to is looked up here, and nowhere else."""
-
-    documents: tuple[Document, ...] = ()
-    default: str | None = None
-    """The namespace of documents that name none; None: not known."""
-    namespace: str | None = None
-    """The namespace of the document that looks something up; None: not known."""
-
-    @cached_property
-    def _by_name(self) -> dict[tuple[str, str], list[Document]]:
-        found: dict[tuple[str, str], list[Document]] = {}
-        for each in self.documents:
-            found.setdefault((each.kind, each.name), []).append(each)
-        return found
-
-    def find(self, kind: str, name: str) -> Document | None:
-        """The object of that kind and name in the namespace of the document that asks; the first that was given.
-
-        Where it is not known in which namespace one of them is, a namesake counts only when there is no other.
-        """
-        found = self._by_name.get((kind, name), [])
-        homes = [None if kind in CLUSTER_WIDE else each.namespace or self.default for each in found]
-        if self.namespace is None and None not in homes:
-            return found[0] if len(set(homes)) == 1 else None  # of two teams' nobody knows which is meant
-        order = (self.namespace, None)
-        return next((each for home in order for each, its in zip(found, homes, strict=True) if its == home), None)
-
-    def seen_from(self, document: Document) -> Library:
-        """The same documents, as one of them finds the others."""
-        namespace = document.namespace or self.namespace or self.default
-        if namespace == self.namespace:
-            return self
-        _ = self._by_name  # the copy has it too
-        other = copy(self)
-        object.__setattr__(other, "namespace", namespace)
-        return other
-
-    def in_same_file(self, document: Document, kind: str) -> Document | None:
-        """An object of that kind in the same file: the platform document of a Kubeflow pipeline."""
-        return next((each for each in self.documents if each.file == document.file and each.kind == kind), None)
 
 
 @dataclass(frozen=True)

@@ -109,10 +109,8 @@ MOST_LANES = 24
 
 
 def columns(after: dict[str, list[str]]) -> list[tuple[str, str | None]]:
-    """The graph as rows of text: a step per row, a column per open edge, rows between where edges split or meet.
-
-    A graph with more open edges than a terminal is wide is listed by depth instead.
-    """
+    """The graph as rows of text: a step per row, a column per open edge, rows between where edges split or meet. A
+    graph with more open edges than a terminal is wide is listed by depth instead."""
     rows: list[tuple[str, str | None]] = []
     open_to: list[str | None] = []
     for name in order(after):

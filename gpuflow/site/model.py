@@ -28,7 +28,6 @@ from gpuflow.spec.notify import Alert
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.problems import SilencedCode, Source, problems
 from gpuflow.spec.rules.step_rules import form_problem
-from gpuflow.spec.schema import schema_of
 from gpuflow.spec.storage_paths import STORE_HINT, text_fault
 
 Labels = dict[LabelKey, Annotated[tuple[LabelValue, ...], OneOrMore()]]
@@ -541,6 +540,8 @@ def _site(tree: yaml_tree.Map, shown: str) -> Site:
 
 def site_schema() -> dict[str, Any]:
     """The schema of a site as it is written: it may extend a preset or a file, and then leave everything else out."""
+    from gpuflow.spec.schema import schema_of
+
     schema = schema_of(Site, "gpuflow Site")
     extends = {
         "type": "string",

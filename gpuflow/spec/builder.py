@@ -101,12 +101,8 @@ class Draft:
         entries = self.fields.setdefault(section, {})
         if name in entries:
             first = self.places[section, name]
-            raise fail(
-                "GF109",
-                f'"{name}" is used twice in {section}, first on line {first.line}',
-                where=where,
-                hint="choose another name",
-            )
+            text = f'"{name}" is used twice in {section}, first on line {first.line}'
+            raise fail("GF109", text, where=where, hint="choose another name")
         entries[name] = value
         self.places[section, name] = where
 

@@ -35,9 +35,7 @@ from gpuflow.spec.volumes import FileItem, HostPath, Input
 _HEAD = ("apiVersion", "kind")
 _ALWAYS: dict[type[Model], tuple[str, ...]] = {Param: ("type",), Output: ("type",)}
 """Fields that are written even when they have their default."""
-_SHORT_FIELDS: dict[type[Model], str] = {
-    Gang: "workers", Output: "type", FileItem: "", HostPath: "", Teardown: "",
-}  # fmt: skip
+_SHORT_FIELDS: dict[type[Model], str] = {Gang: "workers", Output: "type", FileItem: "", HostPath: "", Teardown: ""}
 """Where the short form that is written, as the value of one field, is not the `SHORT_FIELD` that is read."""
 
 
@@ -86,17 +84,12 @@ def _defaults(kind: type[Model]) -> list[tuple[str, Any, bool]]:
     """The fields of a document in their order, each with its default, and whether it is written all the same."""
     fields = kind.model_fields
     always = _HEAD if "apiVersion" in fields else _ALWAYS.get(kind, ())
-    return [(name, fields[name].get_default(), name in always) for name in _field_order(kind)]
-
-
-def _field_order(kind: type[Model]) -> list[str]:
-    """Field order of the document: in a step first its dependencies, then what it runs, then its settings."""
-    names = list(kind.model_fields)
-    if kind is Step:
-        own = [name for name in names if name not in Settings.model_fields]
-        ends = ("description", "engines")
-        return ["description", *(n for n in own if n not in ends), *Settings.model_fields, "engines"]
-    return names
+    names = list(fields)
+    if kind is Step:  # first its dependencies, then what it runs, then its settings
+        settings = list(Settings.model_fields)
+        own = [name for name in names if name not in (*settings, "description", "engines")]
+        names = ["description", *own, *settings, "engines"]
+    return [(name, fields[name].get_default(), name in always) for name in names]
 
 
 def _plain_value(value: Any) -> Any:
@@ -138,10 +131,8 @@ M = TypeVar("M", bound=Model)
 
 
 def meaning_of(document: M) -> M:
-    """The same document in one spelling: steps after those they wait for, every other map by its keys.
-
-    Lists keep the order that they were written in. What only decides which remarks are printed is left out.
-    """
+    """The same document in one spelling: steps after those they wait for, every other map by its keys, lists as they
+    were written. What only decides which remarks are printed is left out."""
     return cast(M, _value(document))
 
 
@@ -159,19 +150,16 @@ def digest_of_meaning(pipeline: Pipeline) -> str:
 def _model(model: Model) -> Model:
     changes = {}
     for name, value in model.__dict__.items():
-        if not value:
-            continue
-        put = _ORDERINGS[type(value)]
-        if put is None:
-            continue
-        ordered = put(value)
-        if ordered is not value:
+        put = _ORDERINGS[type(value)] if value else None
+        if put is not None and (ordered := put(value)) is not value:
             changes[name] = ordered
     return model.model_copy(update=changes) if changes else model
 
 
 def _pipeline(written: Pipeline) -> Pipeline:
     pipeline = cast(Pipeline, _model(written))
+    if pipeline is not written:
+        pipeline._effective = {}  # what is known of the steps as written is asked for again
     names = order(edges(pipeline))
     if names == list(pipeline.steps) and not pipeline.silence:
         return pipeline
@@ -182,10 +170,6 @@ def _value(value: Any) -> Any:
     """The value itself where it is in order already: most of a document is."""
     put = _ORDERINGS[type(value)]
     return value if put is None else put(value)
-
-
-def _join(value: Join) -> Any:
-    return join(*map(_value, value.parts))
 
 
 def _map(value: dict[str, Any]) -> dict[str, Any]:
@@ -219,7 +203,7 @@ def _ordering_for(kind: type) -> Callable[[Any], Any] | None:
         (Pipeline, _pipeline),
         (Model, _model),
         (Literally, str),
-        (Join, _join),
+        (Join, lambda value: join(*map(_value, value.parts))),
         (dict, _map),
         ((tuple, list), _items),
     )

@@ -6,17 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import PlainValidator, WithJsonSchema, model_validator
 
-from gpuflow.spec.model import (
-    Bool,
-    Count,
-    DurationField,
-    Model,
-    Natural,
-    Port,
-    Str,
-    exactly_one,
-    problem,
-)
+from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, Port, Str, exactly_one, problem
 from gpuflow.spec.names import ContainerName, EnvName, MountPath, ObjectName
 from gpuflow.spec.problems import validate_nested
 from gpuflow.spec.resources import Amount
@@ -47,7 +37,7 @@ class ConfigMapKey(Model):
 
 
 def _env_value(value: Any) -> Any:
-    if not isinstance(value, str) and isinstance(value, SecretKey | ConfigMapKey):
+    if isinstance(value, SecretKey | ConfigMapKey):
         return value
     if isinstance(value, dict):
         if "secret" in value:
@@ -208,12 +198,8 @@ class Security(Model):
     @model_validator(mode="after")
     def _check_consistency(self) -> Security:
         if self.run_as_root and self.user not in (None, 0):
-            raise problem(
-                "GF154",
-                f"run_as_root and user {self.user} contradict each other",
-                "remove one of the two",
-                at=("user",),
-            )
+            text = f"run_as_root and user {self.user} contradict each other"
+            raise problem("GF154", text, "remove one of the two", at=("user",))
         if not self.run_as_root and self.user == 0:
             raise problem("GF154", "user 0 is root", "say run_as_root: true if the image needs it", at=("user",))
         return self
@@ -250,15 +236,11 @@ class Helper(Model):
     @model_validator(mode="after")
     def _has_command(self) -> Helper:
         if not self.command:
-            raise problem(
-                "GF155",
-                f'the container "{self.name}" has no command',
-                "give it one; engines cannot read it from the image",
-            )
+            text = f'the container "{self.name}" has no command'
+            raise problem("GF155", text, "give it one; engines cannot read it from the image")
         if self.name in ("main", "wait", "init", "base"):
-            raise problem(
-                "GF156", f'the container name "{self.name}" is taken by an engine', "choose another", at=("name",)
-            )
+            text = f'the container name "{self.name}" is taken by an engine'
+            raise problem("GF156", text, "choose another", at=("name",))
         return self
 
 

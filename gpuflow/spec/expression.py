@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuflow.core.operator_parser import Parser, Token
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 
 Operand = ParamRef | OutputRef | ItemRef
@@ -84,10 +85,11 @@ Expression = Literal | Reference | Compare | Member | Logic | Not
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<number>[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?)(?![\w.])
-    | (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
-    | (?P<path>[A-Za-z_][\w-]*(?:\.[A-Za-z_0-9][\w-]*)*)
-    | (?P<op>==|!=|<=|>=|<|>|\(|\)|\[|\]|,)
+    | (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+    | (?P<word>[A-Za-z_][\w-]*(?:\.[A-Za-z_0-9][\w-]*)*)
+    | (?P<sign>==|!=|<=|>=|<|>|\(|\)|\[|\]|,)
     | (?P<bad>\S)
+    | (?P<space>\Z)
     )""",
     re.VERBOSE,
 )
@@ -95,134 +97,104 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _LOOKALIKES = {"&&": "and", "||": "or", "=": "==", "!": "not"}
+_NEGATION, _COMPARISON = 2, 3
 
 
 def parse(text: str) -> Expression:
     """The expression in `text`, or `ExpressionError`."""
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"the condition is longer than {MAX_LENGTH} characters", 0)
-    parser = _Parser(text)
-    tree = parser.disjunction(0)
-    kind, word, offset = parser.peek()
-    if kind != "end":
-        raise ExpressionError(f'"{word}" is not expected here', offset, "join two conditions with and / or")
+    tree: Expression = _Parser().parse(text)
     return tree
 
 
-class _Parser:
-    """Recursive descent over the token list."""
+class _Parser(Parser[Any]):
+    TOKEN, DEEPEST = _TOKEN, MAX_DEPTH + 1
+    BINDING = {"or": 0, "and": 1, **dict.fromkeys((*COMPARISONS, "in", "not"), _COMPARISON)}
 
-    def __init__(self, text: str) -> None:
-        self.tokens = list(_tokens(text))
-        self.at = 0
+    def scan(self, text: str) -> Iterator[Token]:
+        for token in super().scan(text):
+            if token.kind == "bad":
+                raise _stray(text, token.offset)
+            yield token
 
-    def peek(self) -> tuple[str, str, int]:
-        return self.tokens[self.at]
+    def refusal(self, token: Token) -> ExpressionError:
+        return ExpressionError(
+            f'"{token.text}" is not expected here', token.offset, "join two conditions with and / or"
+        )
 
-    def take(self, *words: str) -> bool:
-        kind, word, _ = self.peek()
-        if kind in ("op", "path") and word in words:
-            self.at += 1
-            return True
-        return False
+    def too_deep(self) -> ExpressionError:
+        return ExpressionError(f"nested deeper than {MAX_DEPTH} levels", self.next.offset)
 
-    def disjunction(self, depth: int) -> Expression:
-        return self._series("or", self.conjunction, depth)
+    def operator(self) -> Token | None:
+        sign = super().operator()
+        return None if sign and sign.text == "not" and self.tokens[self.at + 1].text != "in" else sign
 
-    def conjunction(self, depth: int) -> Expression:
-        return self._series("and", self.negation, depth)
+    def may_chain(self, sign: Token, left: Expression) -> bool:
+        if isinstance(left, Compare) and sign.text in COMPARISONS:
+            raise ExpressionError("comparisons cannot be chained", sign.offset, "write a < b and b < c")
+        return isinstance(left, Logic)
 
-    def _series(self, operator: str, part: Callable[[int], Expression], depth: int) -> Expression:
-        offset = self.peek()[2]
-        if depth > MAX_DEPTH:
-            raise ExpressionError(f"nested deeper than {MAX_DEPTH} levels", offset)
-        terms = [part(depth)]
-        while self.take(operator):
-            terms.append(part(depth))
-        return terms[0] if len(terms) == 1 else Logic(operator, tuple(terms), offset)
+    def right(self, sign: Token, level: int) -> Any:
+        self.at += sign.text == "not"
+        return self._options() if sign.text in ("in", "not") else super().right(sign, level)
 
-    def negation(self, depth: int) -> Expression:
-        offset = self.peek()[2]
-        if depth > MAX_DEPTH:
-            raise ExpressionError(f"nested deeper than {MAX_DEPTH} levels", offset)
-        if self.take("not"):
-            return Not(self.negation(depth + 1), offset)
-        return self.comparison(depth)
+    def join(self, sign: Token, left: Any, right: Any, begin: int) -> Expression:
+        if isinstance(right, tuple):
+            return Member(left, right, sign.text == "not", sign.offset)
+        if sign.text in COMPARISONS:
+            return Compare(sign.text, left, right, sign.offset)
+        return (
+            Logic(sign.text, (*left.terms, right), left.offset) if begin < 0 else Logic(sign.text, (left, right), begin)
+        )
 
-    def comparison(self, depth: int) -> Expression:
-        left = self.operand(depth)
-        kind, word, offset = self.peek()
-        if kind == "op" and word in COMPARISONS:
-            self.at += 1
-            right = self.operand(depth)
-            if self.peek()[1] in COMPARISONS and self.peek()[0] == "op":
-                raise ExpressionError("comparisons cannot be chained", self.peek()[2], "write a < b and b < c")
-            return Compare(word, left, right, offset)
-        negated = False
-        if kind == "path" and word == "not" and self.tokens[self.at + 1][1] == "in":
-            self.at += 1
-            negated = True
-        if self.take("in"):
-            return Member(left, self._options(depth), negated, offset)
-        return left
-
-    def _options(self, depth: int) -> tuple[Literal, ...]:
-        offset = self.peek()[2]
+    def _options(self) -> tuple[Literal, ...]:
+        offset = self.next.offset
         if not self.take("["):
             raise ExpressionError("`in` takes a list", offset, "for example: params.region in ['eu', 'us']")
         options: list[Literal] = []
+        self.depth += 1
         while not self.take("]"):
             if options and not self.take(","):
-                raise ExpressionError("a comma or ] is missing", self.peek()[2])
-            option = self.operand(depth + 1)
+                raise ExpressionError("a comma or ] is missing", self.next.offset)
+            option = self.operand(_COMPARISON)
             if not isinstance(option, Literal):
-                raise ExpressionError("a list holds numbers, strings, true and false only", self.peek()[2])
+                raise ExpressionError("a list holds numbers, strings, true and false only", self.next.offset)
             options.append(option)
+        self.depth -= 1
         if not options:
             raise ExpressionError("the list is empty", offset)
         return tuple(options)
 
-    def operand(self, depth: int) -> Expression:
-        kind, word, offset = self.peek()
-        self.at += 1
+    def operand(self, least: int) -> Expression:
+        kind, word, offset = self.advance()
+        if kind == "word" and word == "not" and least <= _NEGATION:
+            return Not(self.deeper(lambda: self.expression(_NEGATION)), offset)
         if kind == "number":
             return Literal(_number(word, offset), offset)
-        if kind == "string":
+        if kind == "text":
             return Literal(re.sub(r"\\(.)", r"\1", word[1:-1], flags=re.DOTALL), offset)
-        if kind == "op" and word == "(":
-            inner = self.disjunction(depth + 1)
+        if kind == "sign" and word == "(":
+            inner: Expression = self.inner()
             if not self.take(")"):
-                raise ExpressionError("a closing ) is missing", self.peek()[2])
+                raise ExpressionError("a closing ) is missing", self.next.offset)
             return inner
-        if kind == "path" and word in ("true", "false"):
+        if kind == "word" and word in ("true", "false"):
             return Literal(word == "true", offset)
-        if kind == "path" and word not in ("and", "or", "not", "in"):
+        if kind == "word" and word not in ("and", "or", "not", "in"):
             return Reference(_reference(word, offset), offset)
-        self.at -= 1
         if kind == "end":
             raise ExpressionError("the condition ends too early", offset)
-        meant = _LOOKALIKES.get(word)
-        raise ExpressionError(f'"{word}" is not expected here', offset, f"write {meant}" if meant else None)
+        raise ExpressionError(f'"{word}" is not expected here', offset)
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
-    position = 0
-    while True:
-        match = _TOKEN.match(text, position)
-        if match is None:
-            break
-        kind = match.lastgroup or "bad"
-        word, offset = match[kind], match.start(kind)
-        if kind == "bad":
-            pair = text[offset : offset + 2]
-            meant = _LOOKALIKES.get(pair) or _LOOKALIKES.get(word)
-            if word in "'\"":
-                raise ExpressionError("a quote is not closed", offset)
-            shown = pair if pair in _LOOKALIKES else word
-            raise ExpressionError(f'"{shown}" is not part of the language', offset, f"write {meant}" if meant else None)
-        yield kind, word, offset
-        position = match.end()
-    yield "end", "", len(text)
+def _stray(text: str, offset: int) -> ExpressionError:
+    word, pair = text[offset], text[offset : offset + 2]
+    if word in "'\"":
+        return ExpressionError("a quote is not closed", offset)
+    shown = pair if pair in _LOOKALIKES else word
+    meant = _LOOKALIKES.get(shown)
+    return ExpressionError(f'"{shown}" is not part of the language', offset, f"write {meant}" if meant else None)
 
 
 def _number(word: str, offset: int) -> int | float:

@@ -26,10 +26,7 @@ from gpuflow.spec.params import plain_json
 Path = tuple[str | int, ...]
 TEXT, NUMBER = "text", "a whole number"
 _LABELS = ["In", "NotIn", "Exists", "DoesNotExist"]
-_SELECTOR = {
-    "matchLabels": {"*": TEXT},
-    "matchExpressions": [{"key!": TEXT, "operator!": _LABELS, "values": [TEXT]}],
-}
+_SELECTOR = {"matchLabels": {"*": TEXT}, "matchExpressions": [{"key!": TEXT, "operator!": _LABELS, "values": [TEXT]}]}
 _REQUIREMENT = {"key!": TEXT, "operator!": [*_LABELS, "Gt", "Lt"], "values": [TEXT]}
 _NODE_TERM = {"matchExpressions": [_REQUIREMENT], "matchFields": [_REQUIREMENT]}
 _POD_TERM = {
@@ -294,25 +291,24 @@ def _field(value: Any, field: Field, at: Path, name: str) -> None:
                 raise problem("GF376", f"an entry of {name} has no {key}", hint, at=(*at, index))
 
 
+_MANIFEST_HINT = "write it as in a Kubernetes manifest"
+_SCALARS: dict[str, tuple[tuple[type, ...], str, str]] = {
+    "text": ((str,), "text", "put it in quotes"),
+    "bool": ((bool,), "true or false", "write true or false, without quotes"),
+    "int": ((int,), "a whole number", "write digits only, without quotes"),
+    "port": ((int, str), "a port: a number or a name", _MANIFEST_HINT),
+}
+"""The Python types of a value, what it is, and the way out."""
+
+
 def _check_value(value: Any, type_name: str, at: Path, name: str) -> None:
-    number = isinstance(value, int) and not isinstance(value, bool)
-    if type_name == "any":
-        return
-    if type_name == "text":
-        if not isinstance(value, str):
-            raise _merge_problem(f"{name} is text", at, "put it in quotes")
-    elif type_name == "bool":
-        if not isinstance(value, bool):
-            raise _merge_problem(f"{name} is true or false", at, "write true or false, without quotes")
-    elif type_name == "int":
-        if not number:
-            raise _merge_problem(f"{name} is a whole number", at, "write digits only, without quotes")
-    elif type_name == "port":
-        if not number and not isinstance(value, str):
-            raise _merge_problem(f"{name} is a port: a number or a name", at)
+    if type_name in _SCALARS:
+        types, what, hint = _SCALARS[type_name]
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise _merge_problem(f"{name} is {what}", at, hint)
     elif type_name == "quantity":
         _quantity(value, at, name)
-    else:
+    elif type_name != "any":
         _map(value, type_name, at, name)
 
 
@@ -325,7 +321,7 @@ def _quantity(value: Any, at: Path, name: str) -> None:
         raise _merge_problem(f"{name} is not a quantity: {refusal}", at, "write it like 4, 500m or 16Gi") from None
 
 
-def _merge_problem(message: str, at: Path, hint: str = "write it as in a Kubernetes manifest") -> Exception:
+def _merge_problem(message: str, at: Path, hint: str = _MANIFEST_HINT) -> Exception:
     return problem("GF371", message, hint, at=at)
 
 
@@ -337,9 +333,8 @@ def hint_for(word: str, type_name: str) -> str:
         return f"write {camel}: merge takes Kubernetes' own spelling"
     homes = places_of(word)
     if type_name == "PodTemplateSpec" and homes:
-        home = {"PodSpec": "spec", "ObjectMeta": "metadata"}.get(homes[0])
-        if "PodSpec" in homes or home:
-            return f"write {'spec' if 'PodSpec' in homes else home}: {{{word}: …}}"
+        if "PodSpec" in homes or homes[0] == "ObjectMeta":
+            return f"write {'spec' if 'PodSpec' in homes else 'metadata'}: {{{word}: …}}"
         if "Container" in homes:
             return f"write spec: {{containers: [{{name: main, {word}: …}}]}}"
     if type_name == "PodSpec" and "Container" in homes:

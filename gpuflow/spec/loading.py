@@ -43,10 +43,8 @@ def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
 
 
 def read_bytes(file: Path, *, named: bool = False, root: Path | None = None, written: str | None = None) -> bytes:
-    """The file's bytes, or an error that says why not. `named` and `root` as for `files.read_at_most`.
-
-    `written`: how the user wrote its path, where that begins in another folder.
-    """
+    """The file's bytes, or an error that says why not. `named` and `root` as for `files.read_at_most`. `written`: how
+    the user wrote its path, where that begins in another folder."""
     yaml_tree.require_plain_name(str(file))
     try:
         if file.is_dir():
@@ -70,31 +68,22 @@ def require_kind(tree: Any, kind: str, file: str) -> None:
     """Refuse documents that are not what they are used as, before every key in them is called unknown."""
     if not isinstance(tree, yaml_tree.Map):
         what = "is empty" if tree is None else "is not a mapping"
-        raise fail(
-            "GF116",
-            f"the document {what}",
-            where=Where(file, 1, 1),
-            hint=f"begin with apiVersion: gpuflow/v1, kind: {kind}",
-        )
+        text = f"the document {what}"
+        raise fail("GF116", text, where=Where(file, 1, 1), hint=f"begin with apiVersion: gpuflow/v1, kind: {kind}")
     for key, expected in (("apiVersion", "gpuflow/v1"), ("kind", kind)):
         if key not in tree:
             hint = f"add {key}: {expected}"
             if kind == "Pipeline" and not {"kind", "name", "steps"} & tree.keys():
-                hint = (
-                    "this looks like no pipeline of gpuflow; check, demand and show also read documents of Argo, "
-                    "Kubeflow and Kubernetes, which say apiVersion and kind"
-                )
+                hint = "this looks like no pipeline of gpuflow; check, demand and show also read documents of Argo, "
+                hint += "Kubeflow and Kubernetes, which say apiVersion and kind"
             raise fail("GF114", f'"{key}" is missing', where=yaml_tree.where_of(tree, ()), hint=hint)
         if tree[key] != expected:
             hint = f"gpuflow reads {key}: {expected} here"
             if kind == "Pipeline" and key == "apiVersion" and not str(tree[key]).startswith("gpuflow"):
-                hint = (
-                    "gpuflow reads no manifests of Kubernetes here: name the pipeline that this one was compiled from, "
-                    "or ask about a single pod in Python, with gpuflow.admit"
-                )
-            raise fail(
-                "GF120", f'{key} "{tree[key]}" is not "{expected}"', where=yaml_tree.where_of(tree, (key,)), hint=hint
-            )
+                hint = "gpuflow reads no manifests of Kubernetes here: name the pipeline that this one was compiled "
+                hint += "from, or ask about a single pod in Python, with gpuflow.admit"
+            text = f'{key} "{tree[key]}" is not "{expected}"'
+            raise fail("GF120", text, where=yaml_tree.where_of(tree, (key,)), hint=hint)
 
 
 MOST_INCLUDES = 1_000
@@ -121,14 +110,12 @@ def _read_include(
     if Path(name).is_absolute():
         raise fail("GF100", f'"{name}" is an absolute path', where=where, hint="name a file next to this one")
     if file.suffix == ".py":
-        raise fail(
-            "GF100", f'"{name}" is a Python file', where=where, hint="gpuflow show --format yaml writes it as YAML"
-        )
+        text = f'"{name}" is a Python file'
+        raise fail("GF100", text, where=where, hint="gpuflow show --format yaml writes it as YAML")
     if file.resolve() in [path.resolve() for path in opened]:
         loop = " -> ".join(str(path) for path in (*opened, file))
-        raise fail(
-            "GF172", f"the pipelines include each other: {loop}", where=where, hint="remove one of these includes"
-        )
+        text = f"the pipelines include each other: {loop}"
+        raise fail("GF172", text, where=where, hint="remove one of these includes")
     included.append(file)
     if len(included) > MOST_INCLUDES:
         raise fail("GF102", f"more than {MOST_INCLUDES:,} pipelines are included", where=where, hint="use for_each")
@@ -151,39 +138,28 @@ def _from_python(file: Path) -> Pipeline:
         # What the file prints must not get among what gpuflow prints.
         with contextlib.redirect_stdout(sys.stderr):
             names = runpy.run_path(str(file), run_name="gpuflow_pipeline")
-    except GpuflowError:
+    except (GpuflowError, KeyboardInterrupt):
         raise
     except SyntaxError as refusal:
-        raise fail(
-            "GF192", f"not valid Python: {refusal.msg}", where=Where(str(file), refusal.lineno, refusal.offset)
-        ) from None
+        text = f"not valid Python: {refusal.msg}"
+        raise fail("GF192", text, where=Where(str(file), refusal.lineno, refusal.offset)) from None
     except BaseException as refusal:  # whatever the user's file does, the answer is one message
-        if isinstance(refusal, KeyboardInterrupt):
-            raise
         frames = [f for f in traceback.extract_tb(refusal.__traceback__) if f.filename == str(file)]
         where = Where(str(file), frames[-1].lineno if frames else 1, 1)
         raise fail("GF192", f"the file raised {type(refusal).__name__}: {refusal}", where=where) from None
     finally:
         sys.path.remove(added)
-    found = [(name, value) for name, value in names.items() if isinstance(value, Pipeline)]
-    inner = {id(step.pipeline) for _, value in found for step in value.steps.values() if step.pipeline is not None}
-    found = [(name, value) for name, value in found if id(value) not in inner]
-    distinct = {id(value): value for _, value in found}
+    found = {name: value for name, value in names.items() if isinstance(value, Pipeline)}
+    inner = {id(step.pipeline) for value in found.values() for step in value.steps.values()}
+    outer = {name: value for name, value in found.items() if id(value) not in inner}
+    distinct = {id(value): value for value in outer.values()}
     if len(distinct) != 1:
-        have = "no pipeline" if not distinct else "several pipelines: " + ", ".join(name for name, _ in found)
-        raise fail(
-            "GF193",
-            f"the file defines {have}",
-            where=Where(str(file), 1, 1),
-            hint="leave exactly one Pipeline at the top level of the file",
-        )
+        have = "no pipeline" if not distinct else "several pipelines: " + ", ".join(outer)
+        hint = "leave exactly one Pipeline at the top level of the file"
+        raise fail("GF193", f"the file defines {have}", where=Where(str(file), 1, 1), hint=hint)
     pipeline = next(iter(distinct.values()))
     if pipeline._draft is not None:
-        raise fail(
-            "GF193",
-            f'pipeline "{pipeline.name}" is still open',
-            where=Where(str(file), 1, 1),
-            hint="use `with Pipeline(…) as p:`",
-        )
+        text = f'pipeline "{pipeline.name}" is still open'
+        raise fail("GF193", text, where=Where(str(file), 1, 1), hint="use `with Pipeline(…) as p:`")
     pipeline._source = Source(str(file), pipeline.source.locate)
     return pipeline

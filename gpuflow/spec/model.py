@@ -34,15 +34,12 @@ Nulls = frozenset[tuple[str, ...]]
 
 def _nulls_in(fields: dict[str, Any], known: Collection[str], maps: Collection[str]) -> list[tuple[str, ...]]:
     """Where a map says null: in fields that are `known`, and for keys of those that are `maps`."""
-    whole = [(name,) for name, value in fields.items() if value is None and name in known]
-    keys = [
-        (name, key)
-        for name in maps
-        if isinstance(fields.get(name), dict)
-        for key, value in fields[name].items()
-        if value is None and isinstance(key, str)
-    ]
-    return [*whole, *keys]
+    found: list[tuple[str, ...]] = [(name,) for name, value in fields.items() if value is None and name in known]
+    for name in maps:
+        inner = fields.get(name)
+        if isinstance(inner, dict):
+            found += [(name, key) for key, value in inner.items() if value is None and isinstance(key, str)]
+    return found
 
 
 def _without_nulls(fields: dict[str, Any], nulls: list[tuple[str, ...]]) -> dict[str, Any]:
@@ -91,9 +88,8 @@ class Model(BaseModel):
         full = handler.resolve_ref_schema(handler(schema))
         if cls.SHORT_FORM is None:
             return full
-        description = full.pop("description", None)
-        both: dict[str, Any] = {"anyOf": [cls.SHORT_FORM, full]}
-        return {"description": description, **both} if description else both
+        description = {key: full.pop(key) for key in ("description",) if full.get(key)}
+        return {**description, "anyOf": [cls.SHORT_FORM, full]}
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.__dict__ == other.__dict__
@@ -227,15 +223,13 @@ def as_spelled(value: Any) -> Any:
 def _quantity(value: Any) -> Quantity:
     if isinstance(value, Quantity):
         return value
-    value = as_spelled(value)
+    value, hint = as_spelled(value), "write it like 4, 500m, 16Gi or 1.5"
     if not isinstance(value, str):
-        raise problem("GF121", f"{value!r} is not a quantity", "write it like 4, 500m, 16Gi or 1.5")
+        raise problem("GF121", f"{value!r} is not a quantity", hint)
     try:
         parsed = Quantity(value)
     except ValueError as refusal:
-        raise problem(
-            "GF121", f'"{value}" is not a quantity: {refusal}', "write it like 4, 500m, 16Gi or 1.5"
-        ) from None
+        raise problem("GF121", f'"{value}" is not a quantity: {refusal}', hint) from None
     if parsed.nano < 0:
         raise problem("GF122", f'"{value}" is negative', "quantities start at 0")
     return parsed
@@ -291,12 +285,7 @@ QUANTITY_SCHEMA: dict[str, Any] = {
         {"type": "string", "pattern": r"^[+]?[0-9.]+([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$"},
     ]
 }
-QuantityField = Annotated[
-    Quantity,
-    PlainValidator(_quantity),
-    PlainSerializer(str),
-    WithJsonSchema(QUANTITY_SCHEMA),
-]
+QuantityField = Annotated[Quantity, PlainValidator(_quantity), PlainSerializer(str), WithJsonSchema(QUANTITY_SCHEMA)]
 _DURATION_SCHEMA = WithJsonSchema(
     {"type": "string", "pattern": r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$", "examples": ["30s", "10m", "2h"]}
 )

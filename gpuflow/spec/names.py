@@ -54,19 +54,14 @@ def _shorten(value: Any) -> Any:
 
 def _mount_path(value: Any) -> str:
     if not isinstance(value, str) or not value.startswith("/") or ":" in value or "\0" in value:
-        raise problem(
-            "GF133",
-            f"{_shorten(value)!r} is not an absolute path in the container",
-            "start it with '/' and leave ':' out",
-        )
+        text = f"{_shorten(value)!r} is not an absolute path in the container"
+        raise problem("GF133", text, "start it with '/' and leave ':' out")
     return value
 
 
 LABEL_PREFIX = "gpuflow.dev/"
 _QUALIFIED_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-
-
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
@@ -80,18 +75,16 @@ def is_qualified_name(value: str) -> bool:
 
 def _label_key(value: Any) -> str:
     if not isinstance(value, str) or not is_qualified_name(value):
-        raise problem(
-            "GF134", f"{_shorten(value)!r} is not a label or annotation key", "write it like team or example.com/team"
-        )
+        text = f"{_shorten(value)!r} is not a label or annotation key"
+        raise problem("GF134", text, "write it like team or example.com/team")
     return value
 
 
 def _own_label_key(value: Any) -> str:
     key = _label_key(value)
     if key.startswith(LABEL_PREFIX):
-        raise problem(
-            "GF139", f'the label "{key}" belongs to gpuflow', f"labels under {LABEL_PREFIX} say what a pod is part of"
-        )
+        text = f'the label "{key}" belongs to gpuflow'
+        raise problem("GF139", text, f"labels under {LABEL_PREFIX} say what a pod is part of")
     return key
 
 
@@ -114,35 +107,25 @@ _FOR_TRANSFERS = ("GPUFLOW_RUN_STORAGE_TIMEOUT", "GPUFLOW_TRANSFER_PROCESSES")
 
 def _env_name(value: Any) -> str:
     if not isinstance(value, str) or not _IS_IDENTIFIER.fullmatch(value):
-        raise problem(
-            "GF136", f"{_shorten(value)!r} is not an environment variable name", "use letters, digits and '_'"
-        )
+        text = f"{_shorten(value)!r} is not an environment variable name"
+        raise problem("GF136", text, "use letters, digits and '_'")
     if value.startswith("GPUFLOW_") and value not in _FOR_TRANSFERS:
-        raise problem(
-            "GF137",
-            f'the variable "{value}" belongs to gpuflow',
-            f"names starting with GPUFLOW_ are set by the supervisor; a step may set {' and '.join(_FOR_TRANSFERS)}",
-        )
+        hint = f"names starting with GPUFLOW_ are set by the supervisor; a step may set {' and '.join(_FOR_TRANSFERS)}"
+        raise problem("GF137", f'the variable "{value}" belongs to gpuflow', hint)
     return value
 
 
 def _object_name(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 253 or not _QUALIFIED_PREFIX.fullmatch(value):
-        raise problem(
-            "GF138",
-            f"{_shorten(value)!r} is not the name of a Kubernetes object",
-            "use lower-case letters, digits, '-' and '.'",
-        )
+        text = f"{_shorten(value)!r} is not the name of a Kubernetes object"
+        raise problem("GF138", text, "use lower-case letters, digits, '-' and '.'")
     return value
 
 
 def _data_key(value: Any) -> str:
     if not isinstance(value, str) or not _DATA_KEY.fullmatch(value) or value in (".", "..") or value.startswith(".."):
-        raise problem(
-            "GF138",
-            f"{_shorten(value)!r} is not the name of a key in a Secret",
-            "use at most 253 letters, digits, '-', '_' and '.'",
-        )
+        text = f"{_shorten(value)!r} is not the name of a key in a Secret"
+        raise problem("GF138", text, "use at most 253 letters, digits, '-', '_' and '.'")
     return value
 
 

@@ -69,9 +69,8 @@ def _url(value: Any) -> Any:
     if isinstance(value, SecretValue):
         return value
     if not isinstance(value, str) or not _URL.fullmatch(value) or not _has_host(value):
-        raise problem(
-            "GF382", f"{_shorten(value)!r} is not an address", "write it like https://alerts.example.com/gpuflow"
-        )
+        text = f"{_shorten(value)!r} is not an address"
+        raise problem("GF382", text, "write it like https://alerts.example.com/gpuflow")
     if "@" in urlsplit(value).netloc:
         raise problem("GF381", "the address holds a user or a password, in plain text", BY_REFERENCE)
     if any(host in value.lower() for host in _SECRET_HOSTS):
@@ -97,9 +96,8 @@ def _has_host(value: str) -> bool:
 def _header_value(value: Any) -> Any:
     value = _secret(value)
     if not isinstance(value, SecretValue) and not (isinstance(value, str) and _PLAIN_TEXT.fullmatch(value)):
-        raise problem(
-            "GF382", f"{_shorten(value)!r} is not the value of a header", "use printable ASCII without braces"
-        )
+        text = f"{_shorten(value)!r} is not the value of a header"
+        raise problem("GF382", text, "use printable ASCII without braces")
     return value
 
 
@@ -139,11 +137,8 @@ class Slack(Model):
         if self.authorization is not None and self.channel is None:
             raise problem("GF382", "slack: a bot's token needs the channel to post to", 'add channel: "#…"')
         if self.authorization is None and self.url is None and self.connection is None:
-            raise problem(
-                "GF382",
-                "slack: nothing says with which right to post",
-                "give channel and authorization: {secret, key} for Argo and Kubeflow, connection: for Airflow",
-            )
+            hint = "give channel and authorization: {secret, key} for Argo and Kubeflow, connection: for Airflow"
+            raise problem("GF382", "slack: nothing says with which right to post", hint)
         return self
 
 
@@ -163,9 +158,8 @@ class Webhook(Model):
             raise problem("GF382", "webhook: nothing says where to post", "give it a url")
         for name, value in self.headers.items():
             if not isinstance(value, SecretValue) and _is_secret_header(name):
-                raise problem(
-                    "GF381", f'the header "{name}" is a secret in plain text', BY_REFERENCE, at=("headers", name)
-                )
+                text = f'the header "{name}" is a secret in plain text'
+                raise problem("GF381", text, BY_REFERENCE, at=("headers", name))
         return self
 
 

@@ -59,9 +59,8 @@ def check_type(value: Any, kind: str, what: str, at: tuple[str | int, ...] = ())
         "json": True,
     }.get(kind, isinstance(data, str))
     if not good:
-        hint = (
-            f'quote it: "{getattr(value, "text", data)}"' if kind == "string" else f"give {a(kind)}, or change the type"
-        )
+        quoted = f'quote it: "{getattr(value, "text", data)}"'
+        hint = quoted if kind == "string" else f"give {a(kind)}, or change the type"
         raise problem("GF144", f"{what} {json.dumps(data, ensure_ascii=False)} is not {a(kind)}", hint, at=at)
     return float(data) if kind == "float" else data
 
@@ -108,20 +107,16 @@ class Param(Model):
             plain = plain_json(value)
             kind = next((name for kind, name in PYTHON_TYPES.items() if type(plain) is kind), "json")
             return {"type": kind, "default": plain, "required": False}
-        value = dict(value)
-        if "type" in value:
-            value["type"] = type_name(value["type"])
-        value.setdefault(
-            "required", value.get("default") is None and not ("default" in value and value.get("type") == "json")
-        )
-        return value
+        kind = type_name(value.get("type"))
+        typed = {**value, "type": kind} if "type" in value else value
+        required = value.get("default") is None and not ("default" in value and kind == "json")
+        return {"required": required, **typed}
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Param:
         if self.required and self.default is not None:
-            raise problem(
-                "GF145", "a required parameter cannot have a default", "remove one of the two", at=("default",)
-            )
+            text = "a required parameter cannot have a default"
+            raise problem("GF145", text, "remove one of the two", at=("default",))
         if (self.min is not None or self.max is not None) and self.type not in ("int", "float"):
             raise problem("GF145", f"min and max need a number type, not {self.type}", "set type: int or type: float")
         if self.min is not None and self.max is not None and self.min > self.max:
@@ -129,13 +124,10 @@ class Param(Model):
         bounds = {name: bound for name in ("min", "max") if (bound := getattr(self, name)) is not None}
         changes: dict[str, Any] = {name: int(bound) if bound == int(bound) else bound for name, bound in bounds.items()}
         if self.enum is not None:
-            changes["enum"] = tuple(
-                check_type(item, self.type, "the enum value", ("enum", i)) for i, item in enumerate(self.enum)
-            )
-        if not self.required:
-            changes["default"] = (
-                None if self.default is None else check_type(self.default, self.type, "the default", DEFAULT_PATH)
-            )
+            values = enumerate(self.enum)
+            changes["enum"] = tuple(check_type(each, self.type, "the enum value", ("enum", i)) for i, each in values)
+        if self.default is not None:
+            changes["default"] = check_type(self.default, self.type, "the default", DEFAULT_PATH)
         object.__setattr__(self, "__dict__", {**self.__dict__, **changes})
         if not self.required:
             self.accept(self.default, "the default", DEFAULT_PATH)
@@ -195,9 +187,8 @@ class Output(Model):
                 raise problem("GF147", f"{a(self.type)} is passed by value and takes no {name}", hint, at=(name,))
         if self.kind in SHOWN_FILES and self.type == "directory":
             hint = "use type: file, or kind: artifact for a directory"
-            raise problem(
-                "GF147", f"Kubeflow shows {self.kind} from one file, not from a directory", hint, at=("kind",)
-            )
+            text = f"Kubeflow shows {self.kind} from one file, not from a directory"
+            raise problem("GF147", text, hint, at=("kind",))
         if self.default is not None:
             value = check_type(self.default, self.type, "the default", DEFAULT_PATH)
             object.__setattr__(self, "__dict__", {**self.__dict__, "default": value})

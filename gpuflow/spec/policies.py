@@ -82,11 +82,8 @@ class Leader(WithNulls):
             return {}
         if isinstance(value, dict | Leader):
             return value
-        raise problem(
-            "GF124",
-            f"{value!r} is not true or false",
-            "write true for a pod like the workers', or a map of what is different: {gpu: null, memory: 8Gi}",
-        )
+        hint = "write true for a pod like the workers', or a map of what is different: {gpu: null, memory: 8Gi}"
+        raise problem("GF124", f"{value!r} is not true or false", hint)
 
     @model_validator(mode="after")
     def _one_program(self) -> Leader:
@@ -137,9 +134,8 @@ class Backoff(Model):
     @model_validator(mode="after")
     def _check_order(self) -> Backoff:
         if self.max is not None and self.max < self.start:
-            raise problem(
-                "GF157", f"the longest wait {self.max} is shorter than the first {self.start}", None, at=("max",)
-            )
+            text = f"the longest wait {self.max} is shorter than the first {self.start}"
+            raise problem("GF157", text, None, at=("max",))
         return self
 
 
@@ -205,21 +201,17 @@ class Retry(Model):
     @model_validator(mode="after")
     def _check_consistency(self) -> Retry:
         if self.any is not None and (self.failures or self.interruptions):
-            raise problem(
-                "GF128",
-                "retry takes either any, or failures and interruptions",
-                "any counts both together; failures and interruptions count each apart",
-                at=("any",),
-            )
+            text = "retry takes either any, or failures and interruptions"
+            hint = "any counts both together; failures and interruptions count each apart"
+            raise problem("GF128", text, hint, at=("any",))
         for name in ("final_exit_codes", "retryable_exit_codes"):
             for index, code in enumerate(getattr(self, name) or ()):
                 at = (name, index)
                 if not 1 <= code <= 255:
                     raise problem("GF158", f"{code} is not an exit code of a failure", "use 1 to 255", at=at)
                 if code in (75, 78, 79):
-                    raise problem(
-                        "GF158", f"the exit code {code} belongs to gpuflow's supervisor", "use another", at=at
-                    )
+                    text = f"the exit code {code} belongs to gpuflow's supervisor"
+                    raise problem("GF158", text, "use another", at=at)
         both = set(self.final_exit_codes) & set(self.retryable_exit_codes or ())
         if both:
             raise problem("GF158", f"the exit code {min(both)} is both final and retryable", "keep it in one list")
@@ -272,12 +264,8 @@ class Spot(Model):
     @model_validator(mode="after")
     def _check_consistency(self) -> Spot:
         if self.fallback_after is not None and self.mode not in ("prefer", "require"):
-            raise problem(
-                "GF159",
-                f"fallback_after has no meaning with spot: {self.mode}",
-                "use prefer or require",
-                at=("fallback_after",),
-            )
+            text = f"fallback_after has no meaning with spot: {self.mode}"
+            raise problem("GF159", text, "use prefer or require", at=("fallback_after",))
         return self
 
 
@@ -338,16 +326,11 @@ def check_resources(resources: Mapping[str, Quantity]) -> None:
     """Extended resources are those with a domain, and whole numbers."""
     for name, amount in resources.items():
         if "/" not in name or name.startswith("kubernetes.io/"):
-            raise problem(
-                "GF160",
-                f'"{name}" is not an extended resource',
-                "use cpu, memory and ephemeral_storage of the step",
-                at=("resources", name),
-            )
+            text = f'"{name}" is not an extended resource'
+            raise problem("GF160", text, "use cpu, memory and ephemeral_storage of the step", at=("resources", name))
         if amount.nano % 10**9:
-            raise problem(
-                "GF160", f'{name} "{amount}" is not a whole number', "Kubernetes counts these", at=("resources", name)
-            )
+            text = f'{name} "{amount}" is not a whole number'
+            raise problem("GF160", text, "Kubernetes counts these", at=("resources", name))
 
 
 class Kubernetes(Model):
@@ -383,8 +366,7 @@ class Kubernetes(Model):
     @model_validator(mode="after")
     def _check_resources(self) -> Kubernetes:
         check_resources(self.resources)
-        if self.merge is not None:
-            object.__setattr__(self, "__dict__", {**self.__dict__, "merge": check_merge(self.merge)})
-        if self.affinity is not None:
-            object.__setattr__(self, "__dict__", {**self.__dict__, "affinity": affinity(self.affinity)})
+        merge = None if self.merge is None else check_merge(self.merge)
+        nodes = None if self.affinity is None else affinity(self.affinity)
+        object.__setattr__(self, "__dict__", {**self.__dict__, "merge": merge, "affinity": nodes})
         return self

@@ -50,11 +50,8 @@ def _check_code(value: Any) -> str:
         hint = did_you_mean(value, CODES) if isinstance(value, str) else None
         raise problem("GF342", f"{value!r} is not a code", hint or "gpuflow explain lists them")
     if is_always_error(value):
-        raise problem(
-            "GF342",
-            f'{value} ("{CODES[value].title}") is an error, which cannot be silenced',
-            f"gpuflow explain {value}",
-        )
+        text = f'{value} ("{CODES[value].title}") is an error, which cannot be silenced'
+        raise problem("GF342", text, f"gpuflow explain {value}")
     return value
 
 

@@ -47,12 +47,9 @@ def called_pipeline(pipeline: Pipeline, step: Step) -> Pipeline:
     return inner.model_copy(update={"params": params})
 
 
-def edges(pipeline: Pipeline) -> dict[str, list[str]]:
-    """For each step, the steps that wait for it, in document order."""
-    return _reverse_edges(upstream(pipeline))
-
-
-def _reverse_edges(needs: dict[str, tuple[str, ...]]) -> dict[str, list[str]]:
+def edges(pipeline: Pipeline, needs: dict[str, tuple[str, ...]] | None = None) -> dict[str, list[str]]:
+    """For each step, the steps that wait for it, in document order; `needs` where they are known already."""
+    needs = upstream(pipeline) if needs is None else needs
     after: dict[str, list[str]] = {name: [] for name in needs}
     for name in needs:
         for need in needs[name]:
@@ -66,7 +63,7 @@ def may_be_skipped(pipeline: Pipeline) -> dict[str, str]:
     if all(step.when is None for step in pipeline.steps.values()):
         return reasons  # a skip begins at a condition
     needs = upstream(pipeline)
-    for name in order(_reverse_edges(needs)):
+    for name in order(edges(pipeline, needs)):
         step = pipeline.steps[name]
         if step.when is not None:
             reasons[name] = f"it runs only when {expression.render(step.when)}"
@@ -110,12 +107,9 @@ def type_of(pipeline: Pipeline, step: Step, reference: expression.Reference) -> 
     if isinstance(ref, OutputRef) and ref.step in pipeline.steps:
         kind = output_types(pipeline.steps[ref.step]).get(ref.name, "json")
         if kind == "json" and pipeline.steps[ref.step].for_each:
-            raise expression.ExpressionError(
-                f'"{ref.step}" is a fan-out, so "{ref.name}" is a list of values',
-                reference.offset,
-                "reduce it to one number in a separate step",
-                "GF162",
-            )
+            text = f'"{ref.step}" is a fan-out, so "{ref.name}" is a list of values'
+            hint = "reduce it to one number in a separate step"
+            raise expression.ExpressionError(text, reference.offset, hint, "GF162")
         return "string" if kind in ("file", "directory") else kind
     if isinstance(ref, ItemRef):
         return item_type(pipeline, (step.for_each or {}).get(ref.name))
@@ -143,5 +137,5 @@ def item_type(pipeline: Pipeline, source: Any) -> str:
         kinds = {type(item) for item in source}
         if kinds <= {int, float}:
             return "int" if kinds == {int} else "float"
-        return {bool: "bool"}.get(kinds.pop(), "string") if len(kinds) == 1 else "string"
+        return "bool" if kinds == {bool} else "string"
     return "int" if isinstance(source, Range) else "string"

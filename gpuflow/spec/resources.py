@@ -44,11 +44,8 @@ class Amount(Model):
         if self.request is None and self.limit is None:
             raise problem("GF151", "give a request, a limit, or one number for both", None)
         if self.request is not None and self.limit is not None and self.request > self.limit:
-            raise problem(
-                "GF112",
-                f"the request {self.request} is above the limit {self.limit}",
-                "raise the limit or lower the request",
-            )
+            text = f"the request {self.request} is above the limit {self.limit}"
+            raise problem("GF112", text, "raise the limit or lower the request")
         return self
 
     def canonical(self) -> Any:
@@ -95,18 +92,13 @@ class Gpu(Model):
     def _one_way(self) -> Gpu:
         given = [name for name in ("model", "any_of", "memory") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise problem(
-                "GF128", f"gpu takes at most one of model, any_of, memory; {' and '.join(given)} given", "keep one"
-            )
+            text = f"gpu takes at most one of model, any_of, memory; {' and '.join(given)} given"
+            raise problem("GF128", text, "keep one")
         if self.any_of is not None and not self.any_of:
             raise problem("GF128", "any_of names no model", "list at least one, or write gpu: 1 for any GPU")
         if self.form is not None and not given:
-            raise problem(
-                "GF204",
-                f"gpu: form: {self.form} does not say of which GPU",
-                "add model, any_of or memory",
-                at=("form",),
-            )
+            text = f"gpu: form: {self.form} does not say of which GPU"
+            raise problem("GF204", text, "add model, any_of or memory", at=("form",))
         return self
 
     @property
@@ -156,11 +148,8 @@ def _parse_short(text: str) -> dict[str, Any]:
         raise problem("GF152", f'"{text}" does not name GPUs', hint)
     match = _GPU_SHORT.fullmatch(text)
     if not match:
-        raise problem(
-            "GF152",
-            f'"{text}" does not name GPUs',
-            "write gpu: 1 for any GPU, or a model like a100-80gb or a100-80gb x 2",
-        )
+        message = f'"{text}" does not name GPUs'
+        raise problem("GF152", message, "write gpu: 1 for any GPU, or a model like a100-80gb or a100-80gb x 2")
     model, form, count = match.groups()
     parts = {"model": model, "count": int(count or 1)}
     return parts if form is None else {**parts, "form": form.lower()}

@@ -21,9 +21,8 @@ YEARS = range(1970, 9999)
 def check_zone(name: str) -> str:
     """The name of a time zone, or GF168."""
     if not _is_zone(name):
-        raise problem(
-            "GF168", f'"{name}" is not a known time zone', "use an IANA name such as Europe/Berlin", at=("timezone",)
-        )
+        text = f'"{name}" is not a known time zone'
+        raise problem("GF168", text, "use an IANA name such as Europe/Berlin", at=("timezone",))
     return name
 
 
@@ -69,11 +68,8 @@ def check_cron(text: str) -> str:
     text = _CRON_MACROS.get(text.strip().lower(), text.strip())
     fields = text.split()
     if len(fields) != 5:
-        raise problem(
-            "GF167",
-            f'"{text}" has {len(fields)} fields; cron has five: minute hour day month weekday',
-            'for example "0 0 * * *" for midnight',
-        )
+        message = f'"{text}" has {len(fields)} fields; cron has five: minute hour day month weekday'
+        raise problem("GF167", message, 'for example "0 0 * * *" for midnight')
     names = {"month": clock.MONTHS, "day of week": clock.WEEKDAYS}
     for word, (name, low, high) in zip(fields, clock.FIELDS, strict=True):
         for part in word.split(","):

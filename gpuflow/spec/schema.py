@@ -28,18 +28,17 @@ class _Generator(GenerateJsonSchema):
 def schema_of(model: type[Model], title: str) -> dict[str, Any]:
     """The schema of one kind of document."""
     generated = model.model_json_schema(mode="validation", schema_generator=_Generator)
-    generated = _without_titles(generated)
-    return {"$schema": DIALECT, **generated, "title": title}
+    return {"$schema": DIALECT, **_without_titles(generated), "title": title}
 
 
 def pipeline_schema() -> dict[str, Any]:
     """The schema of `kind: Pipeline`. A sub-pipeline may also be the name of a file."""
     schema = schema_of(Pipeline, "gpuflow Pipeline")
     definitions = schema["$defs"]
-    inner = definitions["Step"]["properties"]["pipeline"]
-    file = {"type": "string", "description": "A file next to this one."}
-    definitions["Step"]["properties"]["pipeline"] = {"description": inner.pop("description"), "anyOf": [file, inner]}
     properties = definitions["Step"]["properties"]
+    inner = properties["pipeline"]
+    file = {"type": "string", "description": "A file next to this one."}
+    properties["pipeline"] = {"description": inner.pop("description"), "anyOf": [file, inner]}
     for name in Settings.model_fields:
         properties[name] = _with_null(properties[name], keys=name in SHARED_MAPS)
     # true, or a map
@@ -54,13 +53,12 @@ def pipeline_schema() -> dict[str, Any]:
 
 def _with_null(node: dict[str, Any], *, keys: bool) -> dict[str, Any]:
     """A setting of a step, or of its gang's leader: null takes away what would count, of a map also a key of it."""
-    if keys:
-        for place in ("additionalProperties", "patternProperties"):
-            inner = node.get(place)
-            if place == "patternProperties" and isinstance(inner, dict):
-                node = {**node, place: {key: _with_null(value, keys=False) for key, value in inner.items()}}
-            elif isinstance(inner, dict):
-                node = {**node, place: _with_null(inner, keys=False)}
+    inner, patterns = node.get("additionalProperties"), node.get("patternProperties")
+    if keys and isinstance(inner, dict):
+        node = {**node, "additionalProperties": _with_null(inner, keys=False)}
+    if keys and isinstance(patterns, dict):
+        each = {key: _with_null(value, keys=False) for key, value in patterns.items()}
+        node = {**node, "patternProperties": each}
     rest: dict[str, Any] = {key: node[key] for key in ("description", "default", "examples") if key in node}
     own = {key: value for key, value in node.items() if key not in rest}
     options = own["anyOf"] if set(own) == {"anyOf"} else [own]
@@ -81,10 +79,9 @@ def _without_titles(node: Any) -> Any:
             node.setdefault("additionalProperties", False)  # a key that is no name is an error in the editor too
         options = node.get("anyOf")
         if isinstance(options, list):
-            options = [option for option in options if option != {"type": "null"}]
+            options = node["anyOf"] = [option for option in options if option != {"type": "null"}]
             if len(options) == 1 and isinstance(options[0], dict):
-                rest = {key: value for key, value in node.items() if key != "anyOf"}
-                return {**options[0], **rest}
-            node["anyOf"] = options
+                del node["anyOf"]
+                return {**options[0], **node}
         return node
     return [_without_titles(item) for item in node] if isinstance(node, list) else node

@@ -157,25 +157,18 @@ class Step(Settings, WithNulls, metaclass=StepMeta):
         given = [name for name, value in ways.items() if value]
         if len(given) > 1 or (not given and info.context != STEP_CONTEXT):
             have = " and ".join(given) if given else "none of them"
-            raise problem(
-                "GF164",
-                f"a step runs exactly one of command, script, pipeline, approval; this has {have}",
-                NO_COMMAND if not given else None,
-            )
+            text = f"a step runs exactly one of command, script, pipeline, approval; this has {have}"
+            raise problem("GF164", text, NO_COMMAND if not given else None)
         if self.args and not self.command:
             whose = f"not to {a(given[0])}" if given else "and there is none"
             raise problem("GF164", f"args belong to a command, {whose}", None, at=("args",))
         devices = [name for name in ("gpu", "mig", "shared_gpu", "device_claim") if getattr(self, name)]
         if len(devices) > 1:
-            raise problem(
-                "GF165",
-                f"a step takes at most one of gpu, mig, shared_gpu, device_claim; this has {' and '.join(devices)}",
-                at=(devices[1],),
-            )
+            text = f"a step takes at most one of gpu, mig, shared_gpu, device_claim; this has {' and '.join(devices)}"
+            raise problem("GF165", text, at=(devices[1],))
         if self.parallel is not None and self.for_each is None:
-            raise problem(
-                "GF166", "parallel belongs to a fan-out, but the step has no for_each", None, at=("parallel",)
-            )
+            text = "parallel belongs to a fan-out, but the step has no for_each"
+            raise problem("GF166", text, None, at=("parallel",))
         if self.for_each is not None and not self.for_each:
             raise problem("GF163", "for_each names no variable", "for example for_each: {seed: [1, 2, 3]}")
         if self.params and self.pipeline is None:
@@ -186,9 +179,8 @@ class Step(Settings, WithNulls, metaclass=StepMeta):
                 self._only_flow(way)
         for helper in self.init_containers:
             if helper.probes is not None:
-                raise problem(
-                    "GF166", f'the init container "{helper.name}" has probes', "only sidecars can have probes"
-                )
+                text = f'the init container "{helper.name}" has probes'
+                raise problem("GF166", text, "only sidecars can have probes")
         names = [helper.name for helper in (*self.init_containers, *self.sidecars)]
         for name in names:
             if names.count(name) > 1:
@@ -211,11 +203,8 @@ class Step(Settings, WithNulls, metaclass=StepMeta):
             n for n, f in type(self).model_fields.items() if n not in allowed and getattr(self, n) != f.get_default()
         ]
         if extra:
-            raise problem(
-                "GF166",
-                f"{', '.join(extra)} cannot be used in a step that is {a(way)}: it runs no container of its own",
-                at=(extra[0],),
-            )
+            text = f"{', '.join(extra)} cannot be used in a step that is {a(way)}: it runs no container of its own"
+            raise problem("GF166", text, at=(extra[0],))
 
     @property
     def runs_nothing(self) -> bool:
@@ -294,12 +283,9 @@ def _map_refs(path: tuple[str | int, ...], values: Mapping[str, Any]) -> Iterato
 
 
 def effective(step: Step, defaults: Settings | None, labels: Mapping[str, str] | None = None) -> Step:
-    """The step with the pipeline's defaults filled in: maps are merged key by key, everything else is replaced.
-
-    What the step sets to null is not taken from the defaults.
-
-    The pods of a sub-pipeline also carry the labels of the pipeline around it; its own say more.
-    """
+    """The step with the pipeline's defaults filled in: maps are merged key by key, everything else is replaced. What
+    the step sets to null is not taken from the defaults. The pods of a sub-pipeline also carry the labels of the
+    pipeline around it; its own say more."""
     if step.pipeline is not None and labels:
         inner = step.pipeline.model_copy(update={"labels": {**labels, **step.pipeline.labels}})
         return step.model_copy(update={"pipeline": inner})
@@ -492,12 +478,8 @@ class Pipeline(Model, metaclass=PipelineMeta):
     def _open(self, what: str) -> Draft:
         """The draft of an open pipeline; GF191 when it is closed."""
         if self._draft is None:
-            raise fail(
-                "GF191",
-                f'pipeline "{self.name}" is finished; {what} is for an open one',
-                where=caller(),
-                hint="add steps inside its first `with` block",
-            )
+            text = f'pipeline "{self.name}" is finished; {what} is for an open one'
+            raise fail("GF191", text, where=caller(), hint="add steps inside its first `with` block")
         return self._draft
 
     def __enter__(self) -> Pipeline:

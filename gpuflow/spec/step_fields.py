@@ -88,13 +88,12 @@ SHARED_MAPS = ("env", "volumes", "labels", "annotations")
 
 
 def _condition(value: Any) -> expression.Expression:
+    if hasattr(value, "offset"):
+        return value  # type: ignore[no-any-return]  # an expression built by code
+    if isinstance(value, bool):
+        value = str(value).lower()
     if not isinstance(value, str):
-        if isinstance(value, bool):
-            value = str(value).lower()
-        elif not hasattr(value, "offset"):
-            raise problem("GF161", f"{value!r} is not a condition", "write text such as steps.evaluate.accuracy > 0.9")
-        else:
-            return value  # type: ignore[no-any-return]  # an expression built by code
+        raise problem("GF161", f"{value!r} is not a condition", "write text such as steps.evaluate.accuracy > 0.9")
     try:
         return expression.parse(value)
     except expression.ExpressionError as refusal:
@@ -119,11 +118,8 @@ def _argument(value: Any) -> Any:
     if isinstance(value, dict) and set(value) == {"text"} and isinstance(value["text"], str):
         return TextMap(literal_text(value["text"]))
     if isinstance(value, RunRef) or (isinstance(value, dict) and value.get("run") in RUN_FIELDS):
-        raise problem(
-            "GF142",
-            "a fact of the run is not a parameter",
-            "a sub-pipeline knows them too: write {run: …} in its steps",
-        )
+        text = "a fact of the run is not a parameter"
+        raise problem("GF142", text, "a sub-pipeline knows them too: write {run: …} in its steps")
     return plain_json(value)
 
 

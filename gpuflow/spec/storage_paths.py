@@ -114,10 +114,10 @@ def place_fault(pipeline: Pipeline, step: Step, uri: Text | None) -> tuple[str, 
     for text in possible_texts(pipeline, step, uri) if uri is not None else ():
         fault = text_fault(text)
         if fault is not None:
+            shown = "".join(part if isinstance(part, str) else "…" for part in parts_of(text))[:MOST_SHOWN]
             source = "" if isinstance(uri, str) else f"; the text comes from {_source(uri)}"
-            return f"is at {_quote_text(text)}, {fault}", (
-                "write it without .." if fault == DOTS_HINT else STORE_HINT
-            ) + source
+            hint = "write it without .." if fault == DOTS_HINT else STORE_HINT
+            return f"is at {shown!r}, {fault}", hint + source
     return None
 
 
@@ -144,10 +144,6 @@ def _source(uri: Any) -> str:
     refs = [part for part in parts_of(uri) if isinstance(part, ParamRef | ItemRef)]
     kinds = {ParamRef: "the default of the parameter", ItemRef: "the items of"}
     return " and ".join(dict.fromkeys(f"{kinds[type(ref)]} {ref.name}" for ref in refs)) or "this join"
-
-
-def _quote_text(text: Any) -> str:
-    return repr("".join(part if isinstance(part, str) else "…" for part in parts_of(text))[:MOST_SHOWN])
 
 
 def lost_with_pod(pipeline: Pipeline, step: Step, uri: Text | None, *, reads: bool = False) -> str | None:

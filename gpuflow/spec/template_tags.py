@@ -8,7 +8,6 @@ it expects something else, so such text is questioned. Text for other programs i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpuflow.core.date_format import DATE, TIMESTAMP, pieces
@@ -140,11 +139,6 @@ def _date(name: str, filtered: str | None, *formats: str | None) -> Meaning | No
 
 def _xcom_output(arguments: str) -> Meaning | None:
     """`xcom_pull(task_ids="a", key="x")`: the output of a step, where both are written out."""
-    named = dict(_arguments(arguments))
+    named = dict(re.findall(r"(?:(\w+)\s*=\s*)?\[?\s*['\"]([^'\"]+)['\"]", arguments))
     step = named.get("task_ids") or named.get("")
     return Meaning("output", f"{step}.{named.get('key', 'return_value')}") if step else None
-
-
-def _arguments(text: str) -> Iterator[tuple[str, str]]:
-    for match in re.finditer(r"(?:(\w+)\s*=\s*)?\[?\s*['\"]([^'\"]+)['\"]", text):
-        yield match[1] or "", match[2]

@@ -189,11 +189,14 @@ def parse_text(value: Any) -> Text:
 
 def _reference(value: dict[str, Any]) -> Text:
     if "run" in value:
-        return _run(**value) if set(value) <= {"run", *_OF_DATES} else _not_of_dates(value)
+        wrong = next((key for key in value if key not in ("run", *_OF_DATES)), None)
+        if wrong is None:
+            return _run(**value)
+        hint = did_you_mean(str(wrong), _OF_DATES) or "combine several references with {join: [...]}"
+        raise problem("GF142", f'{{run: …}} takes a format and a timezone, and no "{wrong}"', hint)
     if len(value) != 1:
-        raise problem(
-            "GF142", "a reference is a map with one key: " + ", ".join(_KINDS), "combine several with {join: [...]}"
-        )
+        text = "a reference is a map with one key: " + ", ".join(_KINDS)
+        raise problem("GF142", text, "combine several with {join: [...]}")
     ((kind, target),) = value.items()
     if kind not in _KINDS:
         raise problem("GF142", f'"{kind}" is not a kind of reference', did_you_mean(str(kind), _KINDS))
@@ -204,23 +207,14 @@ _OF_DATES = ("format", "timezone")
 """What a date of the run takes beside its name."""
 
 
-def _not_of_dates(value: dict[str, Any]) -> Text:
-    wrong = next(key for key in value if key not in ("run", *_OF_DATES))
-    hint = did_you_mean(str(wrong), _OF_DATES) or "combine several references with {join: [...]}"
-    raise problem("GF142", f'{{run: …}} takes a format and a timezone, and no "{wrong}"', hint)
-
-
 def _run(run: Any, format: Any = None, timezone: Any = None) -> Text:
     field = _require_text(run, "run", "a fact of the run")
     if field not in RUN_FIELDS:
         raise problem("GF142", f'the run has no field "{field}"', did_you_mean(field, RUN_FIELDS))
     said = {key: value for key, value in zip(_OF_DATES, (format, timezone), strict=True) if value is not None}
     if said and field not in RUN_DATES:
-        raise problem(
-            "GF331",
-            f"{{run: {field}}} is no date and takes no {' and no '.join(said)}",
-            "dates: " + ", ".join(RUN_DATES),
-        )
+        text = f"{{run: {field}}} is no date and takes no {' and no '.join(said)}"
+        raise problem("GF331", text, "dates: " + ", ".join(RUN_DATES))
     words = {key: check_receivable(_require_text(value, key, f"a {key}")) for key, value in said.items()}
     if "format" in words:
         try:
@@ -272,28 +266,20 @@ _KINDS: dict[str, Callable[[Any], Text]] = {
 
 _REFERENCES: dict[str, dict[str, Any]] = {
     "param": {"type": "string", "description": "The value of a pipeline parameter."},
-    "output": {
-        "type": "string",
-        "pattern": r"^[^.]+\.[^.]+$",
-        "description": "step.name of an earlier step's output.",
-    },
+    "output": {"type": "string", "pattern": r"^[^.]+\.[^.]+$", "description": "step.name of an earlier step's output."},
     "item": {"type": "string", "description": "The current value of this step's fan-out variable."},
     "join": {"type": "array", "description": "Texts and references, concatenated."},
     "text": {"type": "string", "description": "Text that is meant as it stands, also when it looks like a template."},
 }
 
 
+_FACTS = "; ".join(f"{name}: {what}" for name, what in RUN_FIELDS.items())
 _RUN_SCHEMA: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["run"],
     "properties": {
-        "run": {
-            "enum": list(RUN_FIELDS),
-            "description": "A fact of the run: "
-            + "; ".join(f"{name}: {what}" for name, what in RUN_FIELDS.items())
-            + ".",
-        },
+        "run": {"enum": list(RUN_FIELDS), "description": f"A fact of the run: {_FACTS}."},
         "format": {
             "type": "string",
             "description": "How a date is written: " + " ".join(date_format.DIRECTIVES) + ".",

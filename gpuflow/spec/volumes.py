@@ -155,12 +155,9 @@ class Projection(Model):
             raise problem("GF128", f"{name} belongs to a secret or config_map", "drop it", at=(name,))
         for path, source in (self.downward_api or {}).items():
             if not _DOWNWARD.fullmatch(source):
-                raise problem(
-                    "GF128",
-                    f'"{source[:60]}" is nothing that a file can say about the pod',
-                    "use metadata.name, metadata.labels, metadata.annotations, or limits.cpu, requests.memory, …",
-                    at=("downward_api", path),
-                )
+                text = f'"{source[:60]}" is nothing that a file can say about the pod'
+                hint = "use metadata.name, metadata.labels, metadata.annotations, or limits.cpu, requests.memory, …"
+                raise problem("GF128", text, hint, at=("downward_api", path))
         return self
 
 
@@ -218,11 +215,8 @@ class Volume(Model):
         if self.projected is not None and not self.projected:
             raise problem("GF128", "projected names no source", "list at least one", at=("projected",))
         keys = self.config_map is not None or self.secret is not None
-        for name, fits in (
-            ("items", keys),
-            ("optional", keys),
-            ("default_mode", keys or self.projected is not None),
-        ):
+        owned = {"items": keys, "optional": keys, "default_mode": keys or self.projected is not None}
+        for name, fits in owned.items():
             if getattr(self, name) and not fits:
                 raise problem("GF128", f"{name} belongs to a config_map or secret", "drop it", at=(name,))
         return self
@@ -310,18 +304,11 @@ class Input(Model):
 
     def canonical(self) -> Any:
         """As the document writes it: a URI that says everything stands alone."""
-        said = {
-            "output": None if self.output is None else f"{self.output.step}.{self.output.name}",
-            "uri": None if self.uri is None else _canonical_text(self.uri),
-            "type": self.type,
-            "digest": self.digest,
-            "size": None if self.size is None else str(self.size),
-            "claim": self.claim,
-            "path": self.path,
-        }
-        said = {key: value for key, value in said.items() if value is not None}
+        said = {name: value for name, value in self.__dict__.items() if value is not None}
+        if self.output is not None:
+            said["output"] = f"{self.output.step}.{self.output.name}"
+        if self.uri is not None:
+            said["uri"] = as_written(self.uri) if isinstance(self.uri, str) else self.uri.canonical()
+        if self.size is not None:
+            said["size"] = str(self.size)
         return said["uri"] if set(said) == {"uri"} and not isinstance(self.uri, OutputRef) else said
-
-
-def _canonical_text(text: Any) -> Any:
-    return as_written(text) if isinstance(text, str) else text.canonical()

@@ -91,10 +91,13 @@ class Request:
     file: str | None = None
     """The name of the file that it is written to, where the user chose one; else it is the target's to choose."""
 
+    known: Plan | None = dataclasses.field(default=None, repr=False, compare=False)
+    """Its plan, where somebody has it already."""
+
     @cached_property
     def plan(self) -> Plan:
         """The pipeline on its site, step by step."""
-        return plan_of(self.pipeline, self.site)
+        return self.known or plan_of(self.pipeline, self.site)
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
@@ -132,14 +135,23 @@ class Batch:
     """The files that lie in the folder, with their text."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Compiled:
     """The files of one pipeline, and what they do not hold."""
 
     artifacts: tuple[Artifact, ...]
     losses: tuple[Loss, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    """What its user should know: losses, weaker constructs, notes on the site and the engine."""
+    _explain: Callable[[], Iterable[Finding]] = dataclasses.field(default=tuple, repr=False, compare=False)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What its user should know: losses, weaker constructs, notes on the site and the engine. Made when asked for:
+        whoever only writes the files does not wait for it."""
+        return tuple(self._explain())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: with its findings, since a pipeline may know places that cannot be sent there."""
+        return {"artifacts": self.artifacts, "losses": self.losses, "findings": self.findings}
 
     @property
     def artifact(self) -> Artifact:
@@ -187,7 +199,7 @@ class Target(ABC):
 
     def refusals(self, plan: Plan) -> Iterable[Finding]:
         """Why it does not compile a pipeline as it is written. Needs no SDK."""
-        return (loss.refusal() for loss in losses_of(self, Request(plan.pipeline, plan.site, None, "")))
+        return (loss.refusal() for loss in losses_of(self, Request(plan.pipeline, plan.site, None, "", known=plan)))
 
     def alert_pod(self, plan: Plan) -> dict[str, Any] | None:
         """The pod that it sends alerts from, beside those of the steps; None: it needs none, or nobody is told."""
@@ -241,23 +253,25 @@ def accept_losses(target: Target, request: Request, *, allow_lossy: bool) -> tup
     return tuple(missing)
 
 
-def engine_findings(engine: str, pipeline: Pipeline, site: Site, *, allow_lossy: bool = False) -> tuple[Finding, ...]:
+def engine_findings(engine: str, plan: Plan, *, allow_lossy: bool = False) -> tuple[Finding, ...]:
     """Why an engine does not compile a pipeline; with `allow_lossy`, what it leaves out is a warning. Needs no SDK."""
     if engine == NO_ENGINE:
         return ()
-    losses = losses_of(load_engine(engine), Request(pipeline, site, None, ""))
+    losses = losses_of(load_engine(engine), Request(plan.pipeline, plan.site, None, "", known=plan))
     return tuple(loss.warning() if allow_lossy and loss.optional else loss.refusal() for loss in losses)
 
 
 @gc_pause.gc_paused()
 def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Compiled:
     """The artifacts, and what they do not hold. Without `allow_lossy` a loss is an error."""
-    request = replace(request, pipeline=meaning_of(request.pipeline), site=meaning_of(request.site))
+    pipeline, site = meaning_of(request.pipeline), meaning_of(request.site)
+    if pipeline is not request.pipeline or site is not request.site:
+        request = replace(request, pipeline=pipeline, site=site, known=None)
     missing = accept_losses(target, request, allow_lossy=allow_lossy)
     try:
         with needed_sdk(target.name):
-            weaker, restarts = tuple(partial_support_of(target, request)), target.restarts_at(request.site)
-            asked = replace(request, losses=missing, weaker=weaker, restarts=restarts)
+            weaker, restarts = tuple(partial_support_of(target, request)), target.restarts_at(site)
+            asked = replace(request, losses=missing, weaker=weaker, restarts=restarts, known=request.plan)
             return Compiled(target.compile(asked), missing)
     except EnvironmentFailure:
         raise
@@ -275,6 +289,7 @@ def pod_refusals(request: Request) -> Iterator[Finding]:
             yield from refusal.findings
 
 
+@gc_pause.gc_paused()
 def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
     """Everything to tell about a compiled pipeline that neither its file nor the site silences."""
     return without_site_silenced(
@@ -374,7 +389,7 @@ def validation_findings(
     Without an engine, a pipeline that is refused anyway gets one note about the engines that would refuse it too.
     """
     request = Request(pipeline, site, namespace or site.namespace, "")
-    findings = [*pod_refusals(request), *engine_findings(engine, pipeline, site)]
+    findings = [*pod_refusals(request), *engine_findings(engine, request.plan)]
     if engine == NO_ENGINE:
         findings += [*(_not_everywhere(request) if findings else ()), *remarks_on(pipeline), *exposed_in_site(site)]
     else:

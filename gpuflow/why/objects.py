@@ -83,10 +83,8 @@ def not_found(cluster: Cluster, kind: Source, name: str, namespace: str) -> Exce
 
 
 def with_live(cluster: Cluster, reader: Reader, kind: Source, name: str, namespace: str) -> Cluster:
-    """The cluster with the object as the API server has it now, and with the pods of a run or a job.
-
-    What a check reads of a cluster leaves out most of a pod's status; here it is the answer.
-    """
+    """The cluster with the object as the API server has it now, and with the pods of a run or a job. What a check reads
+    of a cluster leaves out most of a pod's status; here it is the answer."""
     items = []
     for version in kind.versions:
         answer = reader.get(f"{kind.path(version, namespace)}/{name}", {})

@@ -87,6 +87,30 @@ def test_other_text_is_not_judged(expression: str) -> None:
         compile_expression(expression)
 
 
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("!-1", "'-'"),
+        ("'a' 'b'", "\"'b'\""),
+        ('"\\q" +', "the escape \\q"),
+        ("1 && 2 && foo", "a condition of type int"),
+        ("1 == 1 1", "'1'"),
+        ("device.driver == @", "'@'"),
+        ("(1 == 1", "'' where ')' is expected"),
+        ("device.", "'' where a name is expected"),
+        ("device.driver ==", "a selector that breaks off"),
+        ("true ? true ? 1 : 2 : 3", "'?' where ':' is expected"),
+        ("99999999999999999999", "the number 99999999999999999999"),
+        ("!" * 5000 + "true", "a selector that is nested so deep"),
+        ("(" * 60 + "true" + ")" * 60, "a selector that is nested so deep"),
+    ],
+)
+def test_text_that_is_not_judged_says_why(expression: str, words: str) -> None:
+    with pytest.raises(Unsupported) as refusal:
+        compile_expression(expression)
+    assert str(refusal.value) == words
+
+
 def test_versions_are_ordered_as_semver_says() -> None:
     texts = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0", "1.0.1"]
     assert sorted(texts, key=parse_semver) == texts

@@ -1,7 +1,7 @@
 """demand, check and show on what other tools run: files, standard input, folders, patterns; nothing is left out in
 silence.
 
-Tests gpuflow/cli/sources.py and gpuflow/readers/contents.py.
+Tests gpuflow/cli/sources.py and gpuflow/formats/contents.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuflow.core.errors import GpuflowError
-from gpuflow.readers.contents import contents_of
+from gpuflow.formats.contents import contents_of
 from tests.cli.commands import Answer, Gpuflow
 
 OURS = """apiVersion: gpuflow/v1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpuflow.core import yaml_tree
+from gpuflow.formats.documents import documents_of
 from gpuflow.importing.pipelines import ImportResult, import_document
 from gpuflow.readers import Library
-from gpuflow.readers.documents import documents_of
 from gpuflow.site import Site
 
 SITE = Site.load("nvidia")

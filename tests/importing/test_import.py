@@ -2,7 +2,7 @@
 
 Tests gpuflow/cli/import_pipeline.py, gpuflow/importing/argo/graph.py, gpuflow/importing/argo/scope.py,
 gpuflow/importing/argo/templates.py, gpuflow/importing/argo/workflow.py, gpuflow/importing/draft.py,
-gpuflow/importing/kubeflow/executors.py, gpuflow/importing/kubeflow/pipeline.py, gpuflow/importing/kubernetes.py,
+gpuflow/importing/kubeflow.py, gpuflow/importing/kubernetes.py,
 gpuflow/importing/pipelines.py, gpuflow/importing/pods.py, gpuflow/importing/unsupported.py and
 gpuflow/importing/values.py.
 """

@@ -1,6 +1,6 @@
 """Objects of Kubernetes are read as Kubernetes reads them; pipelines of ours and those of Kubeflow are YAML 1.2.
 
-Tests gpuflow/kubernetes/yaml_scalars.py, gpuflow/readers/documents.py and gpuflow/demands/peaks.py.
+Tests gpuflow/kubernetes/yaml_scalars.py, gpuflow/formats/documents.py and gpuflow/demands/peaks.py.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuflow.demands.peaks import peaks_of
+from gpuflow.formats.documents import read_documents, silenced_in
 from gpuflow.graph import Dag, Leaf
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 from gpuflow.quantity import Quantity
-from gpuflow.readers.documents import read_documents, silenced_in
 
 JOB = """\
 apiVersion: batch/v1

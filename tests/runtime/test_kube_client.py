@@ -15,6 +15,7 @@ import pytest
 
 from gpuflow.runtime.supervise import kube_client
 from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiServer, ApiUnreachable
+from gpuflow.runtime.supervise.object_state import path_of
 
 PODS = "/api/v1/namespaces/ns/pods"
 NO_RIGHT = 'pods is forbidden: User "system:serviceaccount:ns:launcher" cannot list resource "pods" in API group ""'
@@ -112,3 +113,12 @@ def test_a_quota_is_an_answer(api: ApiServer, script: Script) -> None:
     script.answers = [(403, NO_QUOTA)]
     with pytest.raises(ApiRefusal, match="exceeded quota"):
         api.create(PODS, {})
+
+
+def test_an_address_is_that_of_the_core_or_of_a_group_with_a_name_or_without() -> None:
+    assert path_of("v1", "ns", "pods") == "/api/v1/namespaces/ns/pods"
+    assert path_of("v1", "ns", "pods", "one") == "/api/v1/namespaces/ns/pods/one"
+    assert path_of("batch/v1", "ns", "jobs") == "/apis/batch/v1/namespaces/ns/jobs"
+    assert path_of("kueue.x-k8s.io/v1beta2", "ns", "workloads", "w") == (
+        "/apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads/w"
+    )

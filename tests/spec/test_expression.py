@@ -85,6 +85,12 @@ def test_huge_and_deep_conditions_are_refused_not_followed(text: str) -> None:
         expression.parse(text)
 
 
+def test_fifty_brackets_are_followed_and_no_more() -> None:
+    assert expression.parse("(" * 50 + "true" + ")" * 50) == Literal(value=True)
+    with pytest.raises(ExpressionError, match="nested deeper than 50 levels"):
+        expression.parse("(" * 51 + "true" + ")" * 51)
+
+
 # Typed conditions: every leaf has a known type, so that a plain Python model can say what they mean.
 typed_numbers = st.sampled_from([Reference(ParamRef("int")), Reference(ParamRef("float"))]) | st.builds(
     Literal, numbers
@@ -150,6 +156,8 @@ def test_a_condition_decides_as_python_would(tree: Expression) -> None:
         ("params.a && params.b", '"&&" is not part of the language', 9),
         ("params.a = 1", '"=" is not part of the language', 9),
         ("1 < 2 < 3", "comparisons cannot be chained", 6),
+        ("true and 1 == 2 == true", "comparisons cannot be chained", 16),
+        ("not item.k in [1] < 3", '"<" is not expected here', 18),
         ("params.a in 3", "`in` takes a list", 12),
         ("params.a in []", "the list is empty", 12),
         ("params.a in [params.b]", "a list holds numbers, strings, true and false only", 21),

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from gpuflow import GpuflowError, Pipeline, join, loads, run
+from gpuflow.plan import plan_of
 from gpuflow.pod.spelling import ReadableSpelling
 from gpuflow.site import Site
 from gpuflow.spec.canonical import to_yaml
@@ -172,9 +173,9 @@ def test_a_machine_without_time_zones_says_so_where_it_needs_one() -> None:
     )
     utc = loads(HEAD + f'schedule: {{cron: "0 3 * * *", start: 2026-01-31}}{steps}')
     assert utc.schedule is not None and utc.schedule.begins == datetime(2026, 1, 31, tzinfo=UTC)
-    assert engine_findings("airflow", utc, Site.load()) == ()
+    assert engine_findings("airflow", plan_of(utc, Site.load())) == ()
     zoned = loads(HEAD + f'schedule: {{cron: "0 3 * * *", timezone: Europe/Berlin}}{steps}')
-    assert [each.code for each in engine_findings("airflow", zoned, Site.load())] == ["GF345"]
+    assert [each.code for each in engine_findings("airflow", plan_of(zoned, Site.load()))] == ["GF345"]
 
 
 def test_facts_are_shown_readably() -> None:

@@ -24,6 +24,7 @@ from gpuflow.engines import ENGINES
 from gpuflow.pod import Engine, pod_for
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
+from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
@@ -32,6 +33,7 @@ from gpuflow.targets.constructs import POD, VOCABULARY, uses
 from gpuflow.targets.target import Request, compile_with, findings_of
 from tests.cli.commands import Gpuflow
 from tests.targets.every_construct import HEAD, PIPELINES, SITE
+from tests.test_plan import Counted
 
 SDKS = {"argo": "hera", "kubeflow": "kfp"}
 HERE = [name for name in ENGINES if name not in SDKS or importlib.util.find_spec(SDKS[name])]
@@ -211,3 +213,20 @@ def test_an_artifact_names_no_supervisor_that_it_does_not_mount(name: str, tmp_p
         done = compile_with(load_target(name), Request(loads(HEAD + source), site, "ml", "p.yaml"), allow_lossy=True)
         assert "Supervisor:" not in done.text
         assert "gpuflow-runtime" not in done.text
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize(
+    ("text", "plans"),
+    [
+        pytest.param("steps: {a: {command: [x], memory: 1Gi, retry: 2}}", 1, id="its own meaning"),
+        pytest.param("steps: {b: {command: [x], needs: [a]}, a: {command: [x]}}", 2, id="in another order"),
+    ],
+)
+def test_a_compile_with_findings_plans_no_pipeline_twice(
+    target: str, text: str, plans: int, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, chosen = Counted(monkeypatch), load_target(target)
+    request = Request(loads(HEAD + text, "p.yaml"), meaning_of(site), None, "p.yaml")
+    findings_of(chosen, request, compile_with(chosen, request, allow_lossy=False))
+    assert counted.plans() == plans

@@ -57,11 +57,8 @@ class Question:
 
 
 def refusing_resources(question: Question) -> tuple[str, ...] | None:
-    """The resources through which all bins may refuse the pod at once, or `None` when they cannot.
-
-    Empty when there is nothing to wait for: no bin, or each refuses the pod as it is. `TooLarge` where that is not
-    worked out.
-    """
+    """The resources through which all bins may refuse the pod at once, or `None` when they cannot. Empty when there is
+    nothing to wait for: no bin, or each refuses the pod as it is. `TooLarge` where that is not worked out."""
     return None if _find_refusing(question, exact=False) is None else _find_refusing(question, exact=True)
 
 
@@ -82,10 +79,8 @@ def _find_refusing(question: Question, *, exact: bool) -> tuple[str, ...] | None
 
 
 class _Columns:
-    """The bins that would take the pod as they are, resource by resource.
-
-    Thousands of bins differ in few amounts of each resource, so what a load costs is worked out once for each amount.
-    """
+    """The bins that would take the pod as they are, resource by resource. Thousands of bins differ in few amounts of
+    each resource, so what a load costs is worked out once for each amount."""
 
     def __init__(self, question: Question, exact: bool) -> None:
         self.question, self.exact = question, exact
@@ -184,10 +179,8 @@ class Cover:
         self._answers: dict[tuple[int, int], int | None] = {}
 
     def least_weight(self, low: int, high: int) -> int | None:
-        """The least weight of a load between `low` and `high`, or less where that is not worth finding out.
-
-        `None` when no load lies there.
-        """
+        """The least weight of a load between `low` and `high`, or less where that is not worth finding out. `None` when
+        no load lies there."""
         first, last = -(-low // self.grain), high // self.grain
         if first > last or (not self.coins and first > 0):
             return None

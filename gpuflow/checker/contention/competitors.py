@@ -85,10 +85,8 @@ class Competitor:
 
 
 class Competitors:
-    """Competitors that share bins. Answers are kept, because many pod groups ask the same.
-
-    One object belongs to one `Concurrency`, with or without caps.
-    """
+    """Competitors that share bins. Answers are kept, because many pod groups ask the same. One object belongs to one
+    `Concurrency`, with or without caps."""
 
     def __init__(self, members: Iterable[Competitor]) -> None:
         self.members = tuple(members)

@@ -21,10 +21,8 @@ from gpuflow.graph.peak import CUT_SHORT
 
 
 class Moment(NamedTuple):
-    """What is alive at once: its weight, its pods, and its steps in the order of the tree.
-
-    These steps weigh `reached`, less than `weight` where the graph is too large for more than a bound.
-    """
+    """What is alive at once: its weight, its pods, and its steps in the order of the tree. These steps weigh `reached`,
+    less than `weight` where the graph is too large for more than a bound."""
 
     weight: int
     pods: int
@@ -77,9 +75,7 @@ def _moment_of_loop(loop: Loop, body: Moment) -> Moment:
 
 def moment_bound(tree: Tree, weights: Mapping[str, int], pods: Mapping[str, int], cap: int) -> int | None:
     """A bound on the heaviest moment with at most `cap` pods alive: that without the cap, or the heaviest pods alone.
-
-    Exact where all pods weigh the same. `None` where it is not known how many pods there may be.
-    """
+    Exact where all pods weigh the same. `None` where it is not known how many pods there may be."""
     whole = heaviest_moment(tree, weights)
     if whole is None or (whole.pods <= cap and whole.reached == whole.weight):
         return None if whole is None else whole.weight
@@ -101,10 +97,8 @@ MOST_PODS = 2**20
 
 
 class PeakLoad(NamedTuple):
-    """The heaviest moment: its weight, or why that is not known, and the steps that reach it.
-
-    Where the value is a bound because more would take too long to work out, `because` says so.
-    """
+    """The heaviest moment: its weight, or why that is not known, and the steps that reach it. Where the value is a
+    bound because more would take too long to work out, `because` says so."""
 
     value: int | None
     because: str | None
@@ -185,10 +179,8 @@ class Concurrency:
         return replace(tree, parallel=None) if isinstance(tree, Dag) and tree.parallel is not None else tree
 
     def peak_load(self, load: Load) -> PeakLoad:
-        """The heaviest moment; a step that is left out weighs nothing.
-
-        Under a cap and with very many steps, the value is a bound from above.
-        """
+        """The heaviest moment; a step that is left out weighs nothing. Under a cap and with very many steps, the value
+        is a bound from above."""
         if load not in self._peak_loads:
             weights: dict[str, int] = {}
             for steps, weight in load:
@@ -288,11 +280,9 @@ class Concurrency:
 
 
 def largest_cap(concurrency: Concurrency, holds: Callable[[Concurrency], bool]) -> int | None:
-    """The largest number of pods alive at once with which something still holds; `None` when it never does.
-
-    It is taken not to hold without a cap, and to hold below every cap with which it holds. No cap is proposed that is
-    smaller than a gang, since the gang could not start.
-    """
+    """The largest number of pods alive at once with which something still holds; `None` when it never does. It is taken
+    not to hold without a cap, and to hold below every cap with which it holds. No cap is proposed that is smaller than
+    a gang, since the gang could not start."""
     low, high = concurrency.largest_gang, concurrency.most_pods()
     if not holds(concurrency.with_cap(low)):
         return None

@@ -257,7 +257,7 @@ class _NeedsReader:
         """A claim that is made for the pod from a template."""
         item = self.inventory.template(name)
         if item is not None:
-            spec = read_map(item.body.get("spec"), "spec").get("spec")
+            spec = _read_object(item, partial(read_map, item.body.get("spec"), "spec")).get("spec")
             self.claims.append(_read_object(item, partial(read_claim, name, spec, "spec.spec")))
         elif self.inventory.is_known("ResourceClaimTemplate"):
             self.never = f'there is no ResourceClaimTemplate "{name}": the claim of the pod is never made'
@@ -268,17 +268,19 @@ class _NeedsReader:
         item = self.inventory.claim(name)
         self.shared.append(name)
         if item is not None:
-            status = read_map(item.body.get("status"), "status")
-            if status.get("allocation") is None:
-                self.claims.append(_read_object(item, partial(read_claim, name, item.body.get("spec"), "spec")))
-                return
-            selector = read_map(status["allocation"], "status.allocation").get("nodeSelector")
-            where = "status.allocation.nodeSelector"
-            self.held.append(None if selector is None else read_terms(selector, where))
+            _read_object(item, partial(self._add_existing_claim, name, item.body))
         elif self.inventory.is_known("ResourceClaim"):
             self.never = f'there is no ResourceClaim "{name}"'
         else:
             self.unknown.append(f"the snapshot shows no ResourceClaim: what {name} asks for is not known")
+
+    def _add_existing_claim(self, name: str, body: Mapping[str, Any]) -> None:
+        allocation = read_map(body.get("status"), "status").get("allocation")
+        if allocation is None:
+            self.claims.append(read_claim(name, body.get("spec"), "spec"))
+            return
+        selector = read_map(allocation, "status.allocation").get("nodeSelector")
+        self.held.append(None if selector is None else read_terms(selector, "status.allocation.nodeSelector"))
 
     def _check_admin_access(self) -> None:
         """The API server takes claims with adminAccess, and those made from such a template, in namespaces with a

@@ -158,11 +158,9 @@ def queue_hint(
     *,
     is_driver: bool = False,
 ) -> str | None:
-    """What to change so that the queue can take the step; None when Kueue's sentence says it all.
-
-    `asked` are the resources of the step's pod: Kueue names only the first that its queue does not cover. `is_driver`:
-    it is the engine's own pod, and nobody can name another queue for it, or have it ask for something else.
-    """
+    """What to change so that the queue can take the step; None when Kueue's sentence says it all. `asked` are the
+    resources of the step's pod: Kueue names only the first that its queue does not cover. `is_driver`: it is the
+    engine's own pod, and nobody can name another queue for it, or have it ask for something else."""
     queue = kueue.queues.get(found.cluster_queue or "")
     if queue is None:
         return _missing_queue(kueue, namespace, local_queue)

@@ -39,11 +39,9 @@ MANY_TRIALS: Final = 24
 
 
 class Trials:
-    """How often a changed demand may still be judged, and what is said to it.
-
-    What is not tried is not printed. The number of trials depends on the sizes of pipeline and cluster only, so that
-    the same input always gets the same advice.
-    """
+    """How often a changed demand may still be judged, and what is said to it. What is not tried is not printed. The
+    number of trials depends on the sizes of pipeline and cluster only, so that the same input always gets the same
+    advice."""
 
     def __init__(self, judge: Callable[[Demand], Outcome], steps: int, nodes: int) -> None:
         self._judge = judge
@@ -140,11 +138,9 @@ def _may_help(whole: Outcome) -> bool:
 
 
 def proved_parallel(whole: Outcome, demand: Demand, trials: Trials) -> int | None:
-    """The largest `parallel` that was found to make the verdict *always*; None where none was.
-
-    What the lines of the report allow is tried first: with more, one of them runs out. No cap is proposed that is
-    smaller than a gang, since the gang could not start.
-    """
+    """The largest `parallel` that was found to make the verdict *always*; None where none was. What the lines of the
+    report allow is tried first: with more, one of them runs out. No cap is proposed that is smaller than a gang, since
+    the gang could not start."""
     if not facts_of(demand.engine).keeps_parallel or not may_advise():
         return None
     concurrency = Concurrency(demand)
@@ -200,10 +196,8 @@ MOST_SUGGESTIONS: Final = 3
 
 
 class OtherGpus:
-    """The GPUs and slices on the nodes of a cluster, to ask about the steps of one pipeline.
-
-    Only a document of ours says what else its steps could ask for; of any other demand there is nothing to say.
-    """
+    """The GPUs and slices on the nodes of a cluster, to ask about the steps of one pipeline. Only a document of ours
+    says what else its steps could ask for; of any other demand there is nothing to say."""
 
     def __init__(self, demand: Demand, node_pools: NodePools, trials: Trials) -> None:
         self.demand, self.node_pools, self.trials = demand, node_pools, trials

@@ -49,10 +49,8 @@ def get_targets(
     wanted: Mapping[FlavorResource, int],
     asked: Sequence[PlaceRequest] = (),
 ) -> list[Holder]:
-    """The workloads to preempt so that `wanted` fits, with quota lacking in `needed`; empty when none will do.
-
-    `asked`: what must find a place as well.
-    """
+    """The workloads to preempt so that `wanted` fits, with quota lacking in `needed`; empty when none will do. `asked`:
+    what must find a place as well."""
     own = snapshot.nodes[asking.cluster_queue]
     same_queue = _get_candidates_from_cq(own, None, Variant.WITHIN_QUEUE, asking, snapshot, needed)
     hierarchy, priority = _collect_candidates_for_hierarchical_reclaim(asking, snapshot, needed, wanted)

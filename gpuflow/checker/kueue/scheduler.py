@@ -70,11 +70,8 @@ class Blocker(NamedTuple):
 
 
 def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[Mapping[str, Any]]) -> Blocker | None:
-    """The pending workload that keeps this one from being looked at, in a StrictFIFO ClusterQueue.
-
-    Those ahead that fit are taken to be admitted first. `None` when nothing holds it up, and always for a
-    BestEffortFIFO queue.
-    """
+    """The pending workload that keeps this one from being looked at, in a StrictFIFO ClusterQueue. Those ahead that fit
+    are taken to be admitted first. `None` when nothing holds it up, and always for a BestEffortFIFO queue."""
     asked = read_workload(workload)
     queue = kueue.queue_of(asked)
     if queue is None or not queue.is_strict:

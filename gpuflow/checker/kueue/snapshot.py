@@ -99,10 +99,8 @@ class QuotaNode:
                 amount = min(amount, stored_in_parent)
 
     def find_height_of_lowest_subtree_that_fits(self, key: FlavorResource, amount: int) -> tuple[int, bool]:
-        """How high up the tree quota for so much more is found, and whether that is below the whole tree.
-
-        The height is zero without borrowing, and that of the whole tree when nothing fits.
-        """
+        """How high up the tree quota for so much more is found, and whether that is below the whole tree. The height is
+        zero without borrowing, and that of the whole tree when nothing fits."""
         if self.parent is None or not self.borrowing_with(key, amount):
             return 0, self.parent is not None
         left = minus(amount, self.local_available(key))

@@ -77,11 +77,8 @@ def read_allocatable(manifest: Mapping[str, Any]) -> tuple[Amounts, int]:
 
 
 def held_amounts(manifest: Mapping[str, Any]) -> Amounts:
-    """What a bound pod takes of its node.
-
-    A container that is being resized counts with the largest of what it wants, runs with and was allocated, and
-    without what it wants once the node called that infeasible.
-    """
+    """What a bound pod takes of its node. A container that is being resized counts with the largest of what it wants,
+    runs with and was allocated, and without what it wants once the node called that infeasible."""
     pod = read_pod(manifest)
     status = read_map(manifest.get("status"), "status")
     if not any(status.get(field) for field in ("containerStatuses", "initContainerStatuses", "resources")):

@@ -39,10 +39,8 @@ def is_port_taken_for_good(node_pools: NodePools, pod: UnboundPod) -> bool:
 
 
 def gang_has_no_domain(node_pools: NodePools, pod: UnboundPod, pods: int) -> bool:
-    """Whether the pods of a gang must all be in one domain (a rack, a zone), and none is large enough when empty.
-
-    The first pod goes anywhere, since it means itself; all others follow it.
-    """
+    """Whether the pods of a gang must all be in one domain (a rack, a zone), and none is large enough when empty. The
+    first pod goes anywhere, since it means itself; all others follow it."""
     labels = node_pools.node_list.namespaces.get(pod.namespace, {})
     most = most_per_node(pod)
     for term in pod.affinity.together if pods > 1 else ():

@@ -61,10 +61,8 @@ def with_daemons(node_list: NodeList, daemon_sets: Iterable[Mapping[str, Any]]) 
 
 def missing_daemons(node_list: NodeList, daemon_sets: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, UnboundPod]]:
     """Pods that DaemonSets are about to make on nodes that are there: which DaemonSet, and its pod for that node.
-
     Snapshots do not say which DaemonSet a pod is of. A pod that asks for the same is taken for its own, and as many
-    others of the node as there are may be of DaemonSets whose pods were given something else.
-    """
+    others of the node as there are may be of DaemonSets whose pods were given something else."""
     pods = [_daemon_pod(each) for each in daemon_sets]
     for host in node_list.hosts if pods else ():
         for number in _lacking_daemons(host, pods):

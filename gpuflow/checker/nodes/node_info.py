@@ -315,7 +315,7 @@ def read_node_list(
 ) -> NodeList:
     """Read the manifests once, to ask about many pods. `ValueError` names the manifest that cannot be read.
 
-    Pods may be manifests, or bound pods that were read before.
+    Pods and nodes may be manifests, or were read before.
     """
     bound: defaultdict[str, list[BoundPod]] = defaultdict(list)
     for index, manifest in enumerate(_require_list(pods, "pods")):
@@ -328,7 +328,7 @@ def read_node_list(
     known: dict[str, Node] = {}
     for index, manifest in enumerate(_require_list(nodes, "nodes")):
         try:
-            node = read_node(manifest)
+            node = manifest if isinstance(manifest, Node) else read_node(manifest)
         except ValueError as error:
             raise ValueError(f"{_place('nodes', index, manifest)}: {error}") from None
         if node.name in known:

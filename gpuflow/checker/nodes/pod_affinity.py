@@ -42,10 +42,8 @@ class PodAffinityTerm(NamedTuple):
         return self.namespace_selector is not None and bool(self.namespace_selector.requirements)
 
     def merge_namespaces(self, namespaces: Namespaces) -> PodAffinityTerm:
-        """The term with the namespaces it selects named, as the scheduler has it for the pod in hand.
-
-        The selector stays, and is asked with no labels: one such as `DoesNotExist` then means every namespace.
-        """
+        """The term with the namespaces it selects named, as the scheduler has it for the pod in hand. The selector
+        stays, and is asked with no labels: one such as `DoesNotExist` then means every namespace."""
         if not self.asks_for_namespaces or self.namespace_selector is None:
             return self
         chosen = {name for name, labels in namespaces.items() if self.namespace_selector.matches(labels)}
@@ -66,10 +64,8 @@ NO_TERMS: Final = Affinity((), ())
 
 
 def read_affinity(spec: Mapping[str, Any], namespace: str, labels: Labels | None = None) -> Affinity:
-    """The terms of a pod. With its `labels`, as they stand once the API server has stored it.
-
-    The server writes what `matchLabelKeys` and `mismatchLabelKeys` mean into the selectors of a new pod.
-    """
+    """The terms of a pod. With its `labels`, as they stand once the API server has stored it. The server writes what
+    `matchLabelKeys` and `mismatchLabelKeys` mean into the selectors of a new pod."""
     if spec.get("affinity") is None:
         return NO_TERMS
     affinity = read_map(spec["affinity"], "spec.affinity")

@@ -37,7 +37,7 @@ class PreparedCluster:
         self._given, self._default, self._read = cluster, default, read
         self.cluster = cluster.with_default_namespace(default or namespace).seen_from(namespace)
         self.namespace = namespace
-        self._bound = validate(self.cluster)
+        self._valid = validate(self.cluster)
         self._others = {namespace: self}
 
     def seen_from(self, namespace: str) -> PreparedCluster:
@@ -81,9 +81,11 @@ class PreparedCluster:
         if not self.cluster.knows("Node"):
             return None
         try:
-            node_list = read_node_list(
-                [with_condition_taints(node.body) for node in nodes], self._bound, self.cluster.bodies("Namespace")
-            )
+            tainted = [
+                read if (body := with_condition_taints(node.body)) is node.body else body
+                for node, read in zip(nodes, self._valid.nodes, strict=True)
+            ]
+            node_list = read_node_list(tainted, self._valid.bound, self.cluster.bodies("Namespace"))
             return NodePools(with_daemons(node_list, [item.body for item in self.cluster.of("DaemonSet")]))
         except ValueError as refusal:
             raise GpuflowError(

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpuflow.checker.kueue.flavors import read_flavor, read_name
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue, read_reservations
 from gpuflow.checker.kueue.requests import read_configuration
 from gpuflow.checker.kueue.tas_flavor_snapshot import read_topology
 from gpuflow.checker.kueue.workloads import read_holder, read_workload
-from gpuflow.checker.nodes.node_info import BoundPod, read_bound_pod, read_node, read_schedulable_pod
+from gpuflow.checker.nodes.node_info import BoundPod, Node, read_bound_pod, read_node, read_schedulable_pod
 from gpuflow.checker.quota.namespace import standard_fault
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import KUEUE_CONFIG, KUEUE_SETTINGS_KEY
@@ -104,6 +104,7 @@ def _require_containers(spec: Body, where: str) -> None:
             at = f"{where}.{field}[{index}]"
             if not read_text(container, "name", at):
                 raise BadField(f"{at}.name", "a container needs one")
+            read_text(container, "restartPolicy", at)
             resources = read_map(container.get("resources"), f"{at}.resources")
             for side in ("requests", "limits"):
                 require_positive(resources.get(side), f"{at}.resources.{side}")
@@ -131,24 +132,31 @@ OPERATORS: Final = {"In", "NotIn", "Exists", "DoesNotExist"}
 LIMIT_TYPES: Final = ("Container", "Pod", "PersistentVolumeClaim")
 
 
-def validate(cluster: Cluster) -> list[BoundPod]:
-    """Raise `GpuflowError` with every manifest that cannot be what it says it is.
+class Validated(NamedTuple):
+    """What was read of the objects that a cluster has so many of that reading them again is felt."""
 
-    The pods that take up room come back as they were read: there are so many that reading them again is felt.
-    """
-    bound: list[BoundPod] = []
-    findings = [finding for item in cluster.objects if item.is_known for finding in _faults(item, bound)]
+    bound: list[BoundPod]
+    """The pods that take up room."""
+    nodes: list[Node]
+
+
+def validate(cluster: Cluster) -> Validated:
+    """Raise `GpuflowError` with every manifest that cannot be what it says it is."""
+    valid = Validated([], [])
+    findings = [finding for item in cluster.objects if item.is_known for finding in _faults(item, valid)]
     if findings:
         raise GpuflowError(findings)
-    return bound
+    return valid
 
 
-def _faults(item: Manifest, bound: list[BoundPod]) -> Iterator[Finding]:
+def _faults(item: Manifest, valid: Validated) -> Iterator[Finding]:
     for read in READERS.get(item.kind, ()):
         try:
             found = read(item.body)
             if isinstance(found, BoundPod):
-                bound.append(found)
+                valid.bound.append(found)
+            elif isinstance(found, Node):
+                valid.nodes.append(found)
         except ValueError as refusal:
             names_it = isinstance(refusal, BadField) and refusal.owner
             message = str(refusal) if names_it else f"{item.kind} {item.name}: {refusal}"

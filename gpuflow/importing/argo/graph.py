@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.core.errors import Where
+from gpuflow.formats.nodes import mapping, maps, plain_value
 from gpuflow.importing.argo.scope import AnyItem, Scope
 from gpuflow.importing.argo.templates import Importer, Template, refuse_artifacts
 from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label
 from gpuflow.importing.pods import TAG_HINT
 from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, Unsupported
-from gpuflow.importing.values import Lookup, Parts, fill_tags, mapping, maps, plain_text, plain_value, scalar_text
+from gpuflow.importing.values import Lookup, Parts, fill_tags, plain_text, scalar_text
 
 _TOKEN = re.compile(
     r"""\s*(?:

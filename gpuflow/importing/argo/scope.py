@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpuflow.formats.nodes import as_list, maps
 from gpuflow.importing.draft import Draft, identifier
 from gpuflow.importing.unsupported import Place, Unsupported
-from gpuflow.importing.values import Parts, maps, texts
+from gpuflow.importing.values import Parts
 
 RUNNER = "gpuflow-run"
 OUTPUTS = "/gpuflow/outputs"
@@ -56,7 +57,7 @@ def without_supervisor(
     main: Mapping[str, Any], spec: dict[str, Any], listing: Unsupported, place: Place
 ) -> tuple[Mapping[str, Any], dict[str, Any], dict[str, dict[str, Any]] | None]:
     """The container and the pod without gpuflow-run, and the outputs that it hands over; None: it has none."""
-    words = texts(main.get("command"))
+    words = as_list(main.get("command"))
     if words[:1] != [RUNNER] or "--" not in words:
         return main, spec, None
     end = words.index("--")

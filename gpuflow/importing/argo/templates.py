@@ -8,13 +8,14 @@ from typing import Any
 
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import GpuflowError, Where
+from gpuflow.formats.documents import Document, Library
+from gpuflow.formats.nodes import mapping, maps, plain_value
 from gpuflow.importing.argo.scope import RETRIES, Scope, without_supervisor
 from gpuflow.importing.draft import identifier
 from gpuflow.importing.pods import PodReader, Step
 from gpuflow.importing.unsupported import TEMPLATE, Place, Unsupported
-from gpuflow.importing.values import mapping, maps, plain_value, whole_number
+from gpuflow.importing.values import whole_number
 from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
-from gpuflow.readers import Document, Library
 from gpuflow.site import Site
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpuflow.formats.documents import Document, Library
+from gpuflow.formats.nodes import mapping, maps, plain_value
 from gpuflow.importing.argo.graph import Graph
 from gpuflow.importing.argo.scope import Scope
 from gpuflow.importing.argo.templates import WORKFLOW_OF_POD, Importer, Template, metric_fields, refuse_artifacts
 from gpuflow.importing.draft import Draft, identifier, label, object_metadata, read_schedule
 from gpuflow.importing.unsupported import TEMPLATE, Place, Unsupported
-from gpuflow.importing.values import Parts, mapping, maps, plain_value
-from gpuflow.readers import Document, Library
+from gpuflow.importing.values import Parts
 from gpuflow.site import Site
 from gpuflow.spec.names import LABEL_PREFIX
 

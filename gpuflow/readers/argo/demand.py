@@ -23,9 +23,10 @@ from gpuflow.demands.model import (
     UnseenPart,
 )
 from gpuflow.engines import NO_ENGINE
+from gpuflow.formats.documents import Document, Library
+from gpuflow.formats.nodes import as_list, as_plain, mapping, maps_in, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Tree
 from gpuflow.pod.engine_containers import RESTRICTED, engine_of, settings_of
-from gpuflow.readers.argo.concurrency import bound_by, locks_of
 from gpuflow.readers.argo.flow import (
     EXIT,
     hooks_of,
@@ -39,11 +40,10 @@ from gpuflow.readers.argo.flow import (
 from gpuflow.readers.argo.pods import PodMaker, wrong_in_claim
 from gpuflow.readers.argo.removed_fields import Release, removed_in_workflow
 from gpuflow.readers.argo.resource_templates import read_resource_template
-from gpuflow.readers.argo.variables import Scope, as_list, as_plain, filled_tree, mapping, maps_in, number_of, text_of
+from gpuflow.readers.argo.variables import Scope, bound_by, filled_tree, locks_of
 from gpuflow.readers.argo.walk import MOST_STEPS, Call, Place, Readers, TooLarge, Walk, WalkResult, serial_tree
 from gpuflow.readers.argo.workflow_spec import Spec, arguments_of, global_scope, home_of, names_of, spec_of
-from gpuflow.readers.documents import Document
-from gpuflow.readers.interface import Library, Options, PassiveObject
+from gpuflow.readers.interface import Options, PassiveObject
 
 RESOURCES = {"requests": {"cpu": "10m", "memory": "64M"}, "limits": {"cpu": "100m", "memory": "256M"}}
 NAME = "agent"

@@ -10,15 +10,20 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from gpuflow.core.operator_parser import Parser, Token
+
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<number>\d+(?:\.\d+)?(?![\w.]))|(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)"""
-    r"""|(?P<sign>==|!=|<=|>=|&&|\|\||\?\?|[-+*/%<>!()?:,\[\].{}])|(?P<word>[A-Za-z_][\w-]*))""",
+    r"""|(?P<sign>==|!=|<=|>=|&&|\|\||\?\?|[-+*/%<>!()?:,\[\].{}])|(?P<word>[A-Za-z_][\w-]*)|(?P<space>\Z))""",
     re.S,
 )
 MAX_LENGTH: Final = 4_000
 """Characters of an expression; a longer one is not worked out."""
 DEEPEST: Final = 50
 _WORD_OPERATORS: Final = ("startsWith", "endsWith", "contains", "in")
+_LEVELS: Final = (("||",), ("&&",), ("==", "!=", "<=", ">=", "<", ">"), ("+", "-"), ("*", "/", "%"))
+_WHEN: Final = {sign: level for level, signs in enumerate(_LEVELS) for sign in signs}
+_EXPR: Final = {**_WHEN, "or": 0, "and": 1, **dict.fromkeys(_WORD_OPERATORS, 2)}
 
 
 class NotConstant(Exception):
@@ -27,8 +32,7 @@ class NotConstant(Exception):
 
 def when_holds(text: str) -> bool:
     """A condition of a step whose tags are all replaced. Raises `NotConstant`."""
-    # govaluate reads a bare word as a variable, and Argo makes a text of it; words may hold dashes.
-    found = _Parser(text, {}, words_are_texts=True).evaluate()
+    found = _When({}).evaluate(text)
     if not isinstance(found, bool):
         raise NotConstant
     return found
@@ -36,191 +40,131 @@ def when_holds(text: str) -> bool:
 
 def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
     """The value of an expression; `variables` by their whole name, such as `inputs.parameters.n`."""
-    return _Parser(text, variables, words_are_texts=False).evaluate()
+    return _Expr(variables).evaluate(text)
 
 
 def depends_holds(text: str, results: Mapping[str, bool]) -> bool:
     """The logic of `depends`, with the results of tasks by `task.Result`; one that is not named is false."""
-    return bool(_Parser(text, results, words_are_texts=False, missing=False).evaluate())
+    return bool(_Expr(results, missing=False).evaluate(text))
 
 
-class _Parser:
-    """Precedence climbing; every level is a method that reads as much as it binds."""
+class _Expr(Parser[Any]):
+    """expr: `{{=…}}` and the logic of `depends`."""
 
-    def __init__(
-        self, text: str, variables: Mapping[str, Any], *, words_are_texts: bool, missing: Any = NotConstant
-    ) -> None:
+    TOKEN, BINDING, DEEPEST = _TOKEN, _EXPR, DEEPEST
+    NOT: tuple[str, ...] = ("!", "not")
+
+    def __init__(self, variables: Mapping[str, Any], missing: Any = NotConstant) -> None:
+        super().__init__()
+        self.variables, self.missing = variables, missing
+
+    def evaluate(self, text: str) -> Any:
         if len(text) > MAX_LENGTH:
             raise NotConstant
-        self.variables, self.words_are_texts, self.missing = variables, words_are_texts, missing
-        self.tokens: list[tuple[str, str]] = []
-        self.depth = 0
-        at, text = 0, text.rstrip()
-        while at < len(text):
-            match = _TOKEN.match(text, at)
-            if match is None or match.lastgroup is None:
-                raise NotConstant
-            self.tokens.append((match.lastgroup, match[match.lastgroup]))
-            at = match.end()
-        self.at = 0
-
-    def evaluate(self) -> Any:
-        if not self.tokens:
-            raise NotConstant
         try:
-            found = self._choice()
+            return self.parse(text)
         except (TypeError, ValueError, ZeroDivisionError, OverflowError, KeyError, IndexError):
             raise NotConstant from None
-        if self.at != len(self.tokens):
-            raise NotConstant
-        return found
 
-    def _peek(self) -> str:
-        kind, word = self.tokens[self.at] if self.at < len(self.tokens) else ("end", "")
-        return word if kind in ("sign", "word") else f"<{kind}>"
+    def refusal(self, token: Token) -> NotConstant:
+        return NotConstant()
 
-    def _take(self, *signs: str) -> str | None:
-        if self._peek() in signs:
-            self.at += 1
-            return self.tokens[self.at - 1][1]
-        return None
+    def choice(self, found: Any) -> Any:
+        if not self.take("?"):
+            return found
+        first = self.inner()
+        self.need(":")
+        second = self.inner()
+        return first if _require_bool(found) else second
 
-    def _need(self, sign: str) -> None:
-        if self._take(sign) is None:
-            raise NotConstant
+    def join(self, sign: Token, left: Any, right: Any, begin: int) -> Any:
+        level = _EXPR[sign.text]
+        if level == 0:
+            return _require_bool(left) or _require_bool(right)
+        if level == 1:
+            return _require_bool(left) and _require_bool(right)
+        return (_comparison if level == 2 else _arithmetic)(sign.text, left, right)
 
-    def _choice(self) -> Any:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise NotConstant
-        asked = self._disjunction()
-        if self._take("?"):
-            first = self._choice()
-            self._need(":")
-            second = self._choice()
-            if not isinstance(asked, bool):
-                raise NotConstant
-            asked = first if asked else second
-        self.depth -= 1
-        return asked
-
-    def _disjunction(self) -> Any:
-        found = self._conjunction()
-        while self._take("||", "or" if not self.words_are_texts else "||"):
-            other = self._conjunction()
-            found = _require_bool(found) or _require_bool(other)
-        return found
-
-    def _conjunction(self) -> Any:
-        found = self._compare()
-        while self._take("&&", "and" if not self.words_are_texts else "&&"):
-            other = self._compare()
-            found = _require_bool(found) and _require_bool(other)
-        return found
-
-    def _compare(self) -> Any:
-        found = self._sum()
-        words = () if self.words_are_texts else _WORD_OPERATORS
-        while sign := self._take("==", "!=", "<=", ">=", "<", ">", *words):
-            found = _comparison(sign, found, self._sum())
-        return found
-
-    def _sum(self) -> Any:
-        found = self._product()
-        while sign := self._take("+", "-"):
-            other = self._product()
-            if sign == "+" and isinstance(found, str) and isinstance(other, str):
-                found = found + other
-            else:
-                found = _number(found) + _number(other) if sign == "+" else _number(found) - _number(other)
-        return found
-
-    def _product(self) -> Any:
-        found = self._unary()
-        while sign := self._take("*", "/", "%"):
-            first, second = _number(found), _number(self._unary())
-            if sign == "*":
-                found = first * second
-            elif sign == "%" and isinstance(first, int) and isinstance(second, int) and first >= 0 and second > 0:
-                found = first % second
-            elif sign == "/" and second and first % second == 0:
-                found = first // second
-            else:
-                raise NotConstant
-        return found
-
-    def _unary(self) -> Any:
-        if self._take("!", "not" if not self.words_are_texts else "!"):
-            return not _require_bool(self._unary())
-        if self._take("-"):
-            return -_number(self._unary())
-        if self._take("("):
-            found = self._choice()
-            self._need(")")
-            return self._index(found)
-        if self._take("["):
-            return self._index(self._items("]"))
-        if self.at >= len(self.tokens):
-            raise NotConstant
-        kind, word = self.tokens[self.at]
-        self.at += 1
+    def operand(self, least: int) -> Any:
+        if self.take(*self.NOT):
+            return not _require_bool(self.deeper(lambda: self.operand(least)))
+        if self.take("-"):
+            return -_number(self.deeper(lambda: self.operand(least)))
+        if self.take("("):
+            found = self.inner()
+            self.need(")")
+            return self.index(found)
+        if self.take("["):
+            return self.index(self.items("]"))
+        kind, word, _ = self.advance()
         if kind == "number":
             return float(word) if "." in word else int(word)
         if kind == "text":
             return _unquote(word)
         if kind != "word":
             raise NotConstant
-        return self._identifier(word)
+        return word == "true" if word in ("true", "false") else self.value_of(word)
 
-    def _index(self, value: Any) -> Any:
-        while not self.words_are_texts and self._take("["):
-            index = self._choice()
-            self._need("]")
+    def index(self, value: Any) -> Any:
+        while self.take("["):
+            index = self.inner()
+            self.need("]")
             if isinstance(index, bool) or not isinstance(value, list) or not isinstance(index, int) or index < 0:
                 raise NotConstant
             value = value[index]
         return value
 
-    def _items(self, end: str) -> list[Any]:
-        found: list[Any] = []
-        while not self._take(end):
-            found.append(self._choice())
-            if not self._take(","):
-                self._need(end)
-                break
-        return found
-
-    def _identifier(self, word: str) -> Any:
-        if word in ("true", "false"):
-            return word == "true"
-        if self.words_are_texts:
-            if word == "in" or self._peek() in (".", "("):
-                raise NotConstant
-            return word
-        name = word
+    def value_of(self, name: str) -> Any:
+        """A variable, or what a function gives."""
         while True:
-            if self._take("."):
-                kind, part = self.tokens[self.at] if self.at < len(self.tokens) else ("end", "")
-                self.at += 1
+            if self.take("."):
+                kind, part, _ = self.advance()
                 if kind != "word":
                     raise NotConstant
-                name += f".{part}"
-            elif self._take("["):
-                part = self._choice()
-                self._need("]")
-                name += f".{part}"
+            elif self.take("["):
+                part = self.inner()
+                self.need("]")
             else:
                 break
-        if self._take("("):
-            given, function = self._items(")"), _FUNCTIONS.get(name)
+            name += f".{part}"
+        if self.take("("):
+            given, function = self.items(")"), _FUNCTIONS.get(name)
             if function is None:
                 raise NotConstant
-            return self._index(function(*given))
-        if name in self.variables:
-            return self.variables[name]
-        if self.missing is NotConstant:
+            return self.index(function(*given))
+        found = self.variables.get(name, self.missing)
+        if found is NotConstant:
             raise NotConstant
-        return self.missing
+        return found
+
+
+class _When(_Expr):
+    """govaluate: a bare word is a variable, of which Argo makes a text; words may hold dashes."""
+
+    BINDING, NOT = _WHEN, ("!",)
+
+    def index(self, value: Any) -> Any:
+        return value
+
+    def value_of(self, name: str) -> str:
+        if name == "in" or self.take(".", "("):
+            raise NotConstant
+        return name
+
+
+def _arithmetic(sign: str, left: Any, right: Any) -> Any:
+    if sign == "+" and isinstance(left, str) and isinstance(right, str):
+        return left + right
+    first, second = _number(left), _number(right)
+    if sign in ("+", "-"):
+        return first + second if sign == "+" else first - second
+    if sign == "*":
+        return first * second
+    if sign == "%" and isinstance(first, int) and isinstance(second, int) and first >= 0 and second > 0:
+        return first % second
+    if sign == "/" and second and first % second == 0:
+        return first // second
+    raise NotConstant
 
 
 def _require_bool(value: Any) -> bool:

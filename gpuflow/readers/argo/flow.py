@@ -17,9 +17,9 @@ from itertools import chain, product
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from gpuflow.formats.nodes import as_list, mapping, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, find_cycle
 from gpuflow.readers.argo.expressions import NotConstant, depends_holds
-from gpuflow.readers.argo.variables import as_list, mapping, number_of, text_of
 from gpuflow.readers.argo.walk import Call, Child, Place, Walk, parallel_tree, serial_tree
 from gpuflow.readers.argo.workflow_spec import Template, arguments_of
 

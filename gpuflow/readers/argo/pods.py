@@ -14,24 +14,12 @@ from typing import Any, Final
 
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import GpuflowError
+from gpuflow.formats.nodes import as_list, as_plain, mapping, maps_in, number_of, text_of
 from gpuflow.kubernetes.pod_fields import SCALARS, Field, fields_of
 from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
 from gpuflow.pod.engine_containers import resources_of, with_engine
 from gpuflow.quantity import Quantity
-from gpuflow.readers.argo.variables import (
-    TAG,
-    OpenValue,
-    Scope,
-    as_list,
-    as_plain,
-    filled_tree,
-    mapping,
-    maps_in,
-    merge_open,
-    names_in,
-    number_of,
-    text_of,
-)
+from gpuflow.readers.argo.variables import TAG, OpenValue, Scope, filled_tree, merge_open, names_in
 from gpuflow.readers.argo.workflow_spec import Spec
 from gpuflow.readers.gang_launcher import manifest_in
 from gpuflow.site.model import Engine

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from gpuflow.core.errors import Finding, Where
-from gpuflow.readers.argo.variables import as_list, as_plain, mapping
-from gpuflow.readers.documents import Document
+from gpuflow.formats.documents import Document
+from gpuflow.formats.nodes import as_list, as_plain, mapping
 
 Release = tuple[int, int]
 WhereOf = Callable[..., Where]

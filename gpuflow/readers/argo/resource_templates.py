@@ -10,12 +10,13 @@ from typing import Any, Final
 
 from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.demands.model import Demand
+from gpuflow.formats.documents import READERS, Document, kind_of
+from gpuflow.formats.nodes import as_plain, mapping, text_of
 from gpuflow.graph import Dag, Loop, Tree, Unknown, rename
 from gpuflow.readers.argo.pods import BadPod, gang_command, gang_manifest, parsed_with_tags
-from gpuflow.readers.argo.variables import OpenValue, as_plain, mapping, merge_open, text_of
+from gpuflow.readers.argo.variables import OpenValue, merge_open
 from gpuflow.readers.argo.walk import MOST_STEPS, Call, Child, TooLarge, Walk
 from gpuflow.readers.argo.workflow_spec import Template
-from gpuflow.readers.documents import READERS, Document, kind_of
 from gpuflow.readers.gang_launcher import later_in, nodes_avoided_in
 from gpuflow.readers.interface import Options, PassiveObject
 

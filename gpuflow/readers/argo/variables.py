@@ -1,83 +1,21 @@
-"""Values of a manifest as they are written, and the variables of a workflow: which are known, and texts with the known
-ones filled in.
+"""The variables of a workflow: which are known, texts with the known ones filled in, loops, and locks.
+
+Loops mirror expandStep, expandTask, expandSequence and processItem of workflow/controller, Argo v4.0.2. `withItems`,
+`withParam` and `withSequence` are counted, and their copies are not written out.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuflow.core import yaml_tree
+from gpuflow.formats.documents import Library
+from gpuflow.formats.nodes import MAX_INT64, as_list, as_plain, mapping, number_of, text_of
 from gpuflow.readers.argo.expressions import NotConstant, evaluate
-
-MAX_INT64 = 2**63 - 1
-"""Go's int64, in which Argo counts."""
-
-
-def mapping(value: object) -> Mapping[str, Any]:
-    """The value if it is a map; else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def as_list(value: object) -> list[Any]:
-    """The value if it is a list; else an empty one."""
-    return value if isinstance(value, list) else []
-
-
-def maps_in(value: object) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The maps of a list, with their places."""
-    for index, each in enumerate(as_list(value)):
-        if isinstance(each, Mapping):
-            yield index, each
-
-
-def text_of(value: object) -> str | None:
-    """A scalar as the text that Argo makes of it; None of anything else."""
-    match value:
-        case None:
-            return None
-        case bool():
-            return "true" if value else "false"
-        case yaml_tree.Int() | yaml_tree.Float():
-            return value.text
-        case str():
-            return value
-        case int() | float():
-            return str(value)
-        case _:
-            return None
-
-
-def number_of(value: object) -> int | None:
-    """A whole number, written as one or as text, that Go can hold."""
-    text = text_of(value)
-    if text is None or isinstance(value, bool) or len(text) > 20:
-        return None
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    if not (digits.isascii() and digits.isdigit()):
-        return None
-    found = int(text)
-    return found if -MAX_INT64 - 1 <= found <= MAX_INT64 else None
-
-
-def as_plain(value: Any, *, nulls: bool = False) -> Any:
-    """The value in Python's own types; a fraction keeps its spelling, and a key without a value is none, but for
-    `nulls`: in a patch they take away."""
-    match value:
-        case Mapping():
-            kept = value.items() if nulls else [(key, each) for key, each in value.items() if each is not None]
-            return {str(key): as_plain(each, nulls=nulls) for key, each in kept}
-        case list():
-            return [as_plain(each, nulls=nulls) for each in value]
-        case yaml_tree.Int():
-            return int(value)
-        case yaml_tree.Float():
-            return value.text
-        case _:
-            return value
-
+from gpuflow.readers.argo.removed_fields import SYNCHRONIZATION, Release, is_read
 
 TAG: Final = re.compile(r"\{\{(.*?)\}\}", re.S)
 ROUNDS: Final = 3
@@ -216,3 +154,168 @@ def filled_tree(value: Any, scope: Scope, skipped: Collection[str] = ()) -> Any:
             return [filled_tree(each, scope, skipped) for each in value]
         case _:
             return value
+
+
+_FORMAT = re.compile(r"[^%]*%(0?)(\d{0,2})([dxXo])[^%]*")
+
+
+@dataclass(frozen=True)
+class Items:
+    field: str
+    count: int | OpenValue
+    listed: tuple[Any, ...] | None = None
+    sequence: range | None = None
+    format: str = "%d"
+
+    def variables(self) -> Iterator[Mapping[str, Value]]:
+        """The variables of each item; only for loops that are known, and small enough to write out."""
+        if self.listed is not None:
+            yield from map(variables_of, self.listed)
+        elif self.sequence is not None:
+            for number in self.sequence:
+                yield {"item": go_format(self.format, number)}
+
+
+class BadLoop(ValueError):
+    """A loop that Argo refuses."""
+
+
+def items_of(call: Mapping[str, Any], scope: Scope) -> Items | None:
+    """The loop of a step or task; None when it has none. Raises `BadLoop`."""
+    if as_list(call.get("withItems")):
+        return _items_of_list("withItems", as_plain(call["withItems"]), scope)
+    with_param = text_of(call.get("withParam"))
+    if with_param:
+        text, missing = scope.fill(with_param)
+        unknown = merge_open(missing)
+        if unknown is not None:
+            return Items("withParam", unknown)
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            raise BadLoop(f"withParam is not a JSON list: {text[:60]}") from None
+        if found is None:
+            found = []
+        if not isinstance(found, list):
+            raise BadLoop(f"withParam is not a JSON list: {text[:60]}")
+        return Items("withParam", len(found), tuple(found))
+    if isinstance(call.get("withSequence"), Mapping):
+        return _sequence(call["withSequence"], scope)
+    return None
+
+
+def _items_of_list(field: str, items: list[Any], scope: Scope) -> Items:
+    found = []
+    for item in items:
+        text = item if isinstance(item, str) else None
+        filled, missing = scope.fill(text) if text is not None else (item, ())
+        if missing and "item" not in (text or ""):
+            # The number of items is known all the same.
+            return Items(field, len(items))
+        found.append(filled)
+    return Items(field, len(found), tuple(found))
+
+
+def _sequence(sequence: Mapping[str, Any], scope: Scope) -> Items:
+    numbers: dict[str, int] = {}
+    for name in ("start", "end", "count"):
+        written = text_of(sequence.get(name))
+        if written is None or not written:
+            continue
+        text, missing = scope.fill(written)
+        unknown = merge_open(missing)
+        if unknown is not None:
+            return Items("withSequence", unknown)
+        number = number_of(text.strip() if "{{" in written else text)
+        if number is None:
+            raise BadLoop(f"withSequence.{name} is not a number: {text[:40]}")
+        numbers[name] = number
+    start = numbers.get("start", 0)
+    if "end" in numbers:
+        end = numbers["end"]
+    elif "count" in numbers:
+        if numbers["count"] == 0:
+            return Items("withSequence", 0, ())
+        end = start + numbers["count"] - 1
+    else:
+        raise BadLoop("withSequence has neither end nor count")
+    if abs(end) > MAX_INT64:
+        raise BadLoop("withSequence counts beyond what a number holds")
+    steps = range(start, end + 1) if start <= end else range(start, end - 1, -1)
+    written_format, missing = scope.fill(text_of(sequence.get("format")) or "%d")
+    count = abs(end - start) + 1
+    if missing or _FORMAT.fullmatch(written_format) is None:
+        return Items("withSequence", count)
+    return Items("withSequence", count, None, steps, written_format)
+
+
+def go_format(form: str, number: int) -> str:
+    """A number as Go's Sprintf writes it; only forms that `_FORMAT` takes."""
+    match = _FORMAT.fullmatch(form)
+    assert match is not None
+    return form % number
+
+
+def variables_of(item: Any) -> dict[str, Value]:
+    """What `{{item}}` and `{{item.field}}` are for one item."""
+    if isinstance(item, Mapping):
+        fields: dict[str, Value] = {f"item.{key}": _text(each) for key, each in item.items()}
+        return {"item": json.dumps(mapping(item), ensure_ascii=False, default=str), **fields}
+    return {"item": _text(item)}
+
+
+def _text(value: Any) -> str:
+    text = text_of(value)
+    return json.dumps(value, ensure_ascii=False, default=str) if text is None else text
+
+
+LockUse = tuple[str, int | None, int | None, int | None]
+
+
+def locks_of(
+    tree: Mapping[str, Any], scope: Scope, library: Library, release: Release | None
+) -> Iterator[tuple[str, int | None]]:
+    """The locks of a template or workflow, each with how many may hold it; None when that is not known.
+
+    `release`: the site's Argo. Words that it does not have lock nothing.
+    """
+    written = mapping(tree.get("synchronization"))
+    one = {field: written.get(field) for field, removed in SYNCHRONIZATION.items() if is_read(removed, release)}
+    for mutex in [one.get("mutex"), *as_list(written.get("mutexes"))]:
+        if not isinstance(mutex, Mapping):
+            continue
+        name, missing = scope.fill(text_of(mutex.get("name")) or "")
+        yield f"mutex {name}", 1 if _is_one(name, bool(missing)) else None
+    for semaphore in [one.get("semaphore"), *as_list(written.get("semaphores"))]:
+        if not isinstance(semaphore, Mapping):
+            continue
+        source = mapping(semaphore.get("configMapKeyRef"))
+        name, missing = scope.fill(text_of(source.get("name")) or "")
+        key, more = scope.fill(text_of(source.get("key")) or "")
+        if not source or not _is_one(name, bool(missing)) or not _is_one(key, bool(more)):
+            yield "a semaphore", None
+            continue
+        found = library.find("ConfigMap", name)
+        limit = None if found is None else number_of(mapping(found.tree.get("data")).get(key))
+        yield f"semaphore {key} of ConfigMap {name}", limit if limit is not None and limit > 0 else None
+
+
+def _is_one(name: str, is_open: bool) -> bool:
+    """Whether all that hold a lock of this name hold the same: what is not known of it is one for the whole run."""
+    return not is_open or all(each.strip().startswith("workflow.") for each in TAG.findall(name))
+
+
+def bound_by(held: list[LockUse]) -> Iterator[str]:
+    """Why fewer may run at once than the graph says: one sentence for each lock of which that is so."""
+    by_lock: dict[str, list[LockUse]] = {}
+    for each in held:
+        by_lock.setdefault(each[0], []).append(each)
+    for lock, uses in by_lock.items():
+        limit = uses[0][1]
+        counts = [None if count is None or outer is None else count * outer for _, _, count, outer in uses]
+        total = None if None in counts else sum(count or 0 for count in counts)
+        if total is not None and total <= (limit or 1):
+            continue
+        alone = len(uses) == 1 and uses[0][3] == 1
+        if limit is None or not alone:
+            yield f"{lock} may let fewer run at once"

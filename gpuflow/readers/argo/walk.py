@@ -13,23 +13,24 @@ from typing import Any, Final, NamedTuple
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, UnseenPart
 from gpuflow.engines import NO_ENGINE
+from gpuflow.formats.documents import Library
+from gpuflow.formats.nodes import as_plain, mapping, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.strategic_merge import BadPatch
 from gpuflow.quantity import Quantity
-from gpuflow.readers.argo.concurrency import BadLoop, Items, items_of, locks_of
 from gpuflow.readers.argo.expressions import NotConstant, when_holds
 from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, BuiltPod, PodMaker, gang_manifest, place_of
 from gpuflow.readers.argo.removed_fields import removed_in_template
 from gpuflow.readers.argo.variables import (
+    BadLoop,
+    Items,
     OpenValue,
     Scope,
     Value,
-    as_plain,
-    mapping,
+    items_of,
+    locks_of,
     merge_open,
     names_in,
-    number_of,
-    text_of,
 )
 from gpuflow.readers.argo.workflow_spec import (
     GROUP,
@@ -44,7 +45,7 @@ from gpuflow.readers.argo.workflow_spec import (
     names_of,
     type_of,
 )
-from gpuflow.readers.interface import Library, Options
+from gpuflow.readers.interface import Options
 
 
 class Readers(NamedTuple):

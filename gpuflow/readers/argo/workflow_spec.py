@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import Any, Final
 
 from gpuflow.core.errors import Where
+from gpuflow.formats.documents import Document, Library
+from gpuflow.formats.nodes import as_plain, mapping, maps_in, text_of
 from gpuflow.kubernetes.strategic_merge import strategic_merge_map_patch
-from gpuflow.readers.argo.variables import OpenValue, Scope, Value, as_plain, mapping, maps_in, text_of
-from gpuflow.readers.documents import Document
-from gpuflow.readers.interface import Library
+from gpuflow.readers.argo.variables import OpenValue, Scope, Value
 
 GROUP: Final = "argoproj.io"
 TYPES: Final = (

@@ -19,10 +19,10 @@ from gpuflow.demands.gang_scheduling import (
     one_by_one_finding,
     starts_whole,
 )
+from gpuflow.formats.documents import KFP
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.kubernetes.resources import read_quantity
 from gpuflow.quantity import Quantity
-from gpuflow.readers.documents import KFP
 from gpuflow.readers.findings.subject import (
     Subject,
     checkpoint_mounts,

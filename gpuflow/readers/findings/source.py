@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from gpuflow.core.codes import CODES
 from gpuflow.core.errors import Finding, Problem, Rule, Where, did_you_mean, rule
 from gpuflow.demands.model import Demand
-from gpuflow.readers.documents import Document
+from gpuflow.formats.documents import Document
 from gpuflow.readers.findings import rules
 from gpuflow.readers.findings.subject import Subject
 from gpuflow.site.model import Site

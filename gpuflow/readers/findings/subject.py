@@ -15,7 +15,7 @@ from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Where
 from gpuflow.demands.gang_scheduling import as_mapping, iter_maps
 from gpuflow.demands.model import Demand, Pod, StepDemand
-from gpuflow.readers.documents import Document
+from gpuflow.formats.documents import Document
 from gpuflow.site.model import Site
 
 SPOT_LABELS: Final = {

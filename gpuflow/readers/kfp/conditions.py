@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from gpuflow.core.operator_parser import Parser, Token
 from gpuflow.readers.kfp.ir import as_driver_reads
 from gpuflow.readers.kfp.values import KnownValue, NotJson, OpenValue, Value, Values, parse_json
 from gpuflow.spec.expression import COMPARISONS
 
 MOST_WORDS = 500
 MOST_DEPTH = 40
-_LEXEME = re.compile(
+_BINDING = {"||": 0, "&&": 1, **dict.fromkeys(COMPARISONS, 2)}
+_TOKEN = re.compile(
     r"""\s*(?:(?P<number>\d+\.\d*(?:[eE][-+]?\d+)?|\d+)|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
-    r"""|(?P<name>[A-Za-z_]\w*)|(?P<sign>==|!=|<=|>=|&&|\|\||[-<>!()\[\].,]))"""
+    r"""|(?P<word>[A-Za-z_]\w*)|(?P<sign>==|!=|<=|>=|&&|\|\||[-<>!()\[\].,])|(?P<space>\Z))"""
 )
 _ESCAPE = re.compile(r"\\([\\'\"`?abfnrtv]|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|[xX][0-9a-fA-F]{2})")
 _ESCAPED_TEXT = re.compile(rf"(?:[^\\]|{_ESCAPE.pattern})*", re.DOTALL)
@@ -47,9 +50,9 @@ class Condition:
 
 def condition_of(text: str, inputs: Values) -> Condition:
     """Whether a task with this condition runs. A default that a run may change decides nothing."""
-    reading = _Parser(as_driver_reads(text), inputs)
+    reading = _Parser(inputs)
     try:
-        found = reading.evaluate()
+        found = reading.parse(as_driver_reads(text))
     except (_Undecided, ValueError, OverflowError, TypeError, KeyError, IndexError):
         found = UNKNOWN
         reading.asked += [value for name, value in inputs.items() if name in text]
@@ -57,116 +60,68 @@ def condition_of(text: str, inputs: Values) -> Condition:
     return Condition(found if isinstance(found, bool) else None, by_item)
 
 
-class _Parser:
+class _Parser(Parser[Any]):
     """One condition, read and evaluated from left to right."""
 
-    def __init__(self, text: str, inputs: Values) -> None:
+    TOKEN, BINDING, DEEPEST = _TOKEN, _BINDING, MOST_DEPTH
+
+    def __init__(self, inputs: Values) -> None:
+        super().__init__()
         self.inputs = inputs
         self.asked: list[Value] = []
-        self.words: list[tuple[str, str]] = []
-        self.at = self.depth = 0
-        self.text = text
 
-    def evaluate(self) -> Any:
-        start = 0
-        text = self.text.rstrip()
-        while start < len(text):
-            found = _LEXEME.match(text, start)
-            if found is None or len(self.words) >= MOST_WORDS:
+    def refusal(self, token: Token) -> _Undecided:
+        return _Undecided()
+
+    def scan(self, text: str) -> Iterator[Token]:
+        for count, token in enumerate(super().scan(text)):
+            if count == MOST_WORDS:
                 raise _Undecided
-            self.words.append((str(found.lastgroup), found[str(found.lastgroup)]))
-            start = found.end()
-        value = self._disjunction()
-        if self.at != len(self.words):
-            raise _Undecided
-        return value
+            yield token
 
-    def _peek(self) -> str:
-        return self.words[self.at][1] if self.at < len(self.words) and self.words[self.at][0] != "text" else ""
+    def may_chain(self, sign: Token, left: Any) -> bool:
+        return sign.text not in COMPARISONS
 
-    def _take(self, sign: str) -> None:
-        if self._peek() != sign:
-            raise _Undecided
-        self.at += 1
-
-    def _disjunction(self) -> Any:
-        self.depth += 1
-        if self.depth > MOST_DEPTH:
-            raise _Undecided
-        found = self._conjunction()
-        while self._peek() == "||":
-            self.at += 1
-            found = _combine(found, self._conjunction(), decided_by=True)
-        self.depth -= 1
-        return found
-
-    def _conjunction(self) -> Any:
-        found = self._comparison()
-        while self._peek() == "&&":
-            self.at += 1
-            found = _combine(found, self._comparison(), decided_by=False)
-        return found
-
-    def _comparison(self) -> Any:
-        left = self._unary()
-        sign = self._peek()
-        if sign not in COMPARISONS:
-            return left
-        self.at += 1
-        right = self._unary()
+    def join(self, sign: Token, left: Any, right: Any, begin: int) -> Any:
+        if sign.text in ("||", "&&"):
+            return _combine(left, right, decided_by=sign.text == "||")
         if left is UNKNOWN or right is UNKNOWN:
             return UNKNOWN
         if _kind(left) != _kind(right):
             raise _Undecided  # Kubeflow's driver fails, or says that they differ
-        return COMPARISONS[sign](left, right)
+        return COMPARISONS[sign.text](left, right)
 
-    def _unary(self) -> Any:
-        sign = self._peek()
-        if sign == "!":
-            self.at += 1
-            value = self._nested_unary()
+    def operand(self, least: int) -> Any:
+        if self.take("!"):
+            value = self.deeper(lambda: self.operand(least))
             if value is not UNKNOWN and not isinstance(value, bool):
                 raise _Undecided
             return UNKNOWN if value is UNKNOWN else not value
-        if sign == "-":
-            self.at += 1
-            value = self._nested_unary()
+        if self.take("-"):
+            value = self.deeper(lambda: self.operand(least))
             return UNKNOWN if value is UNKNOWN else -value
-        if sign == "(":
-            self.at += 1
-            value = self._disjunction()
-            self._take(")")
+        if self.take("("):
+            value = self.inner()
+            self.need(")")
             return value
-        if self.at >= len(self.words):
-            raise _Undecided
-        kind, word = self.words[self.at]
-        self.at += 1
+        kind, word, _ = self.advance()
         if kind == "number":
             return float(word) if "." in word else int(word)
         if kind == "text":
             return _require_unquoted(word)
-        if kind != "name":
+        if kind != "word":
             raise _Undecided
         if word == "inputs":
             return self._input()
-        return self._call(word) if self._peek() == "(" else _CONSTANTS[word]
-
-    def _nested_unary(self) -> Any:
-        self.depth += 1
-        if self.depth > MOST_DEPTH:
-            raise _Undecided
-        value = self._unary()
-        self.depth -= 1
-        return value
+        return self._call(word) if self.take("(") else _CONSTANTS[word]
 
     def _input(self) -> Any:
         for word in (".", "parameter_values", "["):
-            self._take(word)
-        kind, name = self.words[self.at]
+            self.need(word)
+        kind, name, _ = self.advance()
         if kind != "text":
             raise _Undecided
-        self.at += 1
-        self._take("]")
+        self.need("]")
         value = self.inputs[_require_unquoted(name)]
         self.asked.append(value)
         if isinstance(value, KnownValue) and not value.is_default:
@@ -175,9 +130,8 @@ class _Parser:
         return UNKNOWN
 
     def _call(self, name: str) -> Any:
-        self._take("(")
-        value = self._disjunction()
-        self._take(")")
+        value = self.inner()
+        self.need(")")
         if value is UNKNOWN:
             return UNKNOWN
         if name == "int":

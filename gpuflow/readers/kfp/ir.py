@@ -19,9 +19,8 @@ from functools import cache
 from typing import Any
 
 from gpuflow.core.errors import GpuflowError, Where, did_you_mean, fail
+from gpuflow.formats.documents import PLATFORM, Document, Library
 from gpuflow.kubernetes.expansion import expand
-from gpuflow.readers.documents import PLATFORM, Document
-from gpuflow.readers.interface import Library
 
 UNREAD_FIELD = "podMetadata"
 """What Argo puts on the pod by itself: the driver has no part in it."""

@@ -16,11 +16,11 @@ from typing import Any
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.demands.model import LAUNCHER, ClaimDemand, Demand, PodSet, StepDemand, UnseenPart
 from gpuflow.engines import NO_ENGINE, facts_of
+from gpuflow.formats.documents import READERS, Document, Library, kind_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle, order
 from gpuflow.pod.engine_containers import driver_pod, engine_of
-from gpuflow.readers.documents import READERS, Document, kind_of
 from gpuflow.readers.gang_launcher import later_in, manifest_in, nodes_avoided_in
-from gpuflow.readers.interface import Library, Options, PassiveObject, with_parts
+from gpuflow.readers.interface import Options, PassiveObject, with_parts
 from gpuflow.readers.kfp.conditions import condition_of
 from gpuflow.readers.kfp.ir import Ir, Message
 from gpuflow.readers.kfp.pods import WORKSPACE_PATH, BuiltPod, Task, pod_of

@@ -203,7 +203,7 @@ def text_of(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return json.dumps(_plain_value(value), separators=(",", ":"), default=str)
+        return json.dumps(value, separators=(",", ":"), default=str)
     return go_number(float(value))
 
 
@@ -214,13 +214,6 @@ def go_number(value: float) -> str:
     if 1e-4 <= abs(value) < 1e21:
         return format(Decimal(repr(float(value))).normalize(), "f")
     return repr(value)
-
-
-def _plain_value(value: Any) -> Any:
-    """A value without the marks of where it was written."""
-    if isinstance(value, Mapping):
-        return {key: _plain_value(each) for key, each in value.items()}
-    return [_plain_value(each) for each in value] if isinstance(value, list) else value
 
 
 def substitute(text: str, inputs: Values) -> Value:

@@ -8,9 +8,9 @@ from typing import Any
 
 from gpuflow.core.errors import Where
 from gpuflow.demands.model import ClaimDemand, Demand, Overlap, PodSet, StepDemand
+from gpuflow.formats.documents import Document, Library
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
-from gpuflow.readers.documents import Document
-from gpuflow.readers.interface import Library, Options, PassiveObject
+from gpuflow.readers.interface import Options, PassiveObject
 from gpuflow.readers.kubernetes.fields import Part
 from gpuflow.readers.kubernetes.pods import INTEGRATIONS, Owner
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuflow.core.errors import GpuflowError, Where, did_you_mean, fail
+from gpuflow.formats.documents import Document
 from gpuflow.kubernetes.resources import read_quantity
 from gpuflow.quantity import Quantity
-from gpuflow.readers.documents import Document
 
 MAX_INT32: Final = 2**31 - 1
 """The largest number that Kubernetes takes for replicas and the like."""

@@ -15,8 +15,8 @@ from gpuflow.cluster.model import with_entry
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.demands.model import Demand, StepDemand, UnseenPart
+from gpuflow.formats.documents import READERS, Document, kind_of
 from gpuflow.graph import Dag, Loop
-from gpuflow.readers.documents import READERS, Document, kind_of
 from gpuflow.readers.interface import ForeignObject, PassiveObject
 from gpuflow.readers.kubernetes.demand import Object
 from gpuflow.readers.kubernetes.fields import Part

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gpuflow.demands.model import Demand
-from gpuflow.readers.documents import Document
-from gpuflow.readers.interface import Library, Options, PassiveObject
+from gpuflow.formats.documents import Document, Library
+from gpuflow.readers.interface import Options, PassiveObject
 from gpuflow.readers.kubernetes.demand import Object
 from gpuflow.readers.kubernetes.jobs import cron_job, job, job_set, pod, pod_template
 from gpuflow.readers.kubernetes.katib import experiment

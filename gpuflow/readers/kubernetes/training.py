@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpuflow.demands.model import Demand, UnseenPart
+from gpuflow.formats.documents import Document
 from gpuflow.graph import Dag, Unknown
 from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
-from gpuflow.readers.documents import Document
 from gpuflow.readers.interface import PassiveObject
 from gpuflow.readers.kubernetes.demand import Object, Run, suspended_reason
 from gpuflow.readers.kubernetes.fields import Part

@@ -10,12 +10,12 @@ from typing import Any
 from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.demands import Demand
 from gpuflow.demands.model import LAUNCHER, ClaimDemand, Deadline, Overlap, PodSet, StepDemand, UnseenPart
+from gpuflow.formats.documents import READERS, Document, Library, kind_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, rename
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.pods import gang_manifest
-from gpuflow.readers.documents import READERS, Document, kind_of
 from gpuflow.readers.findings.subject import where_of_task
-from gpuflow.readers.interface import ForeignObject, Library, Options, PassiveObject, with_parts
+from gpuflow.readers.interface import ForeignObject, Options, PassiveObject, with_parts
 from gpuflow.readers.python.task_graph import Node, graph_of_tasks, order_of
 
 DEFAULT_POOL = "default_pool"

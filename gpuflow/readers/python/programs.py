@@ -20,7 +20,7 @@ from typing import Any
 
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail, install_line
 from gpuflow.engines import AIRFLOW, ARGO
-from gpuflow.readers.documents import DAG, Document, kind_of, silenced_in
+from gpuflow.formats.documents import DAG, Document, kind_of, silenced_in
 from gpuflow.readers.python.source_text import old_snippets, parse_file, places_of, program_of
 from gpuflow.spec.loading import read_bytes
 
@@ -128,11 +128,6 @@ class Pythons:
 
     airflow: str | None = None
     hera: str | None = None
-
-
-def is_program(file: str) -> bool:
-    """Whether a file is a Python program that is not a pipeline of ours. It is parsed, never run."""
-    return program_of(file) != "pipeline"
 
 
 def read_program(

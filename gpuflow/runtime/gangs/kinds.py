@@ -86,7 +86,7 @@ class Prerequisite(NamedTuple):
 
     def folder(self, namespace: str) -> str:
         """The address of all of them in a namespace."""
-        return f"/apis/{self.api_version}/namespaces/{namespace}/{self.plural}"
+        return object_state.path_of(self.api_version, namespace, self.plural)
 
 
 class GangKind(NamedTuple):

@@ -31,7 +31,7 @@ from gpuflow.runtime.state import attempts
 from gpuflow.runtime.state.attempts import COSTS, Counts
 from gpuflow.runtime.supervise import kube_client
 from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiServer, ApiUnreachable, Misuse, PodLogs, say
-from gpuflow.runtime.supervise.object_state import value_at
+from gpuflow.runtime.supervise.object_state import path_of, value_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -369,7 +369,7 @@ class Launcher:
         if self.gang.kind.deletion == "Foreground":
             return []
         query = {"labelSelector": f"{attempt_object.GANG}={self.gang.digest}"}
-        ask = lambda: self.api.get(f"/api/v1/namespaces/{self.namespace}/pods", **query)  # noqa: E731
+        ask = lambda: self.api.get(path_of("v1", self.namespace, "pods"), **query)  # noqa: E731
         # Who is about to make a gang must know; who has just deleted one looks again.
         answer = self.api.retry_while_unreachable(ask) if told else self._ask_once(ask)[0]
         alive = [each for each in (answer or {}).get("items", ()) if phase(each) in ("Pending", "Running")]
@@ -389,7 +389,7 @@ class Launcher:
     def _look_at_own_pod(self) -> dict[str, Any] | None:
         if not self._own_pod:
             return None
-        return self.api.get(f"/api/v1/namespaces/{self.api.namespace}/pods/{self._own_pod}")
+        return self.api.get(path_of("v1", self.api.namespace, "pods", self._own_pod))
 
     def _owner(self) -> dict[str, Any] | None:
         if self.options.owner == "none":
@@ -411,8 +411,8 @@ class Launcher:
 
     def _ask_what_is_needed(self) -> None:
         """Check that all that is needed to follow a gang can be listed, before anything is created."""
-        jobs = [f"/apis/batch/v1/namespaces/{self.namespace}/jobs"] if self.gang.kind.has_jobs else []
-        for path in (f"/api/v1/namespaces/{self.namespace}/pods", *jobs):
+        jobs = [path_of("batch/v1", self.namespace, "jobs")] if self.gang.kind.has_jobs else []
+        for path in (path_of("v1", self.namespace, "pods"), *jobs):
             self.api.retry_while_unreachable(lambda path=path: self.api.get(path, limit="1"))  # type: ignore[misc]
         first = self.gang.kind.before
         try:

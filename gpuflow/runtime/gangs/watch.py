@@ -13,7 +13,7 @@ from gpuflow.runtime.gangs import attempt_verdict
 from gpuflow.runtime.gangs.attempt_verdict import name_of
 from gpuflow.runtime.gangs.kinds import GROUP, JOBSET, KINDS, POD_GROUP
 from gpuflow.runtime.supervise.kube_client import ApiRefusal, say
-from gpuflow.runtime.supervise.object_state import value_at
+from gpuflow.runtime.supervise.object_state import path_of, value_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ class Watch:
     def look(self) -> Questions:
         """Pods first: what has taken them away is then seen by the later looks."""
         selector = {"labelSelector": f"{self.kind.pods}={self.name}"}
-        pods = (yield Question(f"/api/v1/namespaces/{self.namespace}/pods", selector))["items"]
+        pods = (yield Question(path_of("v1", self.namespace, "pods"), selector))["items"]
         jobs = []
         if self.kind.leading_job is not None:
-            path = f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{self.name}{self.kind.leading_job}"
+            path = path_of("batch/v1", self.namespace, "jobs", self.name + self.kind.leading_job)
             leading = yield from self._get_if_present(path)
             jobs = [] if leading is None else [leading]
         elif self.kind.has_jobs:
-            jobs = (yield Question(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", selector))["items"]
+            jobs = (yield Question(path_of("batch/v1", self.namespace, "jobs"), selector))["items"]
         if self.jobset is not None:
             self.workload = yield from self._workload(self.jobset)
         self.jobset = yield from self._get_if_present(self.path)
@@ -108,8 +108,7 @@ class Watch:
 
     def _inner_jobset(self) -> Questions:
         """The JobSet that it makes, which has its name; None before it is there."""
-        path = f"/apis/{JOBSET.api_version}/namespaces/{self.namespace}/{JOBSET.plural}/{self.name}"
-        found = yield from self._get_if_present(path)
+        found = yield from self._get_if_present(path_of(JOBSET.api_version, self.namespace, JOBSET.plural, self.name))
         return found if found is not None and _owner(found) == self._uid else None
 
     def _get_if_present(self, path: str) -> Questions:
@@ -201,7 +200,9 @@ class Watch:
         if not name:
             return []
         query = {"fieldSelector": f"metadata.name={name}"}
-        groups = yield from self._get_optional("PodGroups", POD_GROUP.folder(self.namespace), query)
+        groups = yield from self._get_optional(
+            "PodGroups", path_of(POD_GROUP.api_version, self.namespace, POD_GROUP.plural), query
+        )
         if groups is None:
             return []
         if not groups:
@@ -216,9 +217,7 @@ class Watch:
         own, texts = {self.name, *(job["metadata"]["name"] for job in self.jobs)}, []
         for kind, reason in self.kind.refusals:
             query = {"fieldSelector": f"involvedObject.kind={kind},reason={reason}"}
-            items = (
-                yield from self._get_optional("events", f"/api/v1/namespaces/{self.namespace}/events", query)
-            ) or []
+            items = (yield from self._get_optional("events", path_of("v1", self.namespace, "events"), query)) or []
             texts += [str(item.get("message")) for item in items if item["involvedObject"].get("name") in own]
         # Each try has a pod's name of its own.
         return sorted({re.sub(r'pods "[^"]*" is', "a pod is", each) for text in texts for each in _sentences(text)})
@@ -231,7 +230,7 @@ class Watch:
                 version = (yield Question(f"/apis/{_KUEUE}"))["preferredVersion"]["version"]
             except (ApiRefusal, KeyError):
                 version = ""
-            self._workloads = version and f"/apis/{_KUEUE}/{version}/namespaces/{self.namespace}/workloads"
+            self._workloads = version and path_of(f"{_KUEUE}/{version}", self.namespace, "workloads")
         if not self._workloads:
             return None
         query = {"labelSelector": f"{_KUEUE}/job-uid={jobset['metadata']['uid']}"}

@@ -221,7 +221,7 @@ class Creation:
             return 1
         try:
             query = {"labelSelector": f"{self.pods_label}={name}"}
-            listed = self.api.get(f"/api/v1/namespaces/{self.namespace}/pods", **query).get("items", [])
+            listed = self.api.get(object_state.path_of("v1", self.namespace, "pods"), **query).get("items", [])
         except (ApiRefusal, ApiUnreachable):
             return 1
         ended = [

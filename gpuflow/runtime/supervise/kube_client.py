@@ -21,6 +21,7 @@ import urllib.request
 from gpuflow.runtime.base import signals
 from gpuflow.runtime.base.units import one_line
 from gpuflow.runtime.supervise import object_state
+from gpuflow.runtime.supervise.object_state import group_path, path_of
 
 TYPE_CHECKING = False
 
@@ -227,9 +228,8 @@ def _read_manifest(text: str, where: str) -> Any:
 def collection_path(api: ApiServer, body: dict[str, Any]) -> str:
     """The address of all objects of a manifest's kind in its namespace: what the API server calls them."""
     version, kind = str(body["apiVersion"]), str(body["kind"])
-    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     try:
-        listed = api.retry_while_unreachable(lambda: api.get(root)).get("resources", [])
+        listed = api.retry_while_unreachable(lambda: api.get(group_path(version))).get("resources", [])
     except ApiRefusal as refusal:
         if refusal.status == 404:
             raise Misuse(f"the cluster has no {version}: {kind} is not installed") from None
@@ -237,7 +237,7 @@ def collection_path(api: ApiServer, body: dict[str, Any]) -> str:
     names = [entry["name"] for entry in listed if entry.get("kind") == kind and "/" not in entry["name"]]
     if not names:
         raise Misuse(f"the cluster has no {kind} in {version}")
-    return f"{root}/namespaces/{body['metadata']['namespace']}/{names[0]}"
+    return path_of(version, body["metadata"]["namespace"], names[0])
 
 
 MOST_PODS = 8
@@ -251,7 +251,7 @@ class PodLogs:
     def __init__(self, api: ApiServer, namespace: str, selector: str, named: bool = True) -> None:
         """`named`: each line after the name of its pod."""
         self._named = named
-        self._api, self._pods, self._selector = api, f"/api/v1/namespaces/{namespace}/pods", selector
+        self._api, self._pods, self._selector = api, path_of("v1", namespace, "pods"), selector
         self._followed: dict[str, threading.Thread] = {}
         self._silent: str | None = None
         self._print = threading.Lock()

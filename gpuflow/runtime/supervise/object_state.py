@@ -1,4 +1,4 @@
-"""How an object of the cluster ended: by its kind, or by conditions that the user gives.
+"""An object of the cluster: its address, and how it ended, by its kind or by conditions that the user gives.
 
 A place is written like `status.conditions[type=Complete].status`: names with dots between them, `[0]` for one entry of
 a list, `[key=value]` for the entry that has it, `['a.b/c']` for a name with dots in it. A condition is a place, `=`,
@@ -22,6 +22,16 @@ _EXPANDED_FIELDS = re.compile(
 _VARIABLE = re.compile(r"\$+(?=\()|\${2,}")
 """What the kubelet reads; any other `$` is a letter to it."""
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\['([^']+)'\]|\[([^=\]]+)=([^\]]*)\]")
+
+
+def group_path(api_version: str) -> str:
+    """The address of a group in one version (`batch/v1`), or of the core (`v1`)."""
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+
+
+def path_of(api_version: str, namespace: str, plural: str, name: str = "") -> str:
+    """The address of an object; without a name, of all of them in a namespace."""
+    return f"{group_path(api_version)}/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
 
 
 def _condition_is_true(kind: str) -> str:

@@ -169,9 +169,8 @@ def _tag(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise problem("GF126", f"{value!r} is not text", "give it a value")
     if len(value) > TAG_LENGTH:
-        raise problem(
-            "GF355", f'the tag "{value[:20]}…" has {len(value)} characters', f"Airflow takes at most {TAG_LENGTH}"
-        )
+        text = f'the tag "{value[:20]}…" has {len(value)} characters'
+        raise problem("GF355", text, f"Airflow takes at most {TAG_LENGTH}")
     return check_receivable(value)
 
 
@@ -385,9 +384,8 @@ class AirflowDag(EngineOptions):
                 raise problem("GF365", text, f"write {word} in engines.airflow of the step", at=("default_args", word))
         for owner, link in self.owner_links.items():
             if not _is_link(link):
-                raise problem(
-                    "GF355", f'"{link}" is not a link', "write https://… or mailto:…", at=("owner_links", owner)
-                )
+                text, hint = f'"{link}" is not a link', "write https://… or mailto:…"
+                raise problem("GF355", text, hint, at=("owner_links", owner))
         for role, rights in self.access_control.items():
             by_resource = rights.values() if isinstance(rights, dict) and rights else [rights]
             if not all(_is_list_of_text(each) for each in by_resource):

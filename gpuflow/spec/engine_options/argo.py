@@ -10,17 +10,7 @@ from pydantic import model_validator
 
 from gpuflow.spec.engine_options.base import EngineOptions
 from gpuflow.spec.kubernetes_fields import camel_case
-from gpuflow.spec.model import (
-    Bool,
-    DurationField,
-    Int32,
-    Model,
-    Natural,
-    Number,
-    Str,
-    exactly_one,
-    problem,
-)
+from gpuflow.spec.model import Bool, DurationField, Int32, Model, Natural, Number, Str, exactly_one, problem
 from gpuflow.spec.names import LabelKey, LabelValue, ObjectName, PodLabelKey
 
 _METRIC = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -128,9 +118,8 @@ class Metric(Model):
     def _one_kind(self) -> Metric:
         exactly_one(self, ("counter", "gauge", "histogram"), "a metric")
         if not _METRIC.fullmatch(self.name):
-            raise problem(
-                "GF131", f'"{self.name}" is not the name of a metric', "use letters, digits and _", at=("name",)
-            )
+            text = f'"{self.name}" is not the name of a metric'
+            raise problem("GF131", text, "use letters, digits and _", at=("name",))
         if self.name.startswith(OUR_METRICS):
             text = f'the metric "{self.name}" would be mixed up with one that gpuflow makes for notify'
             raise problem("GF357", text, f"choose a name without {OUR_METRICS}", at=("name",))
@@ -186,18 +175,13 @@ def _both_spellings(hints: Mapping[str, str]) -> dict[str, str]:
 
 
 _POD = "write kubernetes: {…} in the step or in defaults"
-
-
 _FIELD_HINTS = {
     "executor": "the site says it: engines.argo.executor",
     "starting_deadline": "the site says it: engines.argo.starting_deadline",
     "startingDeadlineSeconds": "the site says it: engines.argo.starting_deadline",
     "synchronization": "use compile --semaphores, or queue: with Kueue",
-    "pod_spec_patch": "write kubernetes: {…} in the step, which the checker sees",
-    "podSpecPatch": "write kubernetes: {…} in the step, which the checker sees",
+    **_both_spellings({"pod_spec_patch": "write kubernetes: {…} in the step, which the checker sees"}),
 }
-
-
 _OF_THE_WORKFLOW = {
     **_FIELD_HINTS,
     **{
@@ -331,10 +315,11 @@ class ArgoWorkflow(EngineOptions):
             raise problem("GF357", "an empty instance_id names no controller", "leave it out", at=("instance_id",))
         for name, hook in self.hooks.items():
             if not hook.expression.strip():
-                text = f'Argo refuses the hook "{name}": it has no expression'
-                raise problem(
-                    "GF357", text, 'for example workflow.status == "Running"', at=("hooks", name, "expression")
+                text, hint = (
+                    f'Argo refuses the hook "{name}": it has no expression',
+                    'for example workflow.status == "Running"',
                 )
+                raise problem("GF357", text, hint, at=("hooks", name, "expression"))
         if "exit" in self.hooks:
             raise problem("GF351", 'the hook "exit" is what runs at the end', "write exit: {…}", at=("hooks", "exit"))
         return self

@@ -12,8 +12,6 @@ from gpuflow.spec.engine_options.base import EngineOptions
 from gpuflow.spec.model import DurationField, Str, problem
 
 _PARALLELISM = "KFP 2.17 has no limit for a whole run: set parallel on the fan-outs, or use a Kueue queue"
-
-
 _ROOT = re.compile(r"(gs|s3|minio)://[^/?]+(/[^?]*)?(\?.+)?")
 """What KFP's launcher reads as a place for artifacts (ParseBucketPathToConfig in objectstore/config.go, 2.17)."""
 
@@ -26,9 +24,8 @@ class KubeflowOptions(EngineOptions):
         for name in type(self).model_fields:
             value = getattr(self, name)
             if isinstance(value, str) and "{{" in value:
-                raise problem(
-                    "GF306", f"Argo would replace a tag in {name}: {value[:60]!r}", "write it without {{", at=(name,)
-                )
+                text = f"Argo would replace a tag in {name}: {value[:60]!r}"
+                raise problem("GF306", text, "write it without {{", at=(name,))
         return self
 
 

@@ -54,10 +54,8 @@ def role_faults(pipeline: Pipeline) -> Iterator[Finding]:
             yield Finding("GF365", text, pipeline.where_step(name, "for_each"), "make it one step for all items")
         for reader in (each for each, before in needs.items() if name in before and each not in ends):
             if pipeline.steps[reader].if_skipped == "run":
-                text = (
-                    f'step "{reader}" has if_skipped: run, and follows the setup "{name}": Airflow runs what follows '
-                )
-                text += "a setup only after its success"
+                text = f'step "{reader}" has if_skipped: run, and follows the setup "{name}": '
+                text += "Airflow runs what follows a setup only after its success"
                 hint = "remove if_skipped, or let it need a step after the setup"
                 yield Finding("GF365", text, pipeline.where_step(reader, "if_skipped"), hint)
 
@@ -90,12 +88,10 @@ def _airflow_options(step: Step) -> AirflowTask | None:
 
 def _all_before(name: str, needs: Mapping[str, Sequence[str]]) -> set[str]:
     found: set[str] = set()
-    left = [name]
+    left = {name}
     while left:
-        for need in needs[left.pop()]:
-            if need not in found:
-                found.add(need)
-                left.append(need)
+        left = {need for each in left for need in needs[each]} - found
+        found |= left
     return found
 
 
@@ -119,16 +115,15 @@ def option_faults(pipeline: Pipeline) -> Iterator[Finding]:
 @rule("GF358")
 def ineffective_options(pipeline: Pipeline) -> Iterator[Problem | Finding]:
     """A warning for every word that the rest of the pipeline leaves nothing to do, the sub-pipelines included."""
-    for section in ("steps", "exit"):
-        for name, step in getattr(pipeline, section).items():
-            if step.pipeline is not None:
-                yield from ineffective_options(step.pipeline)
-                continue
-            words = step.engines.kubeflow if step.engines is not None else None
-            if words is not None and words.cache_key is not None and not pipeline.effective(name).cache:
-                text = f'step "{name}": cache_key of Kubeflow says nothing, because the step has no cache: true'
-                where = pipeline.where(section, name, "engines", KUBEFLOW, "cache_key")
-                yield Problem(text, where, "add cache: true, or remove cache_key")
+    for name, step in (*pipeline.steps.items(), *pipeline.exit.items()):
+        if step.pipeline is not None:
+            yield from ineffective_options(step.pipeline)
+            continue
+        words = step.engines.kubeflow if step.engines is not None else None
+        if words is not None and words.cache_key is not None and not pipeline.effective(name).cache:
+            text = f'step "{name}": cache_key of Kubeflow says nothing, because the step has no cache: true'
+            where = pipeline.where_step(name, "engines", KUBEFLOW, "cache_key")
+            yield Problem(text, where, "add cache: true, or remove cache_key")
     dag = pipeline.engines.airflow if pipeline.engines is not None else None
     start = pipeline.schedule.begins if pipeline.schedule is not None else None
     if dag is not None and dag.end_date is not None and start is not None:

@@ -47,15 +47,12 @@ def xcom_faults(step: Step) -> Iterator[Fault]:
     if XCOM_RETURN_KEY in step.outputs and len(step.outputs) > 1:
         text = f'"{XCOM_RETURN_KEY}" is the whole of return.json, and the step has other outputs beside it'
         yield text, ("outputs", XCOM_RETURN_KEY), f"keep {XCOM_RETURN_KEY} alone, or name the entries of the map"
+    hint = "write each output to $GPUFLOW_OUTPUTS/<name>, and remove outputs_from (null, where defaults have it)"
     if any(given.is_fetched for given in step.inputs.values()):
-        text = "inputs need gpuflow-run, which hands over the outputs too"
-        hint = "write each output to $GPUFLOW_OUTPUTS/<name>, and remove outputs_from (null, where defaults have it)"
-        yield text, ("inputs",), hint
+        yield "inputs need gpuflow-run, which hands over the outputs too", ("inputs",), hint
     if step.checkpoint is not None:
         text = "a checkpoint needs gpuflow-run, which hands over the outputs too: of an attempt that it finds done, "
-        text += "nobody would write return.json again"
-        hint = "write each output to $GPUFLOW_OUTPUTS/<name>, and remove outputs_from (null, where defaults have it)"
-        yield text, ("outputs_from",), hint
+        yield f"{text}nobody would write return.json again", ("outputs_from",), hint
 
 
 STORE_HINT = "keep it in s3://…, gs://…, az://…, or below a volume of the step that lasts, such as a claim"
@@ -176,10 +173,8 @@ def _kind(pipeline: Pipeline, step: Step, given: Input) -> Iterator[tuple[str, s
     output, loops = found
     ref = _ref(given)
     if not output.is_artifact:
-        yield (
-            f"cannot be {ref}, which is {a(output.type)}, not a file or directory",
-            "pass values in the command or env instead",
-        )
+        text = f"cannot be {ref}, which is {a(output.type)}, not a file or directory"
+        yield text, "pass values in the command or env instead"
     elif loops and given.digest is not None:
         yield f"cannot have a digest: {ref} is one artifact for each item", "remove digest"
     elif len(loops) > 1:
@@ -234,7 +229,5 @@ def _mount_problems(pipeline: Pipeline, step: Step, mount: str, given: Input) ->
     elif (folder := posixpath.dirname(normalize_path(mount))) == "/":
         yield "is a file in /, and its folder becomes a volume", "put it into a folder, like /in/config.json"
     elif folder in _SYSTEM:
-        yield (
-            f"is a file in {folder}, and its folder becomes a volume, which would hide what the image has there",
-            f"put it into a folder of its own, like /in/{posixpath.basename(normalize_path(mount))}",
-        )
+        text = f"is a file in {folder}, and its folder becomes a volume, which would hide what the image has there"
+        yield text, f"put it into a folder of its own, like /in/{posixpath.basename(normalize_path(mount))}"

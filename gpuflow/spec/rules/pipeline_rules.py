@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -30,8 +30,6 @@ from gpuflow.spec.step import Pipeline, Step
 from gpuflow.spec.storage_paths import call_arguments
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 
-Report = Callable[..., Finding]
-
 
 def broken_rules(pipeline: Pipeline) -> Iterator[Finding]:
     """Every finding about a pipeline of the right shape."""
@@ -46,13 +44,8 @@ def broken_rules(pipeline: Pipeline) -> Iterator[Finding]:
         return  # loops and skips are only meaningful when every name leads somewhere
     cycle = find_cycle(edges(pipeline))
     if cycle:
-        yield finding_at(
-            pipeline,
-            "GF172",
-            f"the steps wait for each other: {' -> '.join(cycle)}",
-            ("steps", cycle[0], "needs"),
-            hint="remove one of these needs or references",
-        )
+        text, hint = f"the steps wait for each other: {' -> '.join(cycle)}", "remove one of these needs or references"
+        yield finding_at(pipeline, "GF172", text, ("steps", cycle[0], "needs"), hint)
         return
     yield from _skipped_outputs(pipeline)
     yield from role_faults(pipeline)
@@ -69,13 +62,8 @@ def _document(pipeline: Pipeline) -> Iterator[Finding]:
         yield at(code, text, ("schedule", "start"), hint=hint)
     for name in pipeline.exit:
         if name in pipeline.steps:
-            yield at(
-                "GF109",
-                f'"{name}" is the name of a step and of an exit step',
-                ("exit", name),
-                hint="rename one",
-                key=True,
-            )
+            message = f'"{name}" is the name of a step and of an exit step'
+            yield at("GF109", message, ("exit", name), hint="rename one", key=True)
     for name, ref in pipeline.outputs.items():
         if not isinstance(ref, OutputRef):
             yield at("GF173", f'the pipeline\'s output "{name}" must be {{output: step.name}}', ("outputs", name))
@@ -90,32 +78,17 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
     for index, need in enumerate(step.needs):
         yield from _need(pipeline, section, name, need, (*path, "needs", index))
     if step.on is not None and section == "steps":
-        yield at(
-            "GF174", f'{who}: "on" belongs to exit steps', (*path, "on"), hint="move the step under exit:", key=True
-        )
+        text = f'{who}: "on" belongs to exit steps'
+        yield at("GF174", text, (*path, "on"), "move the step under exit:", key=True)
     if section == "exit" and (step.for_each or step.pipeline):
-        yield at(
-            "GF174",
-            f"exit {who}: an exit step cannot be a fan-out or a sub-pipeline",
-            path,
-            hint="make it one container",
-        )
-    for place, ref in _all_references(step):
+        text = f"exit {who}: an exit step cannot be a fan-out or a sub-pipeline"
+        yield at("GF174", text, path, hint="make it one container")
+    for place, ref in dict.fromkeys(step.references()):
         yield from _reference(pipeline, section, name, step, ref, (*path, *place))
     if step.runs_container and step.image is None:
         yield at("GF176", f"{who} has no image", path, hint="give it one, or set defaults.image", key=True)
-    yield from _condition(pipeline, step, path)
-    if step.for_each:
-        yield from fan_out_faults(pipeline, step, path)
-    yield from file_faults(pipeline, step, path)
-    yield from input_faults(pipeline, step, path)
-    yield from room_faults(pipeline, step, path)
-    yield from output_faults(pipeline, step, path)
-    yield from memory_faults(pipeline, step, path)
-    if step.gang is not None:
-        yield from leader_faults(pipeline, step, path)
-    if step.nulls:
-        yield from null_faults(pipeline, step, path)
+    for rule in STEP_RULES:
+        yield from rule(pipeline, step, path)
     for message, inside, instead in xcom_faults(step):
         yield at("GF364", f"{who}: {message}", (*path, *inside), hint=instead)
     yield from _sub_pipeline(pipeline, step, path)
@@ -123,39 +96,19 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
         yield at(code, f"{who}: {message}", (*path, *place), hint=hint)
 
 
-def _all_references(step: Step) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
-    seen = set()
-    for place, ref in step.references():
-        if (place, ref) not in seen:
-            seen.add((place, ref))
-            yield place, ref
-
-
 def _need(pipeline: Pipeline, section: str, name: str, need: str, path: tuple[str | int, ...]) -> Iterator[Finding]:
     at = partial(finding_at, pipeline)
     if section == "exit":
-        yield at(
-            "GF175",
-            f'exit step "{name}" cannot need "{need}": exit steps run when everything else has ended',
-            path,
-            hint="remove needs",
-        )
+        text = f'exit step "{name}" cannot need "{need}": exit steps run when everything else has ended'
+        yield at("GF175", text, path, hint="remove needs")
     elif need == name:
         yield at("GF172", f'step "{name}" needs itself', path, hint="remove it")
     elif need in pipeline.exit:
-        yield at(
-            "GF175",
-            f'step "{name}" needs the exit step "{need}", which runs after everything else',
-            path,
-            hint="move it under steps:",
-        )
+        text = f'step "{name}" needs the exit step "{need}", which runs after everything else'
+        yield at("GF175", text, path, hint="move it under steps:")
     elif need not in pipeline.steps:
-        yield at(
-            "GF177",
-            f'step "{name}" needs "{need}", which does not exist',
-            path,
-            hint=did_you_mean(need, pipeline.steps),
-        )
+        text = f'step "{name}" needs "{need}", which does not exist'
+        yield at("GF177", text, path, hint=did_you_mean(need, pipeline.steps))
 
 
 def _reference(
@@ -166,76 +119,49 @@ def _reference(
     if isinstance(ref, RunRef):
         kept = next((field for field in ("checkpoint", "outputs") if field in path[2:]), None)
         if ref.field == "attempt" and kept is not None:
-            yield at(
-                "GF333",
-                f"{who}: a later attempt would not find its {kept} under {{run: attempt}}",
-                path,
-                hint="leave it out; {run: id} tells runs apart",
-            )
+            text = f"{who}: a later attempt would not find its {kept} under {{run: attempt}}"
+            yield at("GF333", text, path, hint="leave it out; {run: id} tells runs apart")
         return
     if isinstance(ref, ParamRef):
         if ref.name not in pipeline.params:
-            yield at(
-                "GF178",
-                f'{who} uses the parameter "{ref.name}", which does not exist',
-                path,
-                hint=did_you_mean(ref.name, pipeline.params) or f"declare it: params: {{{ref.name}: {{type: string}}}}",
-            )
+            hint = did_you_mean(ref.name, pipeline.params) or f"declare it: params: {{{ref.name}: {{type: string}}}}"
+            yield at("GF178", f'{who} uses the parameter "{ref.name}", which does not exist', path, hint)
     elif isinstance(ref, ItemRef):
         if ref.name not in (step.for_each or {}):
             hint = did_you_mean(ref.name, step.for_each or {}) or f"add for_each: {{{ref.name}: [...]}} to the step"
             yield at("GF179", f'{who} uses the fan-out item "{ref.name}", which it does not have', path, hint=hint)
     elif ref.step == name:
-        yield at(
-            "GF175", f'{who} uses its own output "{ref.name}"', path, hint="an output exists when its step has ended"
-        )
+        yield at("GF175", f'{who} uses its own output "{ref.name}"', path, "an output exists when its step has ended")
     elif ref.step in pipeline.exit:
-        yield at(
-            "GF175",
-            f'{who} uses an output of the exit step "{ref.step}", which is not upstream',
-            path,
-            hint="move that step under steps:",
-        )
+        text = f'{who} uses an output of the exit step "{ref.step}", which is not upstream'
+        yield at("GF175", text, path, hint="move that step under steps:")
     else:
         yield from _output_exists(pipeline, ref, path, who)
 
 
 def _output_exists(pipeline: Pipeline, ref: OutputRef, path: tuple[str | int, ...], who: str) -> Iterator[Finding]:
     if ref.step not in pipeline.steps:
-        yield finding_at(
-            pipeline,
-            "GF180",
-            f'{who} uses "{ref.step}.{ref.name}", but there is no step "{ref.step}"',
-            path,
-            hint=did_you_mean(ref.step, pipeline.steps),
-        )
+        text = f'{who} uses "{ref.step}.{ref.name}", but there is no step "{ref.step}"'
+        yield finding_at(pipeline, "GF180", text, path, hint=did_you_mean(ref.step, pipeline.steps))
         return
     known = output_types(pipeline.steps[ref.step])
     if ref.name not in known:
         hint = did_you_mean(ref.name, known) or f"declare it: outputs: {{{ref.name}: {{type: string}}}}"
-        yield finding_at(
-            pipeline,
-            "GF181",
-            f'{who} uses "{ref.step}.{ref.name}", but step "{ref.step}" has no output "{ref.name}"',
-            path,
-            hint=hint,
-        )
+        text = f'{who} uses "{ref.step}.{ref.name}", but step "{ref.step}" has no output "{ref.name}"'
+        yield finding_at(pipeline, "GF181", text, path, hint=hint)
 
 
 def _condition(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
-    if step.when is None or not all(
-        _reference_exists(pipeline, step, found.ref) for found in expression.references(step.when)
-    ):
+    found = expression.references(step.when) if step.when is not None else ()
+    if step.when is None or not all(_reference_exists(pipeline, step, each.ref) for each in found):
         return  # a name that leads nowhere has its own finding; what type it might have had is no second one
     try:
         kind = expression.infer(step.when, partial(type_of, pipeline, step))
         if kind != "bool":
-            raise expression.ExpressionError(
-                f"the condition gives {kind}, not true or false", 0, "compare it with something", "GF162"
-            )
+            text = f"the condition gives {kind}, not true or false"
+            raise expression.ExpressionError(text, 0, "compare it with something", "GF162")
     except expression.ExpressionError as refusal:
-        text = expression.render(step.when)
-        hint = f"in: {text}" + (f"\n{refusal.hint}" if refusal.hint else "")
+        hint = f"in: {expression.render(step.when)}" + (f"\n{refusal.hint}" if refusal.hint else "")
         yield finding_at(pipeline, refusal.code, f'step "{path[1]}": {refusal.message}', (*path, "when"), hint=hint)
 
 
@@ -254,41 +180,23 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
     at = partial(finding_at, pipeline)
     for field in ("schedule", "on_data", "engines", "claims", "exit", "notify"):
         if getattr(inner, field):
-            yield at(
-                "GF187",
-                f'step "{path[1]}": a sub-pipeline has no {field} of its own',
-                (*path, "pipeline", field),
-                hint="the outermost pipeline decides",
-                key=True,
-            )
+            text = f'step "{path[1]}": a sub-pipeline has no {field} of its own'
+            yield at("GF187", text, (*path, "pipeline", field), hint="the outermost pipeline decides", key=True)
     for name, value in step.params.items():
         if name not in inner.params:
-            yield at(
-                "GF188",
-                f'step "{path[1]}": the sub-pipeline has no parameter "{name}"',
-                (*path, "params", name),
-                hint=did_you_mean(name, inner.params),
-                key=True,
-            )
+            text = f'step "{path[1]}": the sub-pipeline has no parameter "{name}"'
+            yield at("GF188", text, (*path, "params", name), hint=did_you_mean(name, inner.params), key=True)
         elif not isinstance(value, ParamRef | OutputRef | ItemRef):
             try:
                 inner.params[name].accept(value)
             except PydanticCustomError as refusal:
                 context = refusal.context or {}
-                yield at(
-                    refusal.type,
-                    f'step "{path[1]}": parameter "{name}": {context.get("message")}',
-                    (*path, "params", name),
-                    hint=context.get("hint"),
-                )
+                text = f'step "{path[1]}": parameter "{name}": {context.get("message")}'
+                yield at(refusal.type, text, (*path, "params", name), hint=context.get("hint"))
     missing = [name for name, param in inner.params.items() if param.required and name not in step.params]
     if missing:
-        yield at(
-            "GF188",
-            f'step "{path[1]}": the sub-pipeline needs {", ".join(missing)}',
-            (*path, "params"),
-            hint="give them under params:",
-        )
+        text = f'step "{path[1]}": the sub-pipeline needs {", ".join(missing)}'
+        yield at("GF188", text, (*path, "params"), hint="give them under params:")
     if inner.source.file is None or inner.source.is_part:
         # Written here, or included: its places are places of this document.
         source = Source(pipeline.source.file, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key), True)
@@ -301,42 +209,41 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
         yield replace(finding, message=f'step "{path[1]}": {finding.message}')
 
 
+STEP_RULES = (
+    _condition,
+    fan_out_faults,
+    file_faults,
+    input_faults,
+    room_faults,
+    output_faults,
+    memory_faults,
+    leader_faults,
+    null_faults,
+)
+"""What is asked of every step with its defaults, in this order."""
+
+
 def _skipped_outputs(pipeline: Pipeline) -> Iterator[Finding]:
     """Outputs that are read although their step may not have run."""
     skippable = may_be_skipped(pipeline)
     for section in ("steps", "exit") if skippable else ("exit",):
         for name in getattr(pipeline, section):
             step = pipeline.effective(name)
-            for place, ref in _all_references(step):
+            for place, ref in dict.fromkeys(step.references()):
                 if not isinstance(ref, OutputRef) or _has_default(pipeline, ref):
                     continue
                 path = (section, name, *place)
+                found = pipeline.declared_output(ref)
+                is_artifact = found is not None and found[0].is_artifact
+                who, default = f'step "{name}" uses {ref.step}.{ref.name}', f"give the output {ref.name} a default"
                 if section == "exit":
-                    yield finding_at(
-                        pipeline,
-                        "GF189",
-                        f'exit step "{name}" uses {ref.step}.{ref.name}, which is missing when "{ref.step}" '
-                        "failed or was skipped",
-                        path,
-                        hint=f"give the output {ref.name} a default"
-                        if not _is_artifact(pipeline, ref)
-                        else "an exit step cannot read files: read them in a step, and give the exit step a value",
-                    )
+                    text = f'exit {who}, which is missing when "{ref.step}" failed or was skipped'
+                    files = "an exit step cannot read files: read them in a step, and give the exit step a value"
+                    yield finding_at(pipeline, "GF189", text, path, files if is_artifact else default)
                 elif ref.step in skippable and step.if_skipped != "skip":
-                    yield finding_at(
-                        pipeline,
-                        "GF190",
-                        f'step "{name}" uses {ref.step}.{ref.name}, but "{ref.step}" may be skipped: '
-                        f"{skippable[ref.step]}",
-                        path,
-                        hint=f'say if_skipped: skip on "{name}"'
-                        + ("" if _is_artifact(pipeline, ref) else f", or give the output {ref.name} a default"),
-                    )
-
-
-def _is_artifact(pipeline: Pipeline, ref: OutputRef) -> bool:
-    found = pipeline.declared_output(ref)
-    return found is not None and found[0].is_artifact
+                    text = f'{who}, but "{ref.step}" may be skipped: {skippable[ref.step]}'
+                    hint = f'say if_skipped: skip on "{name}"' + ("" if is_artifact else f", or {default}")
+                    yield finding_at(pipeline, "GF190", text, path, hint)
 
 
 def _has_default(pipeline: Pipeline, ref: OutputRef) -> bool:

@@ -72,12 +72,11 @@ def _of_pipeline(pipeline: Pipeline) -> Iterator[Finding]:
 def _of_step(pipeline: Pipeline, step: Step, path: Path) -> Iterator[Finding]:
     who = f'step "{path[1]}"'
     yield from _environment(pipeline, who, step.env, (*path, "env"))
-    for field in ("init_containers", "sidecars"):
-        for index, helper in enumerate(getattr(step, field)):
-            yield from _environment(pipeline, f"{who}, {helper.name}", helper.env, (*path, field, index, "env"))
-            for part in ("command", "args"):
-                where = pipeline.where(*path, field, index, part)
-                yield from secrets_in_text(f"{who}, {helper.name}: {part}", getattr(helper, part), where)
+    for place, helper in _helpers(step):
+        yield from _environment(pipeline, f"{who}, {helper.name}", helper.env, (*path, *place, "env"))
+        for part in ("command", "args"):
+            where = pipeline.where(*path, *place, part)
+            yield from secrets_in_text(f"{who}, {helper.name}: {part}", getattr(helper, part), where)
     program = (("command", step.command), ("args", step.args), ("script", step.script and step.script.run))
     for field, text in (*program, ("annotations", step.annotations)):
         # The place is looked up only then: of many steps, that is felt.
@@ -119,25 +118,21 @@ def _environment(pipeline: Pipeline, who: str, env: dict[str, Any], path: Path) 
             yield from by_form
             continue
         yield from (each for each in by_form if each.code == "GF602")
-        parts = parts_of(value)
-        hint = SECRET_HINT.format(name=name)
+        parts, how = parts_of(value), None
         if any(isinstance(part, ParamRef) for part in parts):
-            message = f"{who}: {name} comes from a parameter, which every engine shows in plain text"
-            yield Finding("GF601", message, where, hint, "warning")
+            how = "comes from a parameter, which every engine shows in plain text"
         elif all(isinstance(part, str) for part in parts) and is_secret_value("".join(map(str, parts))):
-            message = f"{who}: {name} is written in plain text, for everybody who may see the file or the run"
-            yield Finding("GF601", message, where, hint, "warning")
+            how = "is written in plain text, for everybody who may see the file or the run"
+        if how is not None:
+            yield Finding("GF601", f"{who}: {name} {how}", where, SECRET_HINT.format(name=name), "warning")
 
 
 def _texts(value: Any) -> Iterator[str]:
     """Every literal text in a value: a text, a list of them, or JSON."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _texts(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
             yield from _texts(part)
     elif hasattr(value, "parts"):
         yield from _texts(value.parts)
@@ -146,6 +141,7 @@ def _texts(value: Any) -> Iterator[str]:
 LITERALLY = 'or {text: "…"} if the program is to receive it as it stands'
 REFERENCES = "gpuflow has references instead of templates: {param: …}, {output: step.name}, {item: …}, {run: id}"
 SILENCE = "or silence: [GF341] in the pipeline, if it is meant as it stands"
+PLAIN_TEXT = "is plain text to gpuflow and reaches the program as it stands"
 MOST_SHOWN = 120
 
 
@@ -157,16 +153,10 @@ def template_warnings(pipeline: Pipeline) -> Iterable[Finding]:
 
 def step_template_warnings(step: Step, where: Where) -> list[Finding]:
     """The same, of a step that stands alone in hand-written engine code: every reference is an argument of its call."""
-    findings = []
-    for path, text, kind in _template_texts(step):
-        tags = _template_tags(text, kind)
-        if tags:
-            message = (
-                f"{_place_text(path)}: {_first_tag(tags)} is plain text to gpuflow and reaches the program as it stands"
-            )
-            hint = f"write a reference such as {{param: x}}, and pass x= where the step is used; {LITERALLY}"
-            findings.append(Finding("GF341", message, where, hint, "warning"))
-    return findings
+    hint = f"write a reference such as {{param: x}}, and pass x= where the step is used; {LITERALLY}"
+    found = ((_place_text(path), _template_tags(text, kind)) for path, text, kind in _template_texts(step))
+    messages = [f"{place}: {_first_tag(tags)} {PLAIN_TEXT}" for place, tags in found if tags]
+    return [Finding("GF341", message, where, hint, "warning") for message in messages]
 
 
 def value_template_warning(name: str, value: Any, where: Where, instead: str) -> list[Finding]:
@@ -174,7 +164,7 @@ def value_template_warning(name: str, value: Any, where: Where, instead: str) ->
     tags = _tags(value) if isinstance(value, str) and not isinstance(value, Literally) else []
     if not tags:
         return []
-    message = f"{name}={_first_tag(tags)} is plain text to gpuflow and reaches the program as it stands"
+    message = f"{name}={_first_tag(tags)} {PLAIN_TEXT}"
     return [Finding("GF341", message, where, f'{instead}; pass gpuflow.text("…") if it is meant', "warning")]
 
 
@@ -182,9 +172,8 @@ def _template_text(pipeline: Pipeline) -> Iterator[Finding]:
     for name, param in pipeline.params.items():
         tags = _tags(param.default) if isinstance(param.default, str) else []
         if tags:
-            message = (
-                f'parameter "{name}": {_first_tag(tags)} in the default is plain text to gpuflow: nothing fills it in'
-            )
+            message = f'parameter "{name}": {_first_tag(tags)} in the default is plain text to gpuflow'
+            message += ": nothing fills it in"
             hint = f"use the reference where the parameter is used, or compute it in the program; {SILENCE}"
             yield Finding("GF341", message, pipeline.where("params", name, "default"), hint, "warning")
     for index, uri in enumerate(pipeline.on_data):
@@ -206,9 +195,8 @@ def _finding(pipeline: Pipeline, who: str, path: Path, text: Text, kind: str, st
     tags = _template_tags(text, kind)
     if not tags:
         return
-    what = {"script": "the script receives it as it stands", "fixed": "nothing fills it in"}.get(
-        kind, "it reaches the program as it stands"
-    )
+    ways = {"script": "the script receives it as it stands", "fixed": "nothing fills it in"}
+    what = ways.get(kind, "it reaches the program as it stands")
     place = path[1:] if path[0] == "defaults" else path[2:]
     message = f"{who}: {_first_tag(tags)} in {_place_text(place)} is plain text to gpuflow: {what}"
     found = [_reference(meaning_of_tag(tag), pipeline, step) for tag in tags]
@@ -274,9 +262,8 @@ def _output(name: str, pipeline: Pipeline) -> _Reference | None:
     if output in ("result", "return_value"):
         return _Reference(f"{{output: {step}.{known[0]}}}") if len(known) == 1 else None
     plain = output.replace("-", "_")
-    return _Reference(
-        f"{{output: {step}.{plain}}}", None if plain in known else f'declare {plain} under outputs of step "{step}"'
-    )
+    first = None if plain in known else f'declare {plain} under outputs of step "{step}"'
+    return _Reference(f"{{output: {step}.{plain}}}", first)
 
 
 def _rewritten(text: Text, pipeline: Pipeline, step: Step | None) -> str:
@@ -295,11 +282,9 @@ def _rewritten(text: Text, pipeline: Pipeline, step: Step | None) -> str:
         parts.append(_quote(part[at:]))
     parts = [part for part in parts if part]
     whole = parts[0] if len(parts) == 1 else f"{{join: [{', '.join(parts)}]}}"
-    return (
-        whole
-        if len(whole) <= MOST_SHOWN
-        else "{join: […]} with " + " and ".join(dict.fromkeys(part for part in parts if part.startswith("{")))
-    )
+    if len(whole) <= MOST_SHOWN:
+        return whole
+    return "{join: […]} with " + " and ".join(dict.fromkeys(part for part in parts if part.startswith("{")))
 
 
 def _quote(text: str) -> str:
@@ -376,14 +361,14 @@ HINT = "add the number, for example any: 3; or write retry: 0 if no retry is mea
 def idle_retries(pipeline: Pipeline) -> Iterator[Problem | Finding]:
     """A warning for every `retry` that says how to retry and not how often, the sub-pipelines included."""
     default = pipeline.defaults.retry
-    for section in ("steps", "exit"):
-        for name, step in getattr(pipeline, section).items():
-            if step.pipeline is not None:
-                yield from idle_retries(step.pipeline)
-            elif step.retry is not None and _is_idle(step.retry):
-                lost = f", and the retry of defaults ({_number(default)}) is replaced" if _retries(default) else ""
-                message = f'step "{name}": retry has no number, so the step is not retried{lost}'
-                yield Problem(message, pipeline.where(section, name, "retry"), HINT)
+    retries = default is not None and default.attempts > 0
+    lost = f", and the retry of defaults ({_number(default)}) is replaced" if default is not None and retries else ""
+    for name, step in (*pipeline.steps.items(), *pipeline.exit.items()):
+        if step.pipeline is not None:
+            yield from idle_retries(step.pipeline)
+        elif step.retry is not None and _is_idle(step.retry):
+            message = f'step "{name}": retry has no number, so the step is not retried{lost}'
+            yield Problem(message, pipeline.where_step(name, "retry"), HINT)
     if default is not None and _is_idle(default):
         message = "the retry of defaults has no number, so steps without their own are not retried"
         yield Problem(message, pipeline.where("defaults", "retry"), HINT)
@@ -394,12 +379,7 @@ def _is_idle(retry: Retry) -> bool:
     return retry.any is None and not retry.model_fields_set & {"failures", "interruptions"}
 
 
-def _retries(retry: Retry | None) -> bool:
-    return retry is not None and retry.attempts > 0
-
-
-def _number(retry: Retry | None) -> str:
-    assert retry is not None
+def _number(retry: Retry) -> str:
     if retry.any is not None:
         return str(retry.any)
     given = {"failures": retry.failures, "interruptions": retry.interruptions}

@@ -83,23 +83,19 @@ def _profile(owner: str, name: str) -> Iterator[Problem]:
 
 
 def finding_at(
-    pipeline: Pipeline, code: str, message: str, path: Place, *, hint: str | None = None, key: bool = False
+    pipeline: Pipeline, code: str, message: str, path: Place, hint: str | None = None, *, key: bool = False
 ) -> Finding:
     """A finding at a part of the document."""
     return Finding(code, message, pipeline.where(*path, key=key), hint)
 
 
-def fan_out_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+def fan_out_faults(pipeline: Pipeline, step: Step, path: Place) -> Iterator[Finding]:
     """A step runs over lists, and over no item twice where it is found again by its item."""
+    at = partial(finding_at, pipeline)
     sizes = written_sizes(step.for_each or {})
     if math.prod(sizes) > MOST_COPIES:
-        yield finding_at(
-            pipeline,
-            "GF163",
-            f'the fan-out of step "{path[1]}" makes {product_of(sizes)}; {MOST_COPIES:,} is the most',
-            (*path, "for_each"),
-            hint="let each copy work through several items",
-        )
+        message = f'the fan-out of step "{path[1]}" makes {product_of(sizes)}; {MOST_COPIES:,} is the most'
+        yield at("GF163", message, (*path, "for_each"), "let each copy work through several items")
     for name, source in (step.for_each or {}).items():
         kind: str | None = None
         if isinstance(source, ParamRef) and source.name in pipeline.params:
@@ -107,33 +103,19 @@ def fan_out_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) 
         elif isinstance(source, OutputRef) and source.step in pipeline.steps:
             kind = output_types(pipeline.steps[source.step]).get(source.name)
         if kind is not None and kind != "json":
-            yield finding_at(
-                pipeline,
-                "GF182",
-                f'step "{path[1]}" runs over {a(kind)}, which is not a list',
-                (*path, "for_each", name),
-                hint="declare it with type: json",
-            )
+            message = f'step "{path[1]}" runs over {a(kind)}, which is not a list'
+            yield at("GF182", message, (*path, "for_each", name), "declare it with type: json")
         default = pipeline.params[source.name].default if isinstance(source, ParamRef) and kind == "json" else None
         if default is not None and not isinstance(default, list):
-            yield finding_at(
-                pipeline,
-                "GF182",
-                f'step "{path[1]}" runs over "{name}", whose default is not a list',
-                (*path, "for_each", name),
-                hint="give it a list as default",
-            )
+            message = f'step "{path[1]}" runs over "{name}", whose default is not a list'
+            yield at("GF182", message, (*path, "for_each", name), "give it a list as default")
         given = default if isinstance(default, list) else source if isinstance(source, tuple) else ()
         twice = next((text for text, count in Counter(map(text_of, given)).items() if count > 1), None)
         if twice is not None and _keeps_state(step):
-            yield finding_at(
-                pipeline,
-                "GF194",
-                f'step "{path[1]}" runs twice over {json.dumps(twice, ensure_ascii=False)} in "{name}": '
-                "both would share one checkpoint and one retry count",
-                (*path, "for_each", name),
-                hint="give every item a unique value, for example by adding a number",
-            )
+            message = f'step "{path[1]}" runs twice over {json.dumps(twice, ensure_ascii=False)} in "{name}": '
+            message += "both would share one checkpoint and one retry count"
+            hint = "give every item a unique value, for example by adding a number"
+            yield at("GF194", message, (*path, "for_each", name), hint)
 
 
 def _keeps_state(step: Step) -> bool:
@@ -145,57 +127,42 @@ def _keeps_state(step: Step) -> bool:
     )
 
 
-def file_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+def file_faults(pipeline: Pipeline, step: Step, path: Place) -> Iterator[Finding]:
     """Volumes that are there, paths that are free, a store that outlives the pod."""
     at = partial(finding_at, pipeline)
     for mount, volume in step.volumes.items():
         if volume.new_claim is not None and volume.new_claim not in pipeline.claims:
-            yield at(
-                "GF183",
-                f'step "{path[1]}" mounts the claim "{volume.new_claim}", which the pipeline does not declare',
-                (*path, "volumes", mount, "new_claim"),
-                hint=did_you_mean(volume.new_claim, pipeline.claims) or "add it under claims:",
-            )
+            hint = did_you_mean(volume.new_claim, pipeline.claims) or "add it under claims:"
+            text = f'step "{path[1]}" mounts the claim "{volume.new_claim}", which the pipeline does not declare'
+            yield at("GF183", text, (*path, "volumes", mount, "new_claim"), hint)
     mounted: dict[str, str] = {}
     for mount in step.volumes:
         if (other := mounted.setdefault(normalize_path(mount), mount)) != mount:
             message = f'step "{path[1]}" mounts {normalize_path(mount)} twice: as {other} and as {mount}'
             yield at("GF184", message, (*path, "volumes", mount), hint="keep one")
     if step.shm is not None and "/dev/shm" in mounted:
-        yield at(
-            "GF184",
-            f'step "{path[1]}" mounts /dev/shm twice: by shm and by volumes',
-            (*path, "volumes", mounted["/dev/shm"]),
-            hint="keep one",
-        )
+        text = f'step "{path[1]}" mounts /dev/shm twice: by shm and by volumes'
+        yield at("GF184", text, (*path, "volumes", mounted["/dev/shm"]), hint="keep one")
     own = getattr(pipeline, str(path[0]))[path[1]].checkpoint
     if own is not None and own.sharded and step.gang is None:
-        yield at(
-            "GF166",
-            f'step "{path[1]}": checkpoint.sharded is for a gang, whose ranks each write a part',
-            (*path, "checkpoint", "sharded"),
-            hint="remove it: the checkpoints of one pod are whole",
-        )
+        text = f'step "{path[1]}": checkpoint.sharded is for a gang, whose ranks each write a part'
+        hint = "remove it: the checkpoints of one pod are whole"
+        yield at("GF166", text, (*path, "checkpoint", "sharded"), hint)
     if step.checkpoint is not None and isinstance(step.checkpoint.store, str):
         yield from _store(pipeline, step, path, step.checkpoint.store)
 
 
-def null_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+def null_faults(pipeline: Pipeline, step: Step, path: Place) -> Iterator[Finding]:
     """A key that is set to null takes something away."""
     for field, key in sorted((each[0], each[1]) for each in step.nulls if len(each) > 1):
         known = getattr(pipeline.defaults, field)
         if key not in known:
-            yield finding_at(
-                pipeline,
-                "GF374",
-                f'step "{path[1]}" sets {field} {key} to null, and the defaults have no such key',
-                (*path, field, key),
-                hint=did_you_mean(key, known) or "remove the line",
-                key=True,
-            )
+            text = f'step "{path[1]}" sets {field} {key} to null, and the defaults have no such key'
+            hint = did_you_mean(key, known) or "remove the line"
+            yield finding_at(pipeline, "GF374", text, (*path, field, key), hint, key=True)
 
 
-def leader_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+def leader_faults(pipeline: Pipeline, step: Step, path: Place) -> Iterator[Finding]:
     """What is different in the leader of a gang must be possible beside what it has of the step."""
     leader = step.gang.leader if step.gang is not None else None
     if leader is None:
@@ -226,14 +193,10 @@ def memory_faults(
     if policy.max < first:
         own = getattr(pipeline, str(path[0]))[path[1]].retry is not None
         who = who or f'step "{path[1]}"'
-        yield finding_at(
-            pipeline,
-            "GF195",
-            f"{who} starts with {first} of memory, and retry.more_memory.max is {policy.max}: after running "
-            "out of memory it would get less",
-            (*(path if own else ("defaults",)), "retry", "more_memory", "max"),
-            hint=f"raise max above {first}, or drop more_memory",
-        )
+        text = f"{who} starts with {first} of memory, and retry.more_memory.max is {policy.max}: "
+        text += "after running out of memory it would get less"
+        place = (*(path if own else ("defaults",)), "retry", "more_memory", "max")
+        yield finding_at(pipeline, "GF195", text, place, f"raise max above {first}, or drop more_memory")
 
 
 def _store(pipeline: Pipeline, step: Step, path: tuple[str | int, ...], store: str) -> Iterator[Finding]:
@@ -241,18 +204,9 @@ def _store(pipeline: Pipeline, step: Step, path: tuple[str | int, ...], store: s
     scheme, separator, _ = store.partition("://")
     if separator:
         if scheme not in ("s3", "gs", "az", "abfs", "file"):
-            yield finding_at(
-                pipeline,
-                "GF186",
-                f'step "{path[1]}": the store {scheme}:// is not known',
-                place,
-                hint=did_you_mean(scheme, ("s3", "gs", "az", "abfs")),
-            )
+            text = f'step "{path[1]}": the store {scheme}:// is not known'
+            yield finding_at(pipeline, "GF186", text, place, hint=did_you_mean(scheme, ("s3", "gs", "az", "abfs")))
     elif not any(store == mount or store.startswith(mount.rstrip("/") + "/") for mount in step.volumes):
-        yield finding_at(
-            pipeline,
-            "GF186",
-            f'step "{path[1]}": checkpoints kept at {store} would be lost with the pod',
-            place,
-            hint="keep them in s3://…, gs://…, az://…, or on a path below one of the step's volumes",
-        )
+        text = f'step "{path[1]}": checkpoints kept at {store} would be lost with the pod'
+        hint = "keep them in s3://…, gs://…, az://…, or on a path below one of the step's volumes"
+        yield finding_at(pipeline, "GF186", text, place, hint)

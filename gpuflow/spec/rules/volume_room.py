@@ -24,12 +24,8 @@ def input_size(pipeline: Pipeline, step: Step, given: Input) -> Quantity | None:
     found = pipeline.declared_output(given.output)
     if found is None or found[0].size is None:
         return None
-    return found[0].size * _copies(found[1])
-
-
-def _copies(loops: tuple[Step, ...]) -> int:
-    """How many items a fan-in has, where the document says so; one, where only the run does."""
-    return math.prod(size for step in loops for size in written_sizes(step.for_each or {}))
+    # The items of a fan-in, where the document says how many; one, where only the run does.
+    return found[0].size * math.prod(size for loop in found[1] for size in written_sizes(loop.for_each or {}))
 
 
 SHM = "/dev/shm"
@@ -71,7 +67,8 @@ def sized_files(pipeline: Pipeline, step: Step) -> Iterator[File]:
     for mount, given in step.inputs.items():
         size = input_size(pipeline, step, given) if given.is_fetched else None
         if size is not None:
-            yield File(f"the input {mount}", size, _input_volume(pipeline, step, mount))
+            above = volume_above(step, mount)  # without one it gets scratch space that has no limit
+            yield File(f"the input {mount}", size, None if above is None else _holder_of(pipeline, *above))
     for name, output in step.outputs.items():
         if output.size is not None:
             holder = None if output.path is None else _output_volume(pipeline, step, output.path)
@@ -82,12 +79,10 @@ def room_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> 
     """Files that are larger than the limit of their volume, or than the memory of the step if they lie in memory."""
     if not (step.inputs or step.outputs):
         return
-    said = set()
-    for each, who in ((step, f'step "{path[1]}"'), (leader_step(step), f'step "{path[1]}": the leader')):
-        for code, text, place, hint in _room_problems(pipeline, each, path):
-            if (text, place) not in said:
-                said.add((text, place))
-                yield finding_at(pipeline, code, f"{who}: {text}", place, hint=hint)
+    workers = list(_room_problems(pipeline, step, path))
+    leaders = [each for each in _room_problems(pipeline, leader_step(step), path) if each not in workers]
+    for who, found in ((f'step "{path[1]}"', workers), (f'step "{path[1]}": the leader', leaders)):
+        yield from (finding_at(pipeline, code, f"{who}: {text}", place, hint) for code, text, place, hint in found)
 
 
 @rule("GF360")
@@ -103,12 +98,9 @@ def tight_claims(pipeline: Pipeline) -> Iterator[Problem | Finding]:
                 taken = _sum(files)
                 if holder.kind in CLAIMS and holder.limit is not None and taken > holder.limit:
                     what = f'the claim "{holder.claim}"' if holder.claim else f"the claim at {holder.mount}"
-                    yield Problem(
-                        f'step "{name}": {what} asks for {holder.limit}, and {_join_files(files)} '
-                        f"{_takes_verb(files)} {taken}",
-                        pipeline.where(*_limit(pipeline, (section, name), holder)),
-                        f"raise its size to {taken} or more",
-                    )
+                    text = f'step "{name}": {what} asks for {holder.limit}, and {_what_takes(files)} {taken}'
+                    where = pipeline.where(*_limit(pipeline, (section, name), holder))
+                    yield Problem(text, where, f"raise its size to {taken} or more")
 
 
 def put_into_claims(pipeline: Pipeline, step: Step) -> dict[str, Quantity]:
@@ -128,9 +120,7 @@ def _room_problems(
             in_memory += files
         if holder.kind in CLAIMS or holder.limit is None or taken <= holder.limit:
             continue
-        text = (
-            f"{_join_files(files)} {_takes_verb(files)} {taken}, and the volume at {holder.mount} holds {holder.limit}"
-        )
+        text = f"{_what_takes(files)} {taken}, and the volume at {holder.mount} holds {holder.limit}"
         word = {"checkpoint": "checkpoint.scratch", "shm": "shm"}.get(holder.kind, f"{holder.kind} of the volume")
         hint = f"raise {word} to {taken} or more, or put files elsewhere"
         if holder.kind in IN_MEMORY:
@@ -139,7 +129,7 @@ def _room_problems(
         yield "GF359", text, _limit(pipeline, path, holder), hint
     most = _most_memory(step)
     if in_memory and not is_said and most is not None and (taken := _sum(in_memory)) > most:
-        text = f"{_join_files(in_memory)} {_takes_verb(in_memory)} {taken} of memory, and the limit of memory is {most}"
+        text = f"{_what_takes(in_memory)} {taken} of memory, and the limit of memory is {most}"
         hint = f"raise memory above {taken}, or put files on disk: empty_dir instead of memory"
         yield "GF359", text, _memory_limit(pipeline, step, path), hint
 
@@ -152,12 +142,6 @@ def _by_volume(pipeline: Pipeline, step: Step) -> dict[Holder, list[File]]:
             one = (file.holder.kind, file.holder.claim or file.holder.mount)
             found.setdefault(one, (file.holder, []))[1].append(file)
     return dict(found.values())
-
-
-def _input_volume(pipeline: Pipeline, step: Step, path: str) -> Holder | None:
-    """The volume of the step that an input is put into; without one it gets scratch space that has no limit."""
-    above = volume_above(step, path)
-    return None if above is None else _holder_of(pipeline, *above)
 
 
 def _output_volume(pipeline: Pipeline, step: Step, path: str) -> Holder | None:
@@ -217,10 +201,9 @@ def _sum(files: list[File]) -> Quantity:
     return sum((file.size for file in files[1:]), files[0].size)
 
 
-def _takes_verb(files: list[File]) -> str:
-    return "takes" if len(files) == 1 else "take"
-
-
-def _join_files(files: list[File]) -> str:
-    names = [f"{file.what} ({file.size})" if len(files) > 1 else file.what for file in files]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def _what_takes(files: list[File]) -> str:
+    """`the input /in takes`, `the input /in (2Gi) and the output model (4Gi) take`."""
+    if len(files) == 1:
+        return f"{files[0].what} takes"
+    names = [f"{file.what} ({file.size})" for file in files]
+    return f"{', '.join(names[:-1])} and {names[-1]} take"

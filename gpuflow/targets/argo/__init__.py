@@ -11,7 +11,6 @@ from gpuflow.pod.launcher import site_gang_account
 from gpuflow.site import Site
 from gpuflow.targets.argo.alerts import AGENT_POD, alert_rules, sent_by_agent
 from gpuflow.targets.argo.facts import CAPABILITIES, FACTS, ArgoOptions
-from gpuflow.targets.argo.kustomization import kustomization_files
 from gpuflow.targets.argo.notes import request_notes
 from gpuflow.targets.argo.refusals import BY_LAUNCHER, partial_losses
 from gpuflow.targets.capabilities import Loss, asked_of_engine
@@ -64,6 +63,8 @@ class Argo(Target):
         return site_gang_account(site, namespace, reports=site.engine(FACTS.name).executor is None)
 
     def batch_files(self, batch: Batch) -> Iterable[Artifact]:
+        from gpuflow.targets.argo.kustomization import kustomization_files
+
         return kustomization_files(batch)
 
 

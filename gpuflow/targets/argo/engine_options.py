@@ -32,14 +32,18 @@ INSTANCE = "workflows.argoproj.io/controller-instanceid"
 TITLE = "workflows.argoproj.io/title"
 
 
+_SILENT_WORKFLOW, _SILENT_STEP = ArgoWorkflow(), ArgoTemplate()
+"""What a pipeline and a step say that have no words for Argo alone."""
+
+
 def workflow_options(pipeline: Pipeline) -> ArgoWorkflow:
     """What the pipeline says to Argo alone."""
-    return (pipeline.engines and pipeline.engines.argo) or ArgoWorkflow()
+    return (pipeline.engines and pipeline.engines.argo) or _SILENT_WORKFLOW
 
 
 def template_options(step: Step) -> ArgoTemplate:
     """What a step says to Argo alone."""
-    return (step.engines and step.engines.argo) or ArgoTemplate()
+    return (step.engines and step.engines.argo) or _SILENT_STEP
 
 
 def object_labels(pipeline: Pipeline) -> dict[str, str]:

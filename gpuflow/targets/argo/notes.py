@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from gpuflow.core.errors import Finding, Where
 from gpuflow.engines import too_small_containers
-from gpuflow.plan import Plan, plan_of
+from gpuflow.plan import Plan
 from gpuflow.pod import pod_for
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import falls_back
@@ -133,9 +133,9 @@ NOTES: tuple[tuple[str, str, Applies, str, str], ...] = (
 )
 
 
-def notes(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
+def notes(plan: Plan) -> Iterator[Finding]:
     """One note for each thing that holds, with the steps it holds for."""
-    plan = plan_of(pipeline, site)
+    site = plan.site
     for _, steps in plan.pipelines:
         for code, field, applies, text, hint in NOTES:
             found = [each for each in steps if each.kind == "container" and applies(each.step, site)]
@@ -199,7 +199,7 @@ def _token(site: Site, pipeline: Pipeline) -> Iterator[Finding]:
 
 def request_notes(request: Request) -> Iterator[Finding]:
     """Those about the pipeline, and what the kind that is asked for leaves out."""
-    yield from notes(request.pipeline, request.site)
+    yield from notes(request.plan)
     yield from _token(request.site, request.pipeline)
     yield from without_schedule(request.plan)
     yield from alert_notes(request)

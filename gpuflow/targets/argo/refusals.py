@@ -104,7 +104,8 @@ def _open_tags(pipeline: Pipeline) -> Iterator[Finding]:
 def _open_words(plan: Plan) -> Iterator[Finding]:
     """In Argo's own words a tag is meant. One that is not closed goes on into the next field, and takes its tags."""
     words: list[tuple[Pipeline, Path, EngineOptions]] = [(plan.pipeline, (), workflow_options(plan.pipeline))]
-    words += [(each.pipeline, (each.section, each.own_name), template_options(each.step)) for each in plan.steps]
+    said_by = (each for each in plan.steps if each.step.engines is not None)
+    words += [(each.pipeline, (each.section, each.own_name), template_options(each.step)) for each in said_by]
     for pipeline, place, said in words:
         # In a title and in annotations no tag is meant: `_annotation_tags`.
         for path, text in strings(said.model_dump(mode="json", exclude={"title", "annotations"})):

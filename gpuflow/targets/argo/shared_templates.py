@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 from typing import Any, NamedTuple
 
+from gpuflow.core.caching import content_of, data_of
 from gpuflow.pod.build import LABEL
 
 LONGEST = 63
@@ -89,17 +90,17 @@ class Shape:
     """A template taken apart: what must be equal for sharing, and the texts that may differ."""
 
     template: Template
-    skeleton: str
+    skeleton: bytes
     slots: Mapping[Slot, str]
 
 
 def shape_of(template: Template) -> Shape:
-    """The template's open texts, and the rest of it as one comparable text."""
+    """The template's open texts, and the rest of it as one comparable value."""
     slots: dict[Slot, str] = {}
     skeleton = {key: value for key, value in template.items() if key not in ("name", "inputs")}
     inputs = template.get("inputs", {})
     # An input with nothing but a name is known by where it is used.
-    skeleton["inputs"] = [entry for entry in inputs.get("parameters", []) if len(entry) > 1], inputs.get("artifacts")
+    skeleton["inputs"] = [[entry for entry in inputs.get("parameters", []) if len(entry) > 1], inputs.get("artifacts")]
     labels = template.get("metadata", {}).get("labels", {})
     if STEP_LABEL in labels and _is_open(labels[STEP_LABEL]):
         slots[Slot("label")] = labels[STEP_LABEL]
@@ -107,7 +108,10 @@ def shape_of(template: Template) -> Shape:
     for field in ("container", "initContainers", "sidecars"):
         if field in template:
             skeleton[field] = [_extract_texts(container, slots) for container in _containers(template[field])]
-    return Shape(template, json.dumps(skeleton), slots)
+    # A text of a type of its own is the same text in JSON.
+    content = content_of(skeleton) or content_of(json.loads(json.dumps(skeleton)))
+    assert content is not None  # JSON is plain data
+    return Shape(template, content, slots)
 
 
 def _containers(value: Any) -> list[Any]:
@@ -208,7 +212,7 @@ def share_templates(templates: Sequence[Template], keep: Sequence[str]) -> list[
 
 def _groups(templates: Sequence[Template]) -> Iterator[list[Shape]]:
     """Templates of one shape and kin, in the order of their first members, two or more together."""
-    found: dict[tuple[str, str], list[Shape]] = {}
+    found: dict[tuple[str, bytes], list[Shape]] = {}
     for template in templates:
         if "container" in template:
             shape = shape_of(template)
@@ -261,7 +265,8 @@ def _shared_template(group: Sequence[Shape], names: Names) -> tuple[Template, li
     differing = _differing_slots(group)
     columns = _columns(group, differing)
     fixed = {slot: text for slot, text in first.slots.items() if slot not in set(differing)}
-    kept = {dotted or quoted for dotted, quoted in _MENTION.findall(first.skeleton + json.dumps(list(fixed.values())))}
+    said = json.dumps([data_of(first.skeleton), *fixed.values()])
+    kept = {dotted or quoted for dotted, quoted in _MENTION.findall(said)}
     parameters, taken = [], Names(kept)
     for slots in columns.values():
         leading = next(iter(slots))

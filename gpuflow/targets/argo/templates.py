@@ -29,7 +29,6 @@ from gpuflow.pod.launcher import launcher_for
 from gpuflow.pod.placement import devices_of_step
 from gpuflow.pod.supervision import counts_budgets, is_supervised, keeps_state
 from gpuflow.pod.volumes import run_claim_volume
-from gpuflow.runtime.artifacts.outputs import NOTE
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
@@ -314,6 +313,8 @@ def _artifact_record(name: str) -> dict[str, Any]:
     The files themselves are kept by the supervisor and not uploaded twice. Where it lies is left to the controller's
     repository, of whatever kind that is, and to its keyFormat; a failed step has no such file.
     """
+    from gpuflow.runtime.artifacts.outputs import NOTE  # Ten files, for steps with artifacts alone.
+
     path = f"{FACTS.outputs_dir}/{name}{NOTE}"
     return {"name": name, "path": path, "archive": {"none": {}}, "optional": True}
 

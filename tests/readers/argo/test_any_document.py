@@ -1,6 +1,6 @@
 """Whatever stands in a workflow: an answer or a finding, never a traceback and never an endless loop.
 
-Tests gpuflow/readers/documents.py and gpuflow/readers/interface.py.
+Tests gpuflow/formats/documents.py and gpuflow/readers/interface.py.
 """
 
 from __future__ import annotations

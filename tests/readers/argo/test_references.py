@@ -1,6 +1,6 @@
 """Documents that name others, schedules, hooks, locks, and what steps create.
 
-Tests gpuflow/readers/argo/concurrency.py, gpuflow/readers/argo/resource_templates.py and
+Tests gpuflow/readers/argo/variables.py, gpuflow/readers/argo/resource_templates.py and
 gpuflow/readers/argo/workflow_spec.py.
 """
 

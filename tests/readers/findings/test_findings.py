@@ -15,8 +15,8 @@ from gpuflow.core import yaml_tree
 from gpuflow.core.codes import CODES
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands import Demand, PodSet, StepDemand, graph_of
+from gpuflow.formats.documents import DAG, Document, silenced_in
 from gpuflow.readers import Library, documents_of
-from gpuflow.readers.documents import DAG, Document, silenced_in
 from gpuflow.readers.findings import ForeignSource, foreign_source
 from gpuflow.readers.interface import ForeignObject, Options
 from gpuflow.site import Site

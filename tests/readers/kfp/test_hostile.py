@@ -11,12 +11,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given as having
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from gpuflow.core.errors import GpuflowError
-from gpuflow.readers.kfp.conditions import condition_of
+from gpuflow.readers.kfp.conditions import Condition, condition_of
 from gpuflow.readers.kfp.values import KnownValue, OpenValue
 from tests.readers.kfp.documents import constant, container, given, group, loop, output, pipeline, platform, read, task
 
@@ -147,6 +148,13 @@ def test_a_document_with_anything_anywhere_is_read_or_refused(
 def test_any_condition_is_decided_or_open(text: str) -> None:
     known = condition_of(text, {"x": KnownValue("a"), "y": OpenValue("later", by_item=True)})
     assert known.holds in (True, False, None)
+
+
+@pytest.mark.parametrize("rest", [" == 'a' == 'b'", " == unheard('a')", " && 1 @", " == 'a'" + " || !true" * 300])
+def test_a_condition_that_breaks_off_still_is_by_item(rest: str) -> None:
+    inputs = {"x": KnownValue("a"), "y": OpenValue("later", by_item=True)}
+    assert condition_of("inputs.parameter_values['y']" + rest, inputs) == Condition(None, by_item=True)
+    assert condition_of("inputs.parameter_values['x']" + rest, inputs) == Condition(None, by_item=False)
 
 
 @having(st.text(max_size=40))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding
 from gpuflow.demands import Demand
+from gpuflow.formats.documents import silenced_in
 from gpuflow.readers import Options, PassiveObject, documents_of, foreign_in
-from gpuflow.readers.documents import silenced_in
 from gpuflow.site import Site
 
 FILE = "theirs.yaml"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpuflow.demands import Demand
+from gpuflow.formats.documents import KUBERNETES_READER, READERS
 from gpuflow.readers import Options, foreign_in, read_documents
-from gpuflow.readers.documents import KUBERNETES_READER, READERS
 from gpuflow.site import Site
 
 PODS = {

@@ -12,10 +12,10 @@ import pytest
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
+from gpuflow.formats.documents import KUBERNETES_READER, READERS
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.quantity import Quantity
 from gpuflow.readers import PassiveObject
-from gpuflow.readers.documents import KUBERNETES_READER, READERS
 from gpuflow.readers.kubernetes.kinds import KINDS
 from gpuflow.runtime.gangs.kinds import GROUP
 from tests.readers.kubernetes.reading import demand, read

@@ -163,7 +163,7 @@ def test_the_trigger_waits_for_room_for_the_podgroup_too(monkeypatch: pytest.Mon
     import asyncio
     from types import SimpleNamespace
 
-    from gpuflow.airflow import gang_trigger
+    from gpuflow.airflow import pod_status
 
     kind = WORDS["jobset+volcano"]
     task = operator(kind)
@@ -172,7 +172,7 @@ def test_the_trigger_waits_for_room_for_the_podgroup_too(monkeypatch: pytest.Mon
     async def request(api: Any, method: str, path: str, query: Any, body: Any) -> None:
         asked.append(f"{method} {path} {body['kind']}")
 
-    monkeypatch.setattr(gang_trigger, "request", request)
+    monkeypatch.setattr(pod_status, "request", request)
     made = manifest(task)
     trigger = task._trigger(wait_for="room", pod_name="n", pod_namespace="ml", manifest=made)
     again = GpuGangTrigger(**json.loads(json.dumps(trigger.serialize()[1])))

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from gpuflow.core.errors import GpuflowError
+from gpuflow.plan import plan_of
 from gpuflow.site import Site
 from gpuflow.spec.engine_options.argo import ArgoTemplate, ArgoWorkflow
 from gpuflow.spec.loading import loads
@@ -159,7 +160,7 @@ def test_a_tag_of_a_step_that_is_not_closed_is_refused_with_its_step() -> None:
     step = "{image: i, command: [x], engines: {argo: {metrics: [{name: a, help: b, counter: '{{=1'}]}}}"
     head = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n"
     text = f"{head}steps:\n  s: {{pipeline: {{name: q, steps: {{t: {step}}}}}}}\n"
-    (finding,) = engine_findings("argo", loads(text, "p.yaml"), Site.load("nvidia"))
+    (finding,) = engine_findings("argo", plan_of(loads(text, "p.yaml"), Site.load("nvidia")))
     assert finding.code == "GF306" and finding.message.startswith('step "t": engines.argo.metrics.0.counter: ')
     assert finding.where.line == 5
 

@@ -16,7 +16,14 @@ from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline, check
 from gpuflow.spec.problems import Source
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
-from gpuflow.targets.argo.shared_templates import LONGEST, MOST_PARAMETERS, Names, common_stem, share_templates
+from gpuflow.targets.argo.shared_templates import (
+    LONGEST,
+    MOST_PARAMETERS,
+    Names,
+    common_stem,
+    shape_of,
+    share_templates,
+)
 from gpuflow.targets.argo.workflow import build
 from gpuflow.targets.target import Request
 from tests.differential.oracle import Oracle
@@ -334,3 +341,14 @@ def test_a_pipelines_name_leaves_room_for_what_argo_appends() -> None:
     assert build(Request(longest, SITE, "ns", "p.yaml"))["metadata"]["name"] == "p" * 52
     with pytest.raises(GpuflowError, match="at most 52 characters"):
         pipeline_of({"a": {"command": ["x"]}}, name="p" * 53, schedule=schedule)
+
+
+def test_a_shape_is_what_a_template_is_as_json_whatever_type_its_texts_have() -> None:
+    class Word(str):
+        """As a text that must be quoted in YAML is kept."""
+
+    plain = {"name": "a", "container": {"name": "main", "image": "i", "command": ["x"]}, "metadata": {"labels": {}}}
+    typed = {**plain, "name": "b", "container": {"name": "main", "image": Word("i"), "command": ["y"]}}
+    other = {**plain, "name": "c", "container": {"name": "main", "image": "j", "command": ["x"]}}
+    assert shape_of(plain).skeleton == shape_of(typed).skeleton != shape_of(other).skeleton
+    assert shape_of({**plain, "retries": 1}).skeleton != shape_of({**plain, "retries": True}).skeleton

@@ -1,6 +1,6 @@
 """Kubeflow pipelines that are imported and compiled again start the same pods; the differences are in kfp_pods.
 
-Tests gpuflow/importing/kubeflow/executors.py and gpuflow/importing/kubeflow/pipeline.py.
+Tests gpuflow/importing/kubeflow.py.
 """
 
 from __future__ import annotations

@@ -29,47 +29,22 @@ from gpuflow.checker.dra.cel.values import (
     no_overload,
     pattern,
 )
+from gpuflow.core.operator_parser import Parser, Token
 
-WORD: Final = re.compile(
+TOKEN: Final = re.compile(
     r"""
-    (?P<space>[ \t\n\r\f]+|//[^\n]*)
+    (?P<triple>\"{3}|\'{3})
+  | (?P<space>[ \t\n\r\f]+|//[^\n]*)
   | (?P<raw>[rR](?:"[^"\n]*"|'[^'\n]*'))
   | (?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
   | (?P<number>[0-9]+(?![0-9A-Za-z_.]))
-  | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<sign>==|!=|<=|>=|&&|\|\||[<>!().,?:\[\]-])
     """,
     re.VERBOSE,
 )
 ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "`": "`", "?": "?"}
 MAX_INT64: Final = 2**63 - 1
-
-
-class Token(NamedTuple):
-    kind: str
-    text: str
-    value: str | int
-
-
-def tokens(expression: str) -> Iterator[Token]:
-    position = 0
-    while position < len(expression):
-        if expression.startswith(('"""', "'''"), position):
-            raise Unsupported("text in three quotes")
-        found = WORD.match(expression, position)
-        if found is None or found.lastgroup is None:
-            raise Unsupported(f"{expression[position : position + 20]!r}")
-        kind, text, position = found.lastgroup, found[0], found.end()
-        if kind == "raw":
-            yield Token("text", text, text[2:-1])
-        elif kind == "text":
-            yield Token("text", text, re.sub(r"\\(.)", _unescape, text[1:-1]))
-        elif kind == "number":
-            if int(text) > MAX_INT64:
-                raise Unsupported(f"the number {text}")
-            yield Token("number", text, int(text))
-        elif kind != "space":
-            yield Token(kind, text, text)
 
 
 def _unescape(found: re.Match[str]) -> str:
@@ -89,8 +64,8 @@ INNER: Final = {"domains": "domain", "amounts": "amount-domain"}
 ENTRY_TYPES: Final = {"domain": DYN, "amount-domain": "quantity"}
 """Of which type an entry of a domain is."""
 SCALARS: Final = ("string", "int", "bool", "quantity", "semver", DYN)
-END: Final = Token("end", "", "")
 MOST_DEPTH: Final = 60
+_BINDING: Final = {"||": 0, "&&": 1, **dict.fromkeys(("==", "!=", "in", *ORDER), 2)}
 
 
 class Node(NamedTuple):
@@ -121,146 +96,96 @@ class Selector(NamedTuple):
 @lru_cache(maxsize=4096)
 def compile_expression(expression: str) -> Selector:
     """`Unsupported` for text that is not among what is evaluated."""
-    parser = _Parser(list(tokens(expression)))
-    node = parser.parse()
+    node = _Parser().parse(expression)
     if node.type not in ("bool", DYN):
         raise Unsupported(f"a selector that gives no bool: {expression}")
     return Selector(expression, node.run)
 
 
-class _Parser:
-    def __init__(self, words: list[Token]) -> None:
-        self.words, self.position, self.depth = words, 0, 0
+class _Parser(Parser[Node]):
+    TOKEN, BINDING, DEEPEST = TOKEN, _BINDING, MOST_DEPTH
+
+    def __init__(self) -> None:
+        super().__init__()
         self.bound: dict[str, str] = {}
+        self.texts: dict[int, str] = {}
+        """What the texts say, by their offsets."""
 
-    @property
-    def next(self) -> Token:
-        return self.words[self.position] if self.position < len(self.words) else END
+    def scan(self, text: str) -> Iterator[Token]:
+        """What cannot be read is refused before anything is parsed."""
+        for kind, word, offset in super().scan(text):
+            if kind == "triple":
+                raise Unsupported("text in three quotes")
+            if kind == "number" and int(word) > MAX_INT64:
+                raise Unsupported(f"the number {word}")
+            if kind in ("raw", "text"):
+                self.texts[offset] = word[2:-1] if kind == "raw" else re.sub(r"\\(.)", _unescape, word[1:-1])
+            yield Token("text" if kind == "raw" else kind, word, offset)
 
-    def take(self, *texts: str) -> bool:
-        """Whether one of these signs comes next; it is then used up."""
-        if self.next.kind in ("sign", "name") and self.next.text in texts:
-            self.position += 1
-            return True
-        return False
+    def refusal(self, token: Token) -> Unsupported:
+        return Unsupported(repr(token.text if token.kind else token.text[:20]))
+
+    def too_deep(self) -> Unsupported:
+        return Unsupported("a selector that is nested so deep")
 
     def need(self, text: str) -> None:
         if not self.take(text):
             raise Unsupported(f"{self.next.text!r} where {text!r} is expected")
 
     def name(self) -> str:
-        word = self.next
-        if word.kind != "name":
-            raise Unsupported(f"{word.text!r} where a name is expected")
-        self.position += 1
-        return word.text
+        if self.next.kind != "word":
+            raise Unsupported(f"{self.next.text!r} where a name is expected")
+        return self.advance().text
 
-    def parse(self) -> Node:
-        node = self.expression()
-        if self.next is not END:
-            raise Unsupported(f"{self.next.text!r}")
-        return node
+    def choice(self, found: Node) -> Node:
+        if not self.take("?"):
+            return found
+        yes = self.expression()
+        self.need(":")
+        return _conditional_node(found, yes, self.inner())
 
-    def expression(self) -> Node:
-        self.depth += 1
-        if self.depth > MOST_DEPTH:
-            raise Unsupported("a selector that is nested so deep")
-        condition = self.disjunction()
-        if self.take("?"):
-            yes = self.disjunction()
-            self.need(":")
-            condition = _conditional_node(condition, yes, self.expression())
-        self.depth -= 1
-        return condition
+    def join(self, sign: Token, left: Node, right: Node, begin: int) -> Node:
+        if sign.text in ("||", "&&"):
+            return _logical_node(left, right, absorbing=sign.text == "||")
+        return _relation_node(sign.text, left, right)
 
-    def disjunction(self) -> Node:
-        node = self.conjunction()
-        while self.take("||"):
-            node = _logical_node(node, self.conjunction(), absorbing=True)
-        return node
-
-    def conjunction(self) -> Node:
-        node = self.relation()
-        while self.take("&&"):
-            node = _logical_node(node, self.relation(), absorbing=False)
-        return node
-
-    def relation(self) -> Node:
-        node = self.unary()
-        while self.next.text in ("==", "!=", "in", *ORDER) and self.next.kind in ("sign", "name"):
-            operator = self.next.text
-            self.position += 1
-            node = _relation_node(operator, node, self.unary())
-        return node
-
-    def unary(self) -> Node:
+    def operand(self, least: int) -> Node:
         if self.take("!"):
-            return _negation(self.unary_of("!"))
+            return _negation(self.deeper(lambda: self.operand(least) if self.next.text == "!" else self.member()))
         if self.take("-"):
-            word = self.next
-            if word.kind != "number":
+            if self.next.kind != "number":
                 raise Unsupported("arithmetic")
-            self.position += 1
-            return self.members(_constant("int", -int(word.value)))
-        return self.members(self.primary())
+            return self.members(_constant("int", -int(self.advance().text)))
+        return self.member()
 
-    def unary_of(self, sign: str) -> Node:
-        """What stands behind a sign that may be repeated."""
-        if self.take(sign):
-            return _negation(self.unary_of(sign))
+    def member(self) -> Node:
         return self.members(self.primary())
 
     def primary(self) -> Node:
-        word = self.next
         if self.take("("):
-            node = self.expression()
+            node = self.inner()
             self.need(")")
             return Node(node.type, node.run, is_constant=node.is_constant)
         if self.take("["):
-            return self.list()
-        self.position += 1
-        if word.kind == "text":
-            return _constant("string", word.value)
-        if word.kind == "number":
-            return _constant("int", word.value)
-        if word.kind != "name":
-            raise Unsupported(f"{word.text!r}" if word.text else "a selector that breaks off")
-        if word.text in ("true", "false"):
-            return _constant("bool", word.text == "true")
-        if word.text == "cel":
+            return _list_node(self.items("]"))
+        kind, word, offset = self.advance()
+        if kind == "text":
+            return _constant("string", self.texts[offset])
+        if kind == "number":
+            return _constant("int", int(word))
+        if kind != "word":
+            raise Unsupported(f"{word!r}" if word else "a selector that breaks off")
+        if word in ("true", "false"):
+            return _constant("bool", word == "true")
+        if word == "cel":
             return self.binding()
         if self.take("("):
-            return self.presence() if word.text == "has" else self.function(word.text)
-        if word.text in self.bound:
-            return Node(self.bound[word.text], _variable(word.text))
-        if word.text != "device":
-            raise Unsupported(f"{word.text}")
+            return self.presence() if word == "has" else self.function(word)
+        if word in self.bound:
+            return Node(self.bound[word], _variable(word))
+        if word != "device":
+            raise Unsupported(word)
         return Node("device", lambda device, scope: device)
-
-    def list(self) -> Node:
-        items: list[Node] = []
-        while not self.take("]"):
-            items.append(self.expression())
-            if not self.take(","):
-                self.need("]")
-                break
-        types = {each.type for each in items}
-        if len(types) != 1 or not types.issubset(SCALARS):
-            raise Unsupported("a list of several types, or an empty one")
-        return Node(
-            f"list of {types.pop()}",
-            lambda device, scope: [each.run(device, scope) for each in items],
-            is_constant=all(each.is_constant for each in items),
-        )
-
-    def arguments(self) -> tuple[Node, ...]:
-        found: list[Node] = []
-        while not self.take(")"):
-            found.append(self.expression())
-            if not self.take(","):
-                self.need(")")
-                break
-        return tuple(found)
 
     def binding(self) -> Node:
         """`cel.bind(name, value, expression)`."""
@@ -270,11 +195,11 @@ class _Parser:
         self.need("(")
         name = self.name()
         self.need(",")
-        value = self.expression()
+        value = self.inner()
         self.need(",")
         before = self.bound
         self.bound = {**before, name: value.type}
-        body = self.expression()
+        body = self.inner()
         self.bound = before
         self.need(")")
         return Node(
@@ -282,7 +207,7 @@ class _Parser:
         )
 
     def presence(self) -> Node:
-        asked = self.arguments()
+        asked = self.items(")")
         if len(asked) != 1 or asked[0].key is None:
             raise Unsupported("has() of something that is no field")
         holder, name = asked[0].key
@@ -293,7 +218,7 @@ class _Parser:
         raise Unsupported("has() of something that is no attribute and no capacity")
 
     def function(self, name: str) -> Node:
-        function, given = FUNCTIONS.get(name), self.arguments()
+        function, given = FUNCTIONS.get(name), self.items(")")
         if function is None:
             raise Unsupported(f"{name}()")
         least = len(function.arguments) - function.optional
@@ -310,14 +235,14 @@ class _Parser:
                 name = self.name()
                 node = self.method(node, name) if self.take("(") else _field(node, name)
             elif self.take("["):
-                index = self.expression()
+                index = self.inner()
                 self.need("]")
                 node = _index_node(node, index)
             else:
                 return node
 
     def method(self, node: Node, name: str) -> Node:
-        method, given = METHODS.get(name), self.arguments()
+        method, given = METHODS.get(name), self.items(")")
         if method is None:
             raise Unsupported(f".{name}()")
         if len(given) != method.takes:
@@ -335,6 +260,17 @@ class _Parser:
                 method.gives, lambda device, scope: method.run(node.run(device, scope), given[0].run(device, scope))
             )
         return Node(method.gives, lambda device, scope: method.run(node.run(device, scope)))
+
+
+def _list_node(items: list[Node]) -> Node:
+    types = {each.type for each in items}
+    if len(types) != 1 or not types.issubset(SCALARS):
+        raise Unsupported("a list of several types, or an empty one")
+    return Node(
+        f"list of {types.pop()}",
+        lambda device, scope: [each.run(device, scope) for each in items],
+        is_constant=all(each.is_constant for each in items),
+    )
 
 
 def _constant(kind: str, value: Value) -> Node:

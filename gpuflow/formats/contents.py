@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from gpuflow.core import files, yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError, Where, fail
 from gpuflow.core.files import STREAMS
+from gpuflow.formats.documents import OWN_GROUP, READERS, STDIN, Document, documents_of, read_documents, silenced_in
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
-from gpuflow.readers.documents import OWN_GROUP, READERS, STDIN, Document, documents_of, read_documents, silenced_in
 
 NOT_RENDERED = "GF406"
 KUSTOMIZE = "kustomize.config.k8s.io"

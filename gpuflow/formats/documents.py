@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ from gpuflow.cluster.model import with_entry
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Where, fail
 from gpuflow.engines import AIRFLOW, ARGO, KUBEFLOW, NO_ENGINE
+from gpuflow.formats.nodes import mapping
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
 
 STDIN = "-"
@@ -90,6 +93,50 @@ class Document:
         """Where the value at `path` stands, or its key; the nearest place above it when there is none."""
         found = yaml_tree.where_of(self.tree, path, key=key)
         return Where(self.file, found.line, found.column)
+
+
+@dataclass(frozen=True)
+class Library:
+    """All documents that were given: what one of them refers to is looked up here, and nowhere else."""
+
+    documents: tuple[Document, ...] = ()
+    default: str | None = None
+    """The namespace of documents that name none; None: not known."""
+    namespace: str | None = None
+    """The namespace of the document that looks something up; None: not known."""
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, str], list[Document]]:
+        found: dict[tuple[str, str], list[Document]] = {}
+        for each in self.documents:
+            found.setdefault((each.kind, each.name), []).append(each)
+        return found
+
+    def find(self, kind: str, name: str) -> Document | None:
+        """The object of that kind and name in the namespace of the document that asks; the first that was given.
+
+        Where it is not known in which namespace one of them is, a namesake counts only when there is no other.
+        """
+        found = self._by_name.get((kind, name), [])
+        homes = [None if kind in CLUSTER_WIDE else each.namespace or self.default for each in found]
+        if self.namespace is None and None not in homes:
+            return found[0] if len(set(homes)) == 1 else None  # of two teams' nobody knows which is meant
+        order = (self.namespace, None)
+        return next((each for home in order for each, its in zip(found, homes, strict=True) if its == home), None)
+
+    def seen_from(self, document: Document) -> Library:
+        """The same documents, as one of them finds the others."""
+        namespace = document.namespace or self.namespace or self.default
+        if namespace == self.namespace:
+            return self
+        _ = self._by_name  # the copy has it too
+        other = copy(self)
+        object.__setattr__(other, "namespace", namespace)
+        return other
+
+    def in_same_file(self, document: Document, kind: str) -> Document | None:
+        """An object of that kind in the same file: the platform document of a Kubeflow pipeline."""
+        return next((each for each in self.documents if each.file == document.file and each.kind == kind), None)
 
 
 def read_documents(file: str) -> list[Document]:
@@ -186,11 +233,6 @@ def _parts(tree: Any) -> Iterator[Any]:
         yield from _parts(item)
 
 
-def mapping(value: object) -> Mapping[str, Any]:
-    """The value where it is a map, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
 class Reader(NamedTuple):
     module: str
     engine: str
@@ -199,7 +241,7 @@ class Reader(NamedTuple):
 ARGO_READER = Reader("gpuflow.readers.argo", ARGO)
 KUBEFLOW_READER = Reader("gpuflow.readers.kfp", KUBEFLOW)
 KUBERNETES_READER = Reader("gpuflow.readers.kubernetes", NO_ENGINE)
-AIRFLOW_READER = Reader("gpuflow.readers.python", AIRFLOW)
+AIRFLOW_READER = Reader("gpuflow.readers.python.dags", AIRFLOW)
 
 READERS: dict[tuple[str, str], Reader] = {
     **{
