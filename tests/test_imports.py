@@ -226,6 +226,17 @@ def test_the_checker_knows_no_pipeline_and_no_site() -> None:
     assert sorted(name for name in loaded if name.startswith(tuple(f"gpuflow.{room}" for room in documents))) == []
 
 
+def test_a_check_without_nodes_and_queues_loads_nothing_that_judges_them() -> None:
+    demo = [str(PACKAGE / "demo" / name) for name in ("nightly.yaml", "cluster")]
+    words = ["check", demo[0], "--cluster", demo[1], "--namespace", "team-a"]
+    loaded = loaded_by(f"from gpuflow.cli.main import main; main({words})")
+    assert "gpuflow.checker.rules" in loaded
+    judges = ("gpuflow.checker.dra", "gpuflow.checker.pipeline.placement", "gpuflow.checker.pipeline.nodes.verdicts")
+    assert (
+        sorted(name for name in loaded if name.startswith((*judges, "gpuflow.checker.pipeline.queues.verdicts"))) == []
+    )
+
+
 def test_the_runtime_imports_nothing_of_the_rest() -> None:
     wrong = [
         f"{found.place}: {found.what}"

@@ -63,6 +63,8 @@ class Question:
 
     demand: Demand
     ready: PreparedCluster
+    cluster: Cluster
+    namespace: str
     runs: int
     policy: NamespacePolicy
     admissions: Sequence[StepAdmission]
@@ -76,14 +78,6 @@ class Question:
     """Those of quotas, queues and nodes."""
     needed: Mapping[str, str]
     """The kinds of which the pods need some object, and what for."""
-
-    @property
-    def cluster(self) -> Cluster:
-        return self.ready.cluster
-
-    @property
-    def namespace(self) -> str:
-        return self.ready.namespace
 
     def where(self, step: str) -> Where:
         return self.demand.where(step)
@@ -122,9 +116,8 @@ def ask(world: World) -> Question:
     quota_lines = list(limit_lines(demand, policy, admissions, runs, has_default_queue(cluster, namespace)))
     lines = [*(line.scope for line in quota_lines), *placed.scopes]
     needed = needed_kinds(cluster, namespace, demand)
-    return Question(
-        demand, world.ready, runs, policy, admissions, undecided, mounted, placed, quota_lines, lines, needed
-    )
+    seen = (world.ready, cluster, namespace, runs)
+    return Question(demand, *seen, policy, admissions, undecided, mounted, placed, quota_lines, lines, needed)
 
 
 def place_pods(

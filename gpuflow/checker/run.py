@@ -48,14 +48,11 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
     cluster, pass the same `PreparedCluster`: it is validated and read once.
     """
     with work_limit():
-        return _make_report(demand, prepare_cluster(cluster, namespace), namespace, runs)
-
-
-def _make_report(demand: Demand, ready: PreparedCluster, namespace: str, runs: int | None) -> Report:
-    nodes = len(ready.cluster.of("Node"))
-    trials = Trials(lambda changed: judge_demand(changed, ready, runs), len(demand.steps), nodes)
-    whole = with_gang_warnings(_outcome_or_bad_field(demand, ready, runs, trials), demand, ready.cluster, namespace)
-    findings = sorted(with_parallel(whole, demand, trials), key=lambda finding: SEVERITIES.index(finding.severity))
+        ready = prepare_cluster(cluster, namespace)
+        nodes = len(ready.cluster.of("Node"))
+        trials = Trials(lambda changed: judge_demand(changed, ready, runs), len(demand.steps), nodes)
+        whole = with_gang_warnings(_outcome_or_bad_field(demand, ready, runs, trials), demand, ready.cluster, namespace)
+        findings = sorted(with_parallel(whole, demand, trials), key=lambda finding: SEVERITIES.index(finding.severity))
     if demand.source is not None:
         findings = demand.source.unsilenced_findings(findings)
     return Report(
@@ -101,7 +98,6 @@ def judge(world: World, readings: Sequence[Reading]) -> Outcome:
 
 UNBOUNDED_RUNS: Final = 2**20
 """So many runs stand for any number of them."""
-OVERLAP_HINT: Final = "{one} allows one only; --runs N says how many there really are at once"
 
 
 def overlapping_runs(world: World, judge: Judge) -> Outcome:
@@ -111,7 +107,8 @@ def overlapping_runs(world: World, judge: Judge) -> Outcome:
     if overlap is None or (asked is not None and asked > 1):
         return first
     verdict: Verdict = "always"
-    text, hint = f"runs may overlap ({overlap.because})", OVERLAP_HINT
+    text = f"runs may overlap ({overlap.because})"
+    hint = "{one} allows one only; --runs N says how many there really are at once"
     if asked is not None:
         text = f"{text}, and this check counts one run"
         hint = "--runs N counts N runs at once; {one} allows one only"
@@ -166,8 +163,8 @@ def _quota_changes(cluster: Cluster, namespace: str) -> Iterator[Finding]:
             key = differing[0]
             yield warning(
                 "GF576",
-                f"quota {item.name} is being changed: {key} is {_amount(wanted, key)} in spec.hard and "
-                f"{_amount(enforced, key)} in status.hard",
+                f"quota {item.name} is being changed: {key} is {wanted.get(key, 'missing')} in spec.hard and "
+                f"{enforced.get(key, 'missing')} in status.hard",
                 item.at("status", "hard", key),
                 "take the snapshot again when Kubernetes has caught up",
             )
@@ -200,10 +197,6 @@ def _limits(body: Mapping[str, Any]) -> tuple[ResourceList, ResourceList]:
         read_resource_list(read_map(body.get(part), part).get("hard"), f"{part}.hard") for part in ("spec", "status")
     )
     return wanted, enforced
-
-
-def _amount(amounts: ResourceList, key: str) -> str:
-    return str(amounts[key]) if key in amounts else "missing"
 
 
 PLUGIN: Final = "scheduler.alpha.kubernetes.io/node-selector"
@@ -252,12 +245,9 @@ def with_node_selector(demand: Demand, selector: Selector) -> Demand:
 
 def _conflicting_steps(demand: Demand, selector: Selector) -> list[str]:
     """The steps that ask for another value of a label than their namespace does: they are refused."""
-    return [step.name for step in demand.steps if any(_conflicts(each.pod, selector) for each in step.pod_sets)]
-
-
-def _conflicts(pod: Pod, selector: Selector) -> bool:
-    own = pod["spec"].get("nodeSelector", {})
-    return any(key in own and own[key] != value for key, value in selector.items())
+    asked = ((step.name, each.pod["spec"].get("nodeSelector", {})) for step in demand.steps for each in step.pod_sets)
+    found = (name for name, own in asked if any(own.get(key, value) != value for key, value in selector.items()))
+    return list(dict.fromkeys(found))
 
 
 def _selector_conflicts(demand: Demand, selector: Selector) -> Iterator[Finding]:

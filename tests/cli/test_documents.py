@@ -212,6 +212,12 @@ def test_explain_prints_the_long_form_of_every_code(code: str, gpuflow: Gpuflow)
     assert gpuflow("explain", code, "--format", "json").data == CODES[code]._asdict()
 
 
+def test_explain_names_the_rule_where_a_code_has_one(gpuflow: Gpuflow) -> None:
+    assert gpuflow("explain", "GF551").out.splitlines()[-1].startswith("Rule: gpuflow/checker/rules/pods.py:")
+    assert gpuflow("explain", "GF551").out.splitlines()[-1].endswith(" best_effort")
+    assert "Rule: " not in gpuflow("explain", "GF177").out and not gpuflow("explain", "GF177").out.endswith("\n\n")
+
+
 def test_explain_alone_prints_the_table(gpuflow: Gpuflow) -> None:
     shown = gpuflow("explain").out
     assert [code for code in CODES if f"{code}  {CODES[code].title}" not in shown] == []

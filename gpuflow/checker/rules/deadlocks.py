@@ -91,6 +91,7 @@ def gangs_above_quota(q: Question) -> Iterator[Problem]:
     """Gangs of which every pod fits into a quota, and all of them together never."""
     for name, members in _admitted_gangs(q).items():
         pods = sum(one.step.pods for one in members)
+        asking = f"its {pods} pods together ask" if q.demand.kind in REPLICAS else f"a gang of {pods} pods asks"
         for _, quota in q.policy.quotas:
             whole = sum_usages((charge_of(one.ever, quota), one.step.pods) for one in members)
             for key in sorted(key for key in whole if whole[key] > quota.hard[key]):
@@ -99,16 +100,11 @@ def gangs_above_quota(q: Question) -> Iterator[Problem]:
                     most = quota.hard[key].milli // charge_of(members[0].ever, quota)[key].milli
                     hint = f"that is {most} such pod{'' if most == 1 else 's'}: ask for less in it"
                 yield Problem(
-                    f'step "{name}": {_pods_ask(q.demand, pods)} for {whole[key]} of {key}, and quota '
+                    f'step "{name}": {asking} for {whole[key]} of {key}, and quota '
                     f"{quota.name} allows at most {quota.hard[key]}",
                     q.where(members[0].step.name),
                     f"{hint}; or have the quota raised",
                 )
-
-
-def _pods_ask(demand: Demand, pods: int) -> str:
-    """All pods of a step, with the verb."""
-    return f"its {pods} pods together ask" if demand.kind in REPLICAS else f"a gang of {pods} pods asks"
 
 
 def _admitted_gangs(q: Question) -> dict[str, list[StepAdmission]]:

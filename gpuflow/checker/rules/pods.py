@@ -18,6 +18,16 @@ from gpuflow.demands import Demand
 from gpuflow.engines import facts_of, too_small_containers
 from gpuflow.kubernetes.admission.pod import quality_of_service, read_pod
 
+STAGES: Final = {
+    "quota": ("GF501", "ask for less in this step, or have the quota raised"),
+    "limitrange": ("GF502", "stay within the namespace's LimitRange, or have it changed"),
+    "validation": ("GF503", "write that field as Kubernetes wants it; if the step has none of it, a LimitRange's "
+                   "default or the site adds it"),
+    "podsecurity": ("GF504", "drop what the namespace's Pod Security Standard forbids, or run in another namespace"),
+    "priority": ("GF505", "use a PriorityClass that exists"),
+    "runtimeclass": ("GF505", "use a RuntimeClass that exists"),
+}  # fmt: skip
+
 
 @check_rule("GF501", "GF502", "GF503", "GF504", "GF505", severity="error", verdict="never")
 def refused_steps(q: Question) -> Iterator[Finding]:
@@ -28,32 +38,14 @@ def refused_steps(q: Question) -> Iterator[Finding]:
             groups.setdefault((one.ever.stage, one.ever.reason), []).append(one)
     for (stage, _), members in groups.items():
         first = members[0]
+        code, hint = STAGES.get(stage, ("GF501", None))
         yield Finding(
-            _STAGES.get(stage, "GF501"),
+            code,
             f"{list_names([one.step.name for one in members])} can never be admitted",
             q.where(first.step.name),
-            refusal_hint(first.ever, q.demand) or _HINTS.get(stage),
+            refusal_hint(first.ever, q.demand) or hint,
             kubernetes=first.ever.message,
         )
-
-
-_STAGES = {
-    "quota": "GF501",
-    "limitrange": "GF502",
-    "validation": "GF503",
-    "podsecurity": "GF504",
-    "priority": "GF505",
-    "runtimeclass": "GF505",
-}
-_HINTS = {
-    "quota": "ask for less in this step, or have the quota raised",
-    "limitrange": "stay within the namespace's LimitRange, or have it changed",
-    "validation": "write that field as Kubernetes wants it; if the step has none of it, a LimitRange's default or the "
-    "site adds it",
-    "podsecurity": "drop what the namespace's Pod Security Standard forbids, or run in another namespace",
-    "priority": "use a PriorityClass that exists",
-    "runtimeclass": "use a RuntimeClass that exists",
-}
 
 
 @check_rule("GF523", verdict="unknown")
@@ -208,20 +200,19 @@ def _driver_settings(demand: Demand) -> str:
     return ", ".join(demand.engine_settings[name] for name in names if name in demand.engine_settings)
 
 
-_BEST_EFFORT_HINT = "set cpu and memory in the step or in defaults; GPUs do not count here"
-
-
 @check_rule("GF551")
 def best_effort(q: Question) -> Iterator[Problem]:
     """Steps with GPUs whose pods, after the LimitRange's defaults, ask for neither cpu nor memory."""
     names = [one.step.name for one in q.admissions if one.ever.allowed and _has_devices(one) and _is_best_effort(one)]
     if names:
         asks, pods = ("asks", "its pod is") if len(names) == 1 else ("ask", "their pods are")
+        ours = q.demand.kind == "Pipeline"
+        way = "set cpu and memory in the step or in defaults" if ours else "request cpu and memory too"
         yield Problem(
             f"{list_names(names)} {asks} for GPUs but not for cpu or memory: "
             f"{pods} BestEffort and the first to be evicted",
             q.where(names[0]),
-            _BEST_EFFORT_HINT if q.demand.kind == "Pipeline" else "request cpu and memory too; GPUs do not count here",
+            f"{way}; GPUs do not count here",
         )
 
 

@@ -21,7 +21,7 @@ from gpuflow.cluster.kinds import nearest_word
 from gpuflow.core.errors import Finding, Problem, Where, join_names, list_names, warning
 from gpuflow.demands import Demand
 from gpuflow.engines import facts_of
-from gpuflow.kubernetes.admission.quota import Quota, QuotaExceeded, UsageUnknown
+from gpuflow.kubernetes.admission.quota import QuotaExceeded, UsageUnknown
 from gpuflow.kubernetes.admission.usage import COMPUTE, is_tracked_for_pods
 from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
@@ -116,7 +116,8 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
 
 def _cannot_finish(demand: Demand, line: LimitLine, at_least: Quantity) -> Finding:
     """A run that stores more than a quota ever allows."""
-    kind = _kind(demand, line.resource)
+    made = run_objects(demand).get(line.resource)
+    kind = "pods" if line.resource == COUNTED_PODS else "Workloads" if made is None else f"{made.kind}s"
     if not line.hard:
         return Finding(
             "GF501",
@@ -135,20 +136,14 @@ def _cannot_finish(demand: Demand, line: LimitLine, at_least: Quantity) -> Findi
     )
 
 
-def _kind(demand: Demand, key: str) -> str:
-    if key == COUNTED_PODS:
-        return "pods"
-    made = run_objects(demand).get(key)
-    return "Workloads" if made is None else f"{made.kind}s"
-
-
 @check_rule("GF576", verdict="unknown")
 def unknown_usage(q: Question) -> Iterator[Problem]:
     """A quota without usage for one of its keys refuses every pod that it is for, whatever the pod asks for."""
     reported = {scope.name for scope in q.lines if scope.kind == "ResourceQuota" and scope.used is None}
     for item, quota in q.policy.quotas:
         missing = [key for key in quota.tracked if key not in quota.used]
-        words = next((one.now.message for one in q.admissions if _waits_for_usage(one, quota)), None)
+        unknown = ((one, each) for one in q.admissions for each in one.now.reasons if isinstance(each, UsageUnknown))
+        words = next((one.now.message for one, each in unknown if each.quota == quota.name), None)
         if missing and words and quota.name not in reported:
             yield Problem(
                 f"quota {quota.name} does not report yet how much of {missing[0]} is in use: until it does, Kubernetes "
@@ -157,10 +152,6 @@ def unknown_usage(q: Question) -> Iterator[Problem]:
                 "take the snapshot again when Kubernetes has caught up",
                 kubernetes=words,
             )
-
-
-def _waits_for_usage(one: StepAdmission, quota: Quota) -> bool:
-    return any(isinstance(each, UsageUnknown) and each.quota == quota.name for each in one.now.reasons)
 
 
 CLAIMS_KEY = "count/resourceclaims.resource.k8s.io"

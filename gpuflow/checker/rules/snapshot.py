@@ -348,14 +348,14 @@ def hidden_labels(q: Question) -> Iterator[Problem]:
     for one in q.admissions:
         affinity = read_affinity(one.step.pod["spec"], namespace)
         for term in (*affinity.together, *affinity.apart):
-            hidden = {key for key in _asked_keys(term, namespace) if not _is_shown(key, cluster.labels)}
+            keys = {key for key in _asked_keys(term, namespace) if not key.startswith(KEPT_LABELS)}
+            hidden = keys - cluster.labels
             if hidden:
                 asking.setdefault(one.step.name, set()).update(hidden)
     if asking:
-        keys = sorted(set().union(*asking.values()))
         yield Problem(
             f"{list_names(sorted(asking))}: it is unknown which pods of other namespaces have the labels "
-            f"{', '.join(keys)}; the snapshot does not show them",
+            f"{', '.join(sorted(set().union(*asking.values())))}; the snapshot does not show them",
             Where(cluster.source),
             "check against the live cluster: --cluster live",
         )
@@ -367,7 +367,3 @@ def _asked_keys(term: PodAffinityTerm, namespace: str) -> Iterator[str]:
         return
     for selector in (term.selector, term.namespace_selector):
         yield from (each.key for each in (selector.requirements if selector is not None else ()))
-
-
-def _is_shown(key: str, shown: frozenset[str]) -> bool:
-    return key in shown or key.startswith(KEPT_LABELS)

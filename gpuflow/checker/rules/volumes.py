@@ -104,7 +104,8 @@ def unfilled_claims(q: Question) -> Iterator[Problem]:
     if classes is None:
         return
     names = sorted(name_of(body) for body in classes)
-    ready = {_class_of(volume.body) for volume in q.cluster.of("PersistentVolume")}
+    volumes = [read_map(each.body.get("spec"), "spec") for each in q.cluster.of("PersistentVolume")]
+    ready = {str(spec.get("storageClassName") or "") for spec in volumes}
     for claim in q.demand.claims:
         name, wanted = claim.name, claim.storage_class
         if wanted is None and not any(map(is_default, classes)) and "" not in ready:
@@ -122,10 +123,6 @@ def unfilled_claims(q: Question) -> Iterator[Problem]:
                 known,
                 kubernetes=f'storageclass.storage.k8s.io "{wanted}" not found',
             )
-
-
-def _class_of(body: Mapping[str, Any]) -> str:
-    return str(read_map(body.get("spec"), "spec").get("storageClassName") or "")
 
 
 @check_rule("GF561", severity="error", verdict="never")
