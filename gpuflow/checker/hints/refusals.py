@@ -63,8 +63,8 @@ def refusal_hint(answer: Admission, demand: Demand) -> str | None:
         facts = facts_of(demand.engine)
         added = f"{', '.join(sorted(owners))}: added by {facts.title}; {facts.container_settings}"
         return f"{added}\nelse have the namespace's LimitRange changed"
-    hints = (hint for reason in answer.reasons if (hint := _admission_hint(reason)) is not None)
-    return min(hints, key=lambda hint: hint[0], default=(0, None))[1]
+    known = [found for reason in answer.reasons if (found := _admission_hint(reason)) is not None]
+    return min(known, key=lambda each: each[0])[1] if known else None
 
 
 def _admission_hint(reason: Reason) -> tuple[int, str] | None:
