@@ -190,14 +190,14 @@ def capacity_hint(node_pools: NodePools, pod: UnboundPod) -> CapacityHint:
     offers += [(node.name, node.allocatable) for node in pool.templates]
     names = scarce_first(pod.requests)
 
-    def offer_of(resource: str, node: str, amount: int) -> LargestOffer:
-        return LargestOffer(as_quantity(resource, pod.requests[resource]), as_quantity(resource, amount), node)
-
     def short(free: Mapping[str, int]) -> Iterator[str]:
         return (name for name in names if free.get(name, 0) < pod.requests[name])
 
-    closest, free = min(offers, key=lambda each: sum(1 for _ in short(each[1])), default=(None, {}))
-    shortfalls = {name: offer_of(name, closest, free.get(name, 0)) for name in short(free)} if closest else {}
+    closest, free = min(offers, key=lambda each: sum(1 for _ in short(each[1])), default=("", {}))
+    shortfalls = {
+        name: LargestOffer(as_quantity(name, pod.requests[name]), as_quantity(name, free.get(name, 0)), closest)
+        for name in (short(free) if offers else ())
+    }
     eligible = set(pool.ever)
     refusals = Counter(
         placement_refusal(pod, host.node) or next(iter(volume_refusals(pod, host.node)), NO_FEATURES)
@@ -205,7 +205,7 @@ def capacity_hint(node_pools: NodePools, pod: UnboundPod) -> CapacityHint:
         if index not in eligible
     )
     names_of_nodes = tuple(sorted(name for name, _ in offers))
-    return CapacityHint(names_of_nodes, dict(sorted(refusals.items())), closest, shortfalls)
+    return CapacityHint(names_of_nodes, dict(sorted(refusals.items())), closest or None, shortfalls)
 
 
 def _verdict(now: int, ever: int, copies: int) -> RoomStatus:
