@@ -166,20 +166,12 @@ def _classify_preemption_variant(holder: Holder, asking: Preemptor) -> Variant:
 
 def _order_candidates(*groups: list[PreemptionCandidate]) -> list[PreemptionCandidate]:
     """Those already on their way out first; then group by group, lowest priority and latest admission first."""
-    ranked = [
-        sorted(
-            group,
-            key=lambda each: (each.holder.priority, -each.holder.reserved_at.timestamp(), each.holder.uid),
-        )
-        for group in groups
-    ]
-    return [
-        candidate
-        for is_evicted in (True, False)
-        for group in ranked
-        for candidate in group
-        if candidate.holder.is_evicted is is_evicted
-    ]
+
+    def rank(each: PreemptionCandidate) -> tuple[int, float, str]:
+        return each.holder.priority, -each.holder.reserved_at.timestamp(), each.holder.uid
+
+    ranked = [candidate for group in groups for candidate in sorted(group, key=rank)]
+    return sorted(ranked, key=lambda each: not each.holder.is_evicted)
 
 
 def _candidate_is_valid(
