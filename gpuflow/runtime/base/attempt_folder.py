@@ -83,11 +83,6 @@ def identity_of(base: str) -> str:
     return hashlib.sha256(base.encode()).hexdigest()[:16]
 
 
-def attempt_path(hidden: str, base: str, attempt_id: str) -> str:
-    """The folder of an attempt in `<checkpoint directory>/.gpuflow`."""
-    return os.path.join(hidden, identity_of(base), attempt_id)
-
-
 class AttemptFolder:
     """One attempt's folder, in a shared one or by itself. Reading never fails: what is not whole was not said."""
 

@@ -32,11 +32,9 @@ if TYPE_CHECKING:
         """An attempt's hold on a directory; `directory_owner` has it."""
 
         held: bool
-        weak: bool
         said: dict[str, Any]
 
         def renew(self) -> bool: ...
-        def beat(self) -> None: ...
         def write_again(self) -> None: ...
         def leave(self) -> None: ...
 
@@ -76,6 +74,8 @@ class Directory:
         self.follow: Sequence[str] = ()
         """Folders outside that links in a checkpoint may lead to."""
         self.hidden = os.path.join(self.path, HIDDEN_FOLDER)
+        self.is_own = bool(own)
+        """Whether it is a folder that only this run, step and item work in."""
         self.occupancy: Occupancy | None = None
         self.remarks: list[str] = []
         """What someone should be told: the keeper says it."""
