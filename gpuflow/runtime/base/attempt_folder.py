@@ -54,10 +54,8 @@ def identity_path(pipeline: str, run: str, step: str, item: str | None, task: st
 
 
 def without_attempt_numbers(task: str) -> str:
-    """The name of a task without the numbers of attempts: Argo calls them `train(0)` and `train(1)`.
-
-    The turns of its loops are called `train(0:item)`, and stay apart.
-    """
+    """The name of a task without the numbers of attempts: Argo calls them `train(0)` and `train(1)`. The turns of its
+    loops are called `train(0:item)`, and stay apart."""
     import re
 
     return re.sub(r"\(\d+\)", "", task)

@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 
 
 class PreviousAttempt(Record):
-    """What was known of the attempt before when the next one was claimed.
-
-    `assumed` says that it had left no word: should one turn up later, or a judgment, that is counted instead of
-    `outcome`.
-    """
+    """What was known of the attempt before when the next one was claimed. `assumed` says that it had left no word:
+    should one turn up later, or a judgment, that is counted instead of `outcome`."""
 
     attempt: int = field(record_fields.count)
     id: str = field(record_fields.word)
@@ -242,10 +239,8 @@ def pack(record: Record, place: str = "", keys: Keys | None = None) -> bytes:
 
 
 def unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None = None) -> Any:
-    """The record in these bytes; Corrupt, or UnknownFormat. `key` is its place in the store.
-
-    With keys, what none of them has signed for this place is Corrupt, whatever format it claims to have.
-    """
+    """The record in these bytes; Corrupt, or UnknownFormat. `key` is its place in the store. With keys, what none of
+    them has signed for this place is Corrupt, whatever format it claims to have."""
     most = LARGE if kind.NAMES_FILES else SMALL
     if len(data) > most:
         raise Corrupt(f"{key} is larger than {most} bytes, and so no record")

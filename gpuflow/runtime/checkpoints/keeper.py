@@ -78,10 +78,8 @@ def _newest_signed(store: Store, ledger: Ledger, whole: list[str], keep: int) ->
 
 
 def _not_signed(store: Store, ledger: Ledger, manifests: list[str]) -> set[str]:
-    """With keys, what none of ours has signed is not ours to remove: who has the wrong key must not destroy a run.
-
-    What was forgotten goes all the same.
-    """
+    """With keys, what none of ours has signed is not ours to remove: who has the wrong key must not destroy a run. What
+    was forgotten goes all the same."""
     if ledger.keys is None:
         return set()
     found = []
@@ -209,10 +207,8 @@ class Keeper:
         self._wake()
 
     def finish(self, deadline: float | None = None) -> None:
-        """The program has ended: upload the newest checkpoint if it is not there yet, then end.
-
-        Without a deadline there is time for as long as something arrives in the store.
-        """
+        """The program has ended: upload the newest checkpoint if it is not there yet, then end. Without a deadline
+        there is time for as long as something arrives in the store."""
         self._deadline = deadline
         self._limit.progress()
         self._tries.progress()
@@ -488,10 +484,8 @@ class Keeper:
             raise transfer.CheckpointRefused(f"it is a part of a checkpoint and lacks {missing}{hint}")
 
     def _settle_local(self, entry: Entry) -> None:
-        """Without a store: force a checkpoint to disk, and write down what its files hash to.
-
-        Once the program has ended only the first is done: there may be no time, and the disk is what counts.
-        """
+        """Without a store: force a checkpoint to disk, and write down what its files hash to. Once the program has
+        ended only the first is done: there may be no time, and the disk is what counts."""
         try:
             items = local_files.list_items(entry.path, self.directory.follow)
             for item in items:

@@ -218,10 +218,8 @@ class Occupancy:
         )
 
     def _clear(self, before: dict[str, Any]) -> None:
-        """The lock is ours, so no other run lives: remove what the dead left half done, theirs and ours.
-
-        On another machine's word for it nothing of another run is touched: a mount may keep locks to itself.
-        """
+        """The lock is ours, so no other run lives: remove what the dead left half done, theirs and ours. On another
+        machine's word for it nothing of another run is touched: a mount may keep locks to itself."""
         here, shared = before.get("boot") == boot_id(), self.directory.shared
         try:
             folders = shared.names(self.directory.hidden)
