@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.readers.kfp.ir import as_driver_reads
+from gpuflow.formats.kfp import as_driver_reads
 from gpuflow.readers.kfp.values import KnownValue, NotJson, OpenValue, Value, Values, parse_json
 from gpuflow.spec.expression import COMPARISONS
 

@@ -1,0 +1,52 @@
+"""Pipelines of Kubeflow as the importer finds them: which settings are theirs, whose spelling, of which types."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuflow.formats.documents import Library, documents_of
+from gpuflow.importing.pipelines import ImportResult, import_document
+from gpuflow.kubernetes.yaml_scalars import parse_manifests
+from tests.importing.samples import KFP, SITE, import_text
+
+PIPELINE, SETTINGS = KFP.split("---\n")
+OTHER = SETTINGS.replace("team: nlp", "team: vision")
+
+
+def imported(text: str, index: int = 0) -> ImportResult:
+    documents = documents_of(parse_manifests(text, "x.yaml"), "x.yaml")
+    return import_document(documents[index], Library(tuple(documents)), SITE)
+
+
+def test_of_two_pipelines_in_a_file_each_has_the_settings_that_follow_it() -> None:
+    text = "---\n".join((PIPELINE, SETTINGS, PIPELINE, OTHER))
+    assert ["nlp" in imported(text, index).text() for index in (0, 2)] == [True, False]
+    assert ["vision" in imported(text, index).text() for index in (0, 2)] == [False, True]
+
+
+def test_fields_may_be_spelled_as_protobuf_spells_them() -> None:
+    words = ("componentRef", "dependentTasks", "executorLabel", "parameterIterator", "itemInput", "podMetadata")
+    snaked = KFP
+    for word in words:
+        snaked = snaked.replace(word, "".join(f"_{each.lower()}" if each.isupper() else each for each in word))
+    assert imported(snaked).text() == imported(KFP).text()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ("taskInfo: {name: say}", "retryPolicy: 3", "retryPolicy"),
+        ("cpuLimit: 2.0", "cpuLimit: many", "cpuLimit"),
+        ("command: [say,", "command: [say, 1,", "command.1"),
+        ("dependentTasks: [say]", "dependentTasks: say", "dependentTasks"),
+        ("labels: {nvidia.com/gpu.product: NVIDIA-L4}", "labels: [a]", "labels"),
+        ("components:", "components: []\nunused:", "components"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_listed_and_never_left_out(before: str, after: str, named: str) -> None:
+    assert before in KFP
+    found = import_text(KFP.replace(before, after))
+    assert found.pipeline is None
+    assert [each.code for each in found.findings if named in each.message and "it should be" in each.message] == [
+        "GF789"
+    ]
