@@ -223,6 +223,8 @@ class Ir:
     """The parameters that a PipelineJob is started with."""
     beside: Message
     """The whole platform document."""
+    whole: Message
+    """What the PipelineSpec stands in; the PipelineSpec itself where it stands alone."""
 
     @property
     def root(self) -> Message:
@@ -273,7 +275,7 @@ def ir_of(document: Document, library: Library) -> Ir:
     runtime = whole.message("runtimeConfig")
     old = {name: spec.old_value() for name, spec in runtime.message("parameters").entries()}
     given = {**old, **runtime.message("parameterValues").value}
-    return Ir(spec, platform.message("platforms").entry("kubernetes"), given, platform)
+    return Ir(spec, platform.message("platforms").entry("kubernetes"), given, platform, whole)
 
 
 def waits_of(task: Message) -> list[tuple[str, Where]]:

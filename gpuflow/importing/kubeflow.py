@@ -91,6 +91,8 @@ TASK = (
     "taskInfo", "triggerPolicy",
 )  # fmt: skip
 SPEC = ("pipelineInfo", "root", "components", "deploymentSpec", "schemaVersion", "sdkVersion", "defaultPipelineRoot")
+AROUND = ("name", "displayName", "pipelineSpec", "platformSpec", "runtimeConfig")
+"""What a PipelineJob says that is read, or names it."""
 OF_TASK = {
     "cachingOptions": ("enableCache",),
     "componentRef": ("name",),
@@ -154,6 +156,9 @@ class Importer:
         self.fields(self.ir.beside, ("platforms",), "")
         self.fields(self.ir.beside.message("platforms"), ("kubernetes",), "platforms")
         self.fields(kubernetes, ("deploymentSpec", "pipelineConfig"), "kubernetes")
+        if self.ir.whole is not self.ir.spec:
+            self.fields(self.ir.whole, AROUND, document.kind)
+            self.fields(self.ir.whole.message("runtimeConfig"), ("parameterValues", "parameters"), "runtimeConfig")
         for owner in (kubernetes, self.ir.spec):
             self.fields(owner.message("deploymentSpec"), ("executors",), "deploymentSpec")
 
@@ -459,10 +464,11 @@ class Importer:
         self.fields(selector, ("labels",), "nodeSelector")
         if selector.strings("labels"):
             spec["nodeSelector"] = selector.get("labels")
-        tolerations = [
-            {key: value for key, value in plain_value(each.value).items() if value not in (None, "")}
-            for each in config.messages("tolerations")
-        ]
+        tolerations = []
+        for each in config.messages("tolerations"):
+            seconds = {"tolerationSeconds": each.integer("tolerationSeconds")} if "tolerationSeconds" in each else {}
+            written = {key: value for key, value in plain_value(each.value).items() if value not in (None, "")}
+            tolerations.append({**written, **seconds})
         if tolerations:
             spec["tolerations"] = tolerations
             if any("tolerationJson" in each for each in tolerations):
@@ -520,8 +526,9 @@ def _fill(draft: Draft, importer: Importer) -> None:
         if title != name:
             listing.note(f'the parameter "{name}" is called {title}: references and Python need such names', where)
         param: dict[str, Any] = {"type": kind or "string"}
-        if each.get("defaultValue") is not None:
-            default = plain_value(each.get("defaultValue"))
+        given = plain_value(ir.given.get(name))
+        if given is not None or each.get("defaultValue") is not None:
+            default = plain_value(each.get("defaultValue")) if given is None else given
             whole = kind == "int" and isinstance(default, float) and default.is_integer()
             param["default"] = int(default) if whole else default
         elif each.flag("isOptional"):
@@ -530,6 +537,11 @@ def _fill(draft: Draft, importer: Importer) -> None:
             param["description"] = each.text("description")
         draft.params[title] = param
         scope.inputs[name] = ({"param": title},)
+        if given is not None:
+            listing.note(f"{name}: the value of the run is the default of the parameter", where)
+    for name in ir.given.keys() - scope.inputs.keys():
+        where = importer.at(ir.whole, "runtimeConfig")
+        listing.cannot(f"runtimeConfig {name}", "the pipeline has no parameter of that name", where, "remove it")
     importer.fill(draft, ir.root, scope, ())
 
 

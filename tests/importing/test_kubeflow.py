@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+import yaml
 
 from gpuflow.formats.documents import Library, documents_of
 from gpuflow.importing.pipelines import ImportResult, import_document
@@ -22,6 +25,42 @@ def test_of_two_pipelines_in_a_file_each_has_the_settings_that_follow_it() -> No
     text = "---\n".join((PIPELINE, SETTINGS, PIPELINE, OTHER))
     assert ["nlp" in imported(text, index).text() for index in (0, 2)] == [True, False]
     assert ["vision" in imported(text, index).text() for index in (0, 2)] == [False, True]
+
+
+def job(**more: object) -> str:
+    parts = [yaml.safe_load(part) for part in (PIPELINE, SETTINGS)]
+    return json.dumps({"pipelineSpec": parts[0], "platformSpec": parts[1], **more})
+
+
+def test_a_run_has_its_own_settings_and_the_values_that_it_is_started_with() -> None:
+    found = imported(job(runtimeConfig={"parameterValues": {"greeting": "ahoy"}}))
+    assert found.text().replace("default: ahoy", "default: hello") == imported(KFP).text().replace(
+        "PipelineSpec", "PipelineJob"
+    )
+    assert [each.message for each in found.notes if "greeting" in each.message] == [
+        "greeting: the value of the run is the default of the parameter"
+    ]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"runtimeConfig": {"gcsOutputDirectory": "gs://x"}},
+        {"runtimeConfig": {"parameterValues": {"none": 1}}},
+        {"serviceAccount": "x"},
+    ],
+)
+def test_what_a_run_says_beside_its_values_is_listed(more: dict[str, object]) -> None:
+    (finding,) = imported(job(**more)).findings
+    assert finding.code == "GF786"
+
+
+def test_seconds_of_a_toleration_may_be_a_text_as_protobuf_writes_them() -> None:
+    settings = SETTINGS.replace(
+        "podMetadata:",
+        "tolerations: [{key: k, operator: Exists, effect: NoExecute, tolerationSeconds: '5'}]\n          podMetadata:",
+    )
+    assert "toleration_seconds: 5" in imported(f"{PIPELINE}---\n{settings}").text()
 
 
 def test_fields_may_be_spelled_as_protobuf_spells_them() -> None:
