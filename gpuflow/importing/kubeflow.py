@@ -12,7 +12,7 @@ from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.formats.documents import Document, Library
 from gpuflow.formats.kfp import AMOUNTS, Message, as_driver_reads, ir_of, snake, waits_of
 from gpuflow.formats.nodes import plain_value
-from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label
+from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label, object_metadata
 from gpuflow.importing.pods import TAG_HINT, PodReader
 from gpuflow.importing.unsupported import KIND, TAG, TEMPLATE, Place, Unsupported
 from gpuflow.importing.values import Parts, fill_tags, plain_text
@@ -91,8 +91,9 @@ TASK = (
     "taskInfo", "triggerPolicy",
 )  # fmt: skip
 SPEC = ("pipelineInfo", "root", "components", "deploymentSpec", "schemaVersion", "sdkVersion", "defaultPipelineRoot")
-AROUND = ("name", "displayName", "pipelineSpec", "platformSpec", "runtimeConfig")
-"""What a PipelineJob says that is read, or names it."""
+OF_VERSION = ("pipelineName", "displayName", "description", "pipelineSpec", "platformSpec")
+OF_JOB = ("name", "displayName", "pipelineSpec", "platformSpec", "runtimeConfig")
+"""What they say that is read, or names them."""
 OF_TASK = {
     "cachingOptions": ("enableCache",),
     "componentRef": ("name",),
@@ -156,8 +157,11 @@ class Importer:
         self.fields(self.ir.beside, ("platforms",), "")
         self.fields(self.ir.beside.message("platforms"), ("kubernetes",), "platforms")
         self.fields(kubernetes, ("deploymentSpec", "pipelineConfig"), "kubernetes")
-        if self.ir.whole is not self.ir.spec:
-            self.fields(self.ir.whole, AROUND, document.kind)
+        if document.kind == "PipelineVersion":
+            object_metadata(document, listing, self.place)
+            self.fields(self.ir.whole, OF_VERSION, "spec")
+        elif document.kind == "PipelineJob":
+            self.fields(self.ir.whole, OF_JOB, document.kind)
             self.fields(self.ir.whole.message("runtimeConfig"), ("parameterValues", "parameters"), "runtimeConfig")
         for owner in (kubernetes, self.ir.spec):
             self.fields(owner.message("deploymentSpec"), ("executors",), "deploymentSpec")

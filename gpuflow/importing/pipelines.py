@@ -15,7 +15,7 @@ from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.core.printable import comment
-from gpuflow.formats.documents import KFP, READERS, Document, Library
+from gpuflow.formats.documents import KUBEFLOW_READER, READERS, Document, Library
 from gpuflow.importing.draft import Draft
 from gpuflow.importing.pods import COVERED_FIELDS, POD_FIELDS, Step
 from gpuflow.importing.unsupported import KIND, RULE, Place, Unsupported
@@ -268,7 +268,7 @@ def import_document(document: Document, library: Library, site: Site) -> ImportR
         what = f"{document.kind} {document.name}" if document.kind else "the document"
         listing.cannot(what, "it is no run of steps that gpuflow imports", document.where(), KINDS, KIND)
         return ImportResult(document, None, tuple(listing.found), ())
-    if document.group != KFP and has_wrong_shapes(listing, Place(document), document.tree):
+    if reader != KUBEFLOW_READER and has_wrong_shapes(listing, Place(document), document.tree):
         return ImportResult(document, None, _sort_findings(listing.found), ())
     make: Maker = importlib.import_module(module).pipeline_of
     draft = make(document, library, site, listing)

@@ -10,6 +10,7 @@ import yaml
 from gpuflow.formats.documents import Library, documents_of
 from gpuflow.importing.pipelines import ImportResult, import_document
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
+from gpuflow.readers.interface import foreign_in, parameters_of
 from tests.importing.samples import KFP, SITE, import_text
 
 PIPELINE, SETTINGS = KFP.split("---\n")
@@ -40,6 +41,14 @@ def test_a_run_has_its_own_settings_and_the_values_that_it_is_started_with() -> 
     assert [each.message for each in found.notes if "greeting" in each.message] == [
         "greeting: the value of the run is the default of the parameter"
     ]
+
+
+def test_a_version_of_a_pipeline_is_imported_and_takes_its_parameters() -> None:
+    head = {"apiVersion": "pipelines.kubeflow.org/v2beta1", "kind": "PipelineVersion", "metadata": {"name": "talk"}}
+    text = json.dumps({**head, "spec": {"pipelineName": "talks", **json.loads(job())}})
+    assert imported(text).text() == imported(KFP).text().replace("PipelineSpec", "PipelineVersion")
+    (foreign,) = foreign_in(documents_of(parse_manifests(text, "x.yaml"), "x.yaml"))[0]
+    assert parameters_of(foreign.document, foreign.library) == {"greeting"}
 
 
 @pytest.mark.parametrize(
