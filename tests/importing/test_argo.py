@@ -101,3 +101,23 @@ def test_a_variable_without_a_name_is_listed() -> None:
         spec = f"container: {{image: i, command: [run], env: [{entry}]}}"
         (finding,) = import_text(f"{HEAD}spec: {{entrypoint: main, templates: [{{name: main, {spec}}}]}}").findings
         assert finding.message == "variable: it has no name"
+
+
+def test_a_template_of_another_document_is_held_to_its_shape_too() -> None:
+    other = """---
+apiVersion: argoproj.io/v1alpha1
+kind: WorkflowTemplate
+metadata: {name: other}
+spec: {entrypoint: main, templates: [{name: main, steps: true}, {name: leaf, container: {image: i, resources: 3}}]}
+"""
+    task = "{name: main, steps: [[{name: a, templateRef: {name: other, template: leaf}}]]}"
+    for spec in ("{workflowTemplateRef: {name: other}}", f"{{entrypoint: main, templates: [{task}]}}"):
+        found = import_text(f"{HEAD}spec: {spec}\n{other}")
+        assert {each.code for each in found.findings} == {"GF789"}
+        assert {each.message.partition(":")[0] for each in found.findings} == {"steps", "resources"}
+
+
+def test_a_hook_that_is_no_map_is_listed() -> None:
+    leaf = "{name: main, container: {image: i, command: [run]}}"
+    (finding,) = import_text(f"{HEAD}spec: {{entrypoint: main, hooks: {{busy: true}}, templates: [{leaf}]}}").findings
+    assert finding.message.startswith("hook busy")

@@ -130,6 +130,8 @@ class Importer:
             self.listing.cannot(str(found.owner), NOT_GIVEN, where, GIVE_IT, TEMPLATE)
         elif found.template is None:
             self.listing.cannot(f"template {found.wanted or None}", "there is none of that name", where, None, TEMPLATE)
+        elif self.listing.has_wrong_shapes(found.template.workflow.document):
+            return None
         return found.template
 
     def step(self, template: Template, scope: Scope) -> Step:

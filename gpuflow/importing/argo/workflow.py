@@ -56,6 +56,8 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Unsup
         listing.cannot(workflow.missing, NOT_GIVEN, where, GIVE_IT, TEMPLATE)
         return draft
     if workflow.behind is not None:
+        if listing.has_wrong_shapes(workflow.behind.document):
+            return draft
         listing.fields(spec, ("workflowTemplateRef", "arguments", "entrypoint"), "spec", place, HINTS)
         spec, place = workflow.tree, Place(workflow.behind.document)
     listing.fields(spec, SPEC, "spec", place, HINTS)
@@ -203,6 +205,7 @@ def _engine_options(spec: Mapping[str, Any], draft: Draft, listing: Unsupported,
     if spec.get("podMetadata"):
         draft.argo["pod_metadata"] = plain_value(spec["podMetadata"])
     for name, hook in mapping(spec.get("hooks")).items():
+        hook = mapping(hook)
         reference = mapping(hook.get("templateRef"))
         if name == "exit" and set(hook) == {"template"} and not spec.get("onExit"):
             continue  # what runs at the end
