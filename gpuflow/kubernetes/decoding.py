@@ -43,7 +43,9 @@ class At(NamedTuple):
 
 
 class Amounts(dict[str, Quantity]):
-    """A map of amounts. Equal ones are read once and shared, so nobody changes them."""
+    """A map of amounts. Equal ones are read once and shared: nobody changes them, and caches find them by identity."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
     @cached_property
     def negative(self) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from gpuflow.kubernetes import objects
+from gpuflow.kubernetes import decoding, objects
 from gpuflow.kubernetes.admission.names import is_extended
 from gpuflow.kubernetes.admission.pod import (
     EMPTY,
@@ -85,16 +85,17 @@ def held_amounts(pod: BoundPod, status: Mapping[str, Any]) -> Amounts:
     without what it wants once the node called that infeasible.
     """
     spec, said = pod.spec, pod.status
+    is_resized = bool(said.container_statuses or said.init_container_statuses or said.resources)
+    if len(spec.containers) == 1 and not (is_resized or spec.init_containers or spec.resources or spec.overhead):
+        return _alone(spec.containers[0].resources.requests, spec.containers[0].resources.limits)
     containers, init_containers = (tuple(map(_container, each)) for each in (spec.containers, spec.init_containers))
     level = EMPTY
     if spec.resources is not None:
         asked = default_level(containers, init_containers, Requirements(spec.resources.requests, spec.resources.limits))
         level = round_to_milli(asked.requests)
     containers, init_containers = (tuple(map(round_container, each)) for each in (containers, init_containers))
-    if said.container_statuses or said.init_container_statuses or said.resources:
+    if is_resized:
         total, level = _effective_requests(containers, init_containers, level, status)
-    elif not init_containers and len(containers) == 1:
-        total = containers[0].requests
     else:
         total = aggregate(
             (each.requests for each in containers), ((each.requests, each.is_sidecar) for each in init_containers)
@@ -104,9 +105,15 @@ def held_amounts(pod: BoundPod, status: Mapping[str, Any]) -> Amounts:
     return positive_amounts(total)
 
 
+@lru_cache(maxsize=4096)
+def _alone(requests: decoding.Amounts, limits: decoding.Amounts) -> Amounts:
+    """What a container takes that is the only one of its pod; so many pods ask for the same that it is kept."""
+    return positive_amounts(round_to_milli({**requests, **limits, **requests}))
+
+
 def _container(container: objects.Container) -> Container:
     requests, limits = container.resources.requests, container.resources.limits
-    wanted = requests if limits is requests or not limits else {**requests, **limits, **requests}
+    wanted = {**requests, **limits, **requests}  # what only the limits name is asked for too
     return Container(container.name, wanted, limits, container.restart_policy == "Always", EMPTY)
 
 
