@@ -528,7 +528,7 @@ class Kueue:
         yield from self._topology_notes(workload, queue)
         assigned = {choice.flavor for found in cycle.proposal.found for choice in found.choices.values()}
         for check in queue.checks:
-            if self.known.admission_checks is None or not check.flavors or check.flavors & assigned:
+            if self.known.admission_checks is None or not check.on_flavors or check.on_flavors & assigned:
                 yield check_decides(check.name)
 
     def _topology_notes(self, workload: Workload, queue: ClusterQueue) -> Iterable[str]:
