@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpuflow.core.errors import Finding
-from gpuflow.plan import Plan, plan_of
+from gpuflow.plan import Plan, Restarts, plan_of
 from gpuflow.pod.launcher import gang_role
-from gpuflow.pod.supervision import Restarts
 from gpuflow.site import Site
 from gpuflow.targets.capabilities import Capabilities, Loss, asked_of_engine, optional_loss, refusal_loss
 from gpuflow.targets.constructs import Use

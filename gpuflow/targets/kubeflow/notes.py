@@ -10,7 +10,7 @@ from posixpath import normpath
 
 from gpuflow.core.errors import Finding, Where
 from gpuflow.plan import Plan, PlannedStep
-from gpuflow.pod.supervision import has_records, is_below, saves_to_scratch, seen_by
+from gpuflow.pod.supervision import has_records, is_below, saves_to_scratch
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import output_types
 from gpuflow.spec.step import Step
@@ -100,10 +100,7 @@ def notes(plan: Plan) -> Iterator[Finding]:
 def key_notes(plan: Plan) -> Iterator[Finding]:
     """KFP can mount a Secret, but neither a single key of it nor with permissions of its own."""
     key = plan.site.runtime.key
-    restarts = restarts_at(plan.site)
-    signed = tuple(
-        each.name for each in own_pods(plan) if has_records(each.step, seen_by(each, plan.site, restarts), restarts)
-    )
+    signed = tuple(each.name for each in own_pods(plan.under(restarts_at(plan.site))) if has_records(each))
     if key is not None and signed:
         yield Finding(
             "GF305",
