@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import LONG, ROOT
+from tools.files_that_run import COMMANDS, files_apart
 
 PACKAGE = ROOT / "gpuflow"
 ARCHITECTURE = ROOT / "docs" / "design" / "architecture.md"
@@ -31,6 +33,12 @@ def test_the_package_does_not_grow_unnoticed() -> None:
     lines = sum(text.count("\n") for text in texts)
     assert lines <= LINES and len(texts) <= FILES, f"{lines} lines in {len(texts)} files"
     assert lines > LINES - 1_000, f"{lines} lines: lower LINES, so that what was won is kept"
+
+
+def test_few_files_run_for_the_check_of_the_readme() -> None:
+    assert len(files_apart("check")["executed"]) <= 220
+    readme = re.sub(r"\s*\\\n\s*", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert " ".join(COMMANDS["check"]) in readme and " ".join(COMMANDS["compile"][:4]) in readme
 
 
 PARTICIPLE = re.compile(
@@ -116,6 +124,36 @@ def test_a_sign_leads_to_the_place_in_three_steps(where: str, package: str, file
         found = [node for node in scope if isinstance(node, kinds) and node.name == name]
         assert found, f"{package}/{file} has no {there}"
         scope = found[0].body
+
+
+def calls() -> Iterator[tuple[str, str]]:
+    """Each function on the way of a command, and the one that calls it."""
+    page = ARCHITECTURE.read_text(encoding="utf-8")
+    above: list[str] = []
+    for line in page.split("## The way of a command")[1].split("```")[1].splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        del above[max(depth - 1, 0) :]
+        if depth:
+            if above:
+                yield above[-1], line.strip()
+            above.append(line.strip())
+
+
+@pytest.mark.parametrize(("caller", "called"), [*calls()], ids=lambda place: place.split()[1])
+def test_the_way_of_a_command_is_as_the_page_says(caller: str, called: str) -> None:
+    function_at(*called.split())
+    used = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(function_at(*caller.split()))}
+    assert re.split("[ .]", called)[-1] in used
+
+
+def function_at(file: str, name: str) -> ast.AST:
+    found: ast.AST = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+    for part in name.split("."):
+        kinds = (ast.FunctionDef, ast.ClassDef)
+        inside = [node for node in ast.iter_child_nodes(found) if isinstance(node, kinds) and node.name == part]
+        assert inside, f"{file} has no {name}"
+        found = inside[0]
+    return found
 
 
 def modules() -> list[Path]:

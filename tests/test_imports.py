@@ -262,8 +262,8 @@ def test_sdks_are_imported_by_their_own_target_and_public_face_only() -> None:
     assert wrong == []
 
 
-def test_the_core_needs_pydantic_and_yaml_only() -> None:
-    known = {*sys.stdlib_module_names, "gpuflow", "pydantic", "pydantic_core", "yaml"}
+def test_the_core_needs_msgspec_pydantic_and_yaml_only() -> None:
+    known = {*sys.stdlib_module_names, "gpuflow", "msgspec", "pydantic", "pydantic_core", "yaml"}
     guests = {owner for owners in SDKS.values() for owner in owners}
     wrong = [
         f"{found.place}: {found.module} imports {found.what}"
@@ -280,7 +280,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-HEAVY = {*SDKS, "pydantic", "yaml"} - {"google"}
+HEAVY = {*SDKS, "msgspec", "pydantic", "yaml"} - {"google"}
 NETWORK = {"asyncio", "email", "http", "socket", "ssl", "xml"}
 
 
@@ -320,7 +320,7 @@ def test_loading_checking_and_demand_load_no_sdk() -> None:
         f"main(['check', {str(nightly)!r}, '--cluster', {str(demo / 'cluster')!r}, '--namespace', 'team-a'])\n"
         f"main(['compile', {str(nightly)!r}, '--target', 'airflow'])"
     )
-    sdks = HEAVY - {"pydantic", "yaml"}
+    sdks = HEAVY - {"msgspec", "pydantic", "yaml"}
     assert {module for module in loaded_by(statement) if module.split(".")[0] in sdks} == set()
 
 

@@ -74,9 +74,7 @@ PATIENCE = 60.0
 
 class GpuGangTrigger(GpuPodTrigger):
     """Waits for one thing about one JobSet; `pod_name` is its name. `gang`: its shape, and which exit codes mean what.
-
-    `wait_for`: as of `GpuPodTrigger`.
-    """
+    `wait_for`: as of `GpuPodTrigger`."""
 
     def __init__(self, *, gang: dict[str, Any], **arguments: Any) -> None:
         super().__init__(**arguments)

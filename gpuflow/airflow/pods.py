@@ -110,9 +110,7 @@ class Pod:
 
     def serialize(self) -> dict[str, Any]:
         """What Airflow stores: enough to recognize the pod, and a digest so that any change makes a new DAG version.
-
-        Airflow cuts stored fields at 4,096 characters, so the whole pod would hide changes at its end.
-        """
+        Airflow cuts stored fields at 4,096 characters, so the whole pod would hide changes at its end."""
         main = self.spec["containers"][0]
         whole = json.dumps([self.metadata, self.spec], sort_keys=True, default=repr)
         digest = hashlib.sha256(whole.encode()).hexdigest()

@@ -47,6 +47,9 @@ class Value:
         """How Airflow stores it: exactly as it is written."""
         return repr(self)
 
+    def __repr__(self) -> str:
+        return call_source(type(self).__name__, *vars(self).values())
+
     def __gt__(self, other: Any) -> Condition:
         return Condition(">", self, other)
 
@@ -138,9 +141,6 @@ class param(Value):
     def value(self, context: Context) -> Any:
         return as_type(context["params"][self.name], self.kind)
 
-    def __repr__(self) -> str:
-        return call_source("param", self.name, self.kind)
-
 
 class output(Value):
     """An output of an earlier task; with `each`, the list of a mapped task's outputs.
@@ -213,18 +213,12 @@ class item(Value):
     def value(self, context: Context) -> Any:
         return context["task"].item[self.name]
 
-    def __repr__(self) -> str:
-        return call_source("item", self.name)
-
 
 class run_id(Value):
     """A short name of the DAG run, the same for all its tasks and tries; safe in paths and in Kubernetes names."""
 
     def value(self, context: Context) -> str:
         return short_run_id(context)
-
-    def __repr__(self) -> str:
-        return "run_id()"
 
 
 class began(Value):
@@ -240,18 +234,12 @@ class began(Value):
         found = context["ti"].xcom_pull(task_ids=[self.task_id], key="return_value") or ()
         return any(one is not None for one in found)
 
-    def __repr__(self) -> str:
-        return call_source("began", self.task_id)
-
 
 class run_began(Value):
     """When the run began, in seconds since 1970."""
 
     def value(self, context: Context) -> float:
         return float(context["dag_run"].start_date.timestamp())
-
-    def __repr__(self) -> str:
-        return "run_began()"
 
 
 class given(Value):
@@ -303,9 +291,6 @@ class claim(Value):
 
     def value(self, context: Context) -> str:
         return f"{self.name}-{short_run_id(context)}"
-
-    def __repr__(self) -> str:
-        return call_source("claim", self.name)
 
 
 class join(Value):
@@ -417,9 +402,6 @@ class dag_run_id(Value):
     def value(self, context: Context) -> str:
         return str(context["dag_run"].run_id)
 
-    def __repr__(self) -> str:
-        return "dag_run_id()"
-
 
 class attempt(Value):
     """Which pod of the task it is, from 1: after a failure, an interruption or Clear comes one more."""
@@ -427,9 +409,6 @@ class attempt(Value):
     def value(self, context: Context) -> str:
         # Airflow shows the pod before it is known which one comes next.
         return str(context.get(ATTEMPT, "(attempt)"))
-
-    def __repr__(self) -> str:
-        return "attempt()"
 
 
 class logical_date(Value):

@@ -53,10 +53,8 @@ class Maker(Protocol):
 
 
 class OpenTask(BaseOperator):  # type: ignore[misc]  # Airflow is not installed where types are checked
-    """Keeps the place of a task in its DAG until `expand` gives it the values that are missing.
-
-    Airflow loads no DAG with one that is left: a forgotten value is an import error, as everywhere.
-    """
+    """Keeps the place of a task in its DAG until `expand` gives it the values that are missing. Airflow loads no DAG
+    with one that is left: a forgotten value is an import error, as everywhere."""
 
     def __init__(self, *, maker: Maker, values: Mapping[str, Any], missing: Sequence[str], where: Where, **kwargs: Any):
         super().__init__(**kwargs)

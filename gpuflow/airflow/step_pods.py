@@ -84,10 +84,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         self, manifest: Mapping[str, Any], ledger: attempts.Ledger, changes: Changes | None = None
     ) -> dict[str, Any]:
         """The step's pod after spot losses, after running out of memory, and after failing on a node. `changes`: where
-        a pod's are not those of the step.
-
-        A supervisor in it is told what was seen of the pod before.
-        """
+        a pod's are not those of the step. A supervisor in it is told what was seen of the pod before."""
         spec = dict(manifest["spec"])
         if self.supervised:
             spec = attempts.spec_with_last_pod(spec, ledger)
@@ -113,10 +110,8 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         return f"{readable[:50].rstrip('-')}-{digest}".lstrip("-")
 
     def _get_ti_pod_labels(self, context: Context | None = None, *args: Any, **named: Any) -> dict[str, str]:
-        """The stock operator's labels, and the run's name: two Airflows in one namespace never take over a pod.
-
-        Of an id without any Latin letter the stock operator leaves a hyphen, which is no label.
-        """
+        """The stock operator's labels, and the run's name: two Airflows in one namespace never take over a pod. Of an
+        id without any Latin letter the stock operator leaves a hyphen, which is no label."""
         labels = super()._get_ti_pod_labels(context, *args, **named)
         safe = {key: value if value[:1].isalnum() else f"x{value}" for key, value in labels.items()}
         return {**safe, RUN: short_run_id(context)} if context else safe

@@ -134,10 +134,8 @@ LOST_AFTER = 300
 
 
 class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is not installed where types are checked
-    """Waits for one thing about one pod.
-
-    `wait_for`: `time` (until `not_before`), `room` (until the API server would take `manifest`) or `end`.
-    """
+    """Waits for one thing about one pod. `wait_for`: `time` (until `not_before`), `room` (until the API server would
+    take `manifest`) or `end`."""
 
     what = "pod"
     container = "main"

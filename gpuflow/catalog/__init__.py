@@ -31,15 +31,11 @@ from gpuflow.catalog.catalog import (
 )
 from gpuflow.catalog.kubernetes_names import (
     LabelTooLong,
-    NotServed,
     ProductLabel,
-    Sharing,
-    Strategy,
     product_label,
     product_labels,
     profile_of_resource,
     read_product_label,
-    resource_name,
 )
 from gpuflow.catalog.mig_geometry import (
     Arrangement,
@@ -66,15 +62,12 @@ __all__ = [
     "LabelTooLong",
     "Mig",
     "Model",
-    "NotServed",
     "Offer",
     "Packing",
     "Placement",
     "ProductLabel",
     "Profile",
     "ProfileName",
-    "Sharing",
-    "Strategy",
     "UnknownGpu",
     "UnknownProfile",
     "aliases",
@@ -98,5 +91,4 @@ __all__ = [
     "profile_of_resource",
     "read_product_label",
     "read_slices",
-    "resource_name",
 ]

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Final
 
 from gpuflow.catalog.catalog import Model, Profile, models_with_profile
-from gpuflow.catalog.mig_geometry import Arrangement, Packing, Placement, mig_of, pack
+from gpuflow.catalog.mig_geometry import Arrangement, Packing, mig_of, pack
 from gpuflow.catalog.offers import Fit, Instance, Offer
 
 WIDTH: Final = 100
@@ -61,11 +61,8 @@ def draw_model(model: Model) -> str:
     rows = [_profile_row(profile) for profile in model.profiles]
     head = ("PROFILE", "STARTS:SIZE", "KNOWN BY", "ID", "MAX", "USABLE", "SM", "CE", "NVDEC", "NVENC", "JPEG", "OFA")
     known = [column for column in range(len(head)) if any(row[column] != _UNKNOWN for row in rows)]
-    lines += _table(
-        [head[column] for column in known],
-        [[row[column] for column in known] for row in rows],
-        right=range(3, len(known)),
-    ).splitlines()
+    shown = [[row[column] for column in known] for row in (head, *rows)]
+    lines += _table(shown[0], shown[1:], right=range(3, len(known))).splitlines()
     lines += ["", *_wrap(f"source: {model.mig.source}")]
     if model.mig.note:
         lines += _wrap(f"note: {model.mig.note}")
@@ -177,16 +174,12 @@ def _memory_grid(arrangement: Arrangement) -> list[str]:
     inside = unit * grid - 1
     edge, body = list(f"+{'-' * inside}+"), list(f"|{'.' * inside}|")
     for placed in arrangement.placements:
-        _box(placed, unit, edge, body)
+        left, right = placed.start * unit, placed.end * unit
+        body[left:right] = list(f"| {placed.profile.name}".ljust(right - left))
+        body[right] = "|"
+        edge[left] = edge[right] = "+"
     scale = "".join(str(number).ljust(unit) for number in range(grid + 1))
     return [f"  {line}".rstrip() for line in ("".join(edge), "".join(body), "".join(edge), scale)]
-
-
-def _box(placed: Placement, unit: int, edge: list[str], body: list[str]) -> None:
-    left, right = placed.start * unit, placed.end * unit
-    body[left:right] = list(f"| {placed.profile.name}".ljust(right - left))
-    body[right] = "|"
-    edge[left] = edge[right] = "+"
 
 
 def _profile_row(profile: Profile) -> tuple[str, ...]:

@@ -1,62 +1,25 @@
 """What Kubernetes calls GPUs: resource names of NVIDIA's device plugin, and labels of GPU Feature Discovery.
 
-A pod requests a GPU or a slice by its resource name:
-
-| strategy | whole GPU        | MIG slice                                             |
-|----------|------------------|-------------------------------------------------------|
-| none     | `nvidia.com/gpu` | not served                                            |
-| single   | `nvidia.com/gpu` | `nvidia.com/gpu`; every GPU of the node is cut alike  |
-| mixed    | `nvidia.com/gpu` | `nvidia.com/mig-<profile>`, with `+` written as `.`   |
-
-Sharing keeps the name unless the plugin runs with `renameByDefault`, which adds `.shared`.
-
-The node label `nvidia.com/gpu.product` is written from a model, and read back. Its value is the driver's name for the
-GPU with blanks as dashes, then `-MIG-<profile>` on nodes cut alike (strategy single), then `-SHARED` when a GPU is
-shared under its own resource name. Kubernetes allows 63 characters, and a few combinations are longer: such a label
-cannot exist.
+Under the plugin's strategy mixed, a slice is `nvidia.com/mig-<profile>`, with `+` written as `.`, and `.shared` at the
+end where the plugin runs with `renameByDefault`. The node label `nvidia.com/gpu.product` is written from a model, and
+read back. Its value is the driver's name for the GPU with blanks as dashes, then `-MIG-<profile>` on nodes cut alike
+(strategy single), then `-SHARED` when a GPU is shared under its own resource name. Kubernetes allows 63 characters, and
+a few combinations are longer: such a label cannot exist.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from gpuflow.catalog.catalog import Model, models_with_product
 from gpuflow.catalog.catalog import model as find_model
 from gpuflow.catalog.catalog import profile as find_profile
 from gpuflow.catalog.profile_name import BadProfileName, dotted_name, parse_profile, profile_of_dotted
 
-Strategy = Literal["none", "single", "mixed"]
-Sharing = Literal["time-slicing", "mps"]
-
-WHOLE_GPU: Final = "nvidia.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 SHARED_SUFFIX: Final = ".shared"
-
-
-class NotServed(ValueError):
-    """The device plugin cannot hand this out in the way the site runs it."""
-
-
-def resource_name(
-    profile: str | None = None,
-    *,
-    strategy: Strategy = "none",
-    sharing: Sharing | None = None,
-    renamed: bool = False,
-) -> str:
-    """The resource a pod requests for a whole GPU, or for one MIG slice when `profile` is given."""
-    if profile is not None and strategy == "none":
-        why = f'MIG slice "{profile}" cannot be requested: the site\'s MIG strategy is none'
-        raise NotServed(f"{why}; set it to single or mixed")
-    if profile is not None and sharing == "mps":
-        why = f'MIG slice "{profile}" cannot be shared by MPS: the device plugin does that for whole GPUs only'
-        raise NotServed(f"{why}; share it by time-slicing")
-    name = WHOLE_GPU
-    if profile is not None and strategy == "mixed":
-        name = MIG_PREFIX + dotted_name(str(parse_profile(profile)))
-    return name + SHARED_SUFFIX if sharing and renamed else name
 
 
 def profile_of_resource(resource: str) -> str | None:
@@ -109,10 +72,8 @@ def product_label(name: str, profile: str | None = None, *, shared: bool = False
         parts.append("SHARED")
     value = "-".join(parts)
     if len(value) > MAX_LABEL:
-        raise LabelTooLong(
-            f"{PRODUCT_KEY}={value} is {len(value)} characters long and Kubernetes allows {MAX_LABEL}: "
-            "no node carries it; select these nodes by another label"
-        )
+        why = f"{PRODUCT_KEY}={value} is {len(value)} characters long and Kubernetes allows {MAX_LABEL}"
+        raise LabelTooLong(f"{why}: no node carries it; select these nodes by another label")
     return value
 
 
@@ -137,8 +98,6 @@ def read_product_label(value: str) -> ProductLabel:
     found = _VALUE.fullmatch(value)
     if found is None:
         return ProductLabel(value, None, False, False, ())
-    invalid = found["mig"] == "INVALID"
+    product, invalid, shared = found["product"], found["mig"] == "INVALID", found["shared"] is not None
     profile = profile_of_dotted(found["mig"]) if found["mig"] and not invalid else None
-    return ProductLabel(
-        found["product"], profile, invalid, found["shared"] is not None, models_with_product(found["product"])
-    )
+    return ProductLabel(product, profile, invalid, shared, models_with_product(product))

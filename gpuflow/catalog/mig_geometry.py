@@ -92,7 +92,9 @@ def arrange(of: str | Model, slices: Slices) -> Arrangement:
     reasons = tuple(_conflicts(owner, mig, asked))
     starts = None if reasons else find_starts([(profile.size, profile.starts) for profile in asked])
     if not reasons and starts is None:
-        reasons = (_clash(asked),)
+        rules = {profile.name: ", ".join(map(str, profile.starts)) for profile in asked}
+        places = "; ".join(f"{name} may start at {starts}" for name, starts in rules.items())
+        reasons = (f"no starts keep them apart: {places}",)
     placements = [Placement(profile, start) for profile, start in zip(asked, starts or (), strict=False)]
     return Arrangement(owner, asked, tuple(sorted(placements, key=lambda placed: placed.start)), reasons)
 
@@ -205,12 +207,6 @@ def _engine_conflicts(mig: Mig, asked: Sequence[Profile]) -> list[str]:
             short.append(f"{needed} {ENGINE_NAMES[engine]} of {total}")
             users |= {name: None for name, count in needs.items() if count}
     return [f"{' and '.join(users)} need {', '.join(short)}"] if short else []
-
-
-def _clash(asked: Sequence[Profile]) -> str:
-    rules = {profile.name: ", ".join(map(str, profile.starts)) for profile in asked}
-    places = "; ".join(f"{name} may start at {starts}" for name, starts in rules.items())
-    return f"no starts keep them apart: {places}"
 
 
 SEARCH_LIMIT: Final = 100_000

@@ -47,10 +47,8 @@ REVISION = "git:"
 
 
 def earlier_pipeline(file: str, other: str, *, allow_python: bool = True) -> Pipeline | Finding:
-    """The pipeline to compare with: `other` is a file, or a Git revision of `file`; `git:REV` is never a file.
-
-    A finding (GF912) where the revision has none: the pipeline is new, or it is Python and is not run again.
-    """
+    """The pipeline to compare with: `other` is a file, or a Git revision of `file`; `git:REV` is never a file. A
+    finding (GF912) where the revision has none: the pipeline is new, or it is Python and is not run again."""
     if is_file(other):
         return load(other, allow_python=allow_python)
     found = earlier_bytes(file, other)

@@ -107,11 +107,8 @@ def namespace_text(word: str) -> str:
 
 
 def read_pipelines(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE) -> list[Pipeline]:
-    """Every file as a pipeline with the given parameters; all errors of all files in one go.
-
-    Of a file that breaks rules, also what the site and the engine refuse. `args.files` then has the pipelines of each
-    folder in its place.
-    """
+    """Every file as a pipeline with the given parameters; all errors of all files in one go. Of a file that breaks
+    rules, also what the site and the engine refuse. `args.files` then has the pipelines of each folder in its place."""
     args.files = pipeline_files(args.files)
     pipelines, findings = [], []
     for file in args.files:
@@ -126,10 +123,8 @@ def read_pipelines(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE
 
 
 def own_pipeline(file: str, args: argparse.Namespace, raw: bytes | None = None) -> Pipeline:
-    """The pipeline of one file with the given parameters; of another tool's document, what to do with it.
-
-    `raw`: what was read of a stream, which can be read only once.
-    """
+    """The pipeline of one file with the given parameters; of another tool's document, what to do with it. `raw`: what
+    was read of a stream, which can be read only once."""
     try:
         if raw is not None:
             return with_params(loads(raw, file), args.param)

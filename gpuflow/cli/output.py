@@ -166,10 +166,8 @@ def repository_of(path: Path) -> Path | None:
 
 
 def shown_source(source: str | None, output: Path | None) -> str:
-    """How an artifact names its source: relative to the folder that holds both, or by its bare name.
-
-    The two paths alone decide, so that a clone, a worktree, an archive and an image build write the same bytes.
-    """
+    """How an artifact names its source: relative to the folder that holds both, or by its bare name. The two paths
+    alone decide, so that a clone, a worktree, an archive and an image build write the same bytes."""
     if source is None:
         return "<memory>"
     if output is None:

@@ -64,10 +64,8 @@ class Sources:
         namespace: str | None = None,
         allow_lossy: bool = False,
     ) -> list[SourceDemand]:
-        """The demand of each, in the order given; objects that start no pods are reported and skipped.
-
-        `engine`: None where nobody names one; `namespace`: what --namespace says.
-        """
+        """The demand of each, in the order given; objects that start no pods are reported and skipped. `engine`: None
+        where nobody names one; `namespace`: what --namespace says."""
         given = params_given(params)
         passive = list(self.passive)
         found: list[SourceDemand] = []

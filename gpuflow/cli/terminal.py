@@ -21,10 +21,8 @@ ERASE = "\r\x1b[K"
 
 @contextmanager
 def progress(what: str, stream: TextIO | None = None) -> Iterator[None]:
-    """Say `what` and how long it has taken, on standard error, until the block ends; then the line is erased.
-
-    Only where a person watches: nothing is written to a pipe, to a file or in CI.
-    """
+    """Say `what` and how long it has taken, on standard error, until the block ends; then the line is erased. Only
+    where a person watches: nothing is written to a pipe, to a file or in CI."""
     out = stream or sys.stderr
     if not out.isatty() or os.environ.get("TERM") == "dumb" or os.environ.get("CI"):
         yield

@@ -13,14 +13,44 @@ equal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from types import UnionType
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
+from msgspec.structs import fields
+
+from gpuflow.cluster.kueue_objects import ClusterQueueSpec, CohortSpec, LocalQueueSpec
 from gpuflow.cluster.model import Path
+from gpuflow.kubernetes.decoding import Closed, Object
 
 ANY: Final = "*"
 OBJECT_FIELDS: Final = "apiVersion kind metadata spec status"
 
-SELECTOR_FIELDS: Final = {"": "matchLabels matchExpressions"}
+
+def closed_fields(wanted: Any, path: str) -> Iterator[tuple[str, str]]:
+    """The paths of a type at which every word decides, with the names that may stand there."""
+    origin, args = get_origin(wanted), get_args(wanted)
+    if origin is Annotated:
+        yield from closed_fields(args[1] if args[0] is Any else args[0], path)
+    elif origin is tuple:
+        yield from closed_fields(args[0], f"{path}.{ANY}")
+    elif isinstance(wanted, type) and issubclass(wanted, Closed):
+        hints = get_type_hints(wanted, include_extras=True)
+        yield path, " ".join(each.encode_name for each in fields(wanted))
+        for each in fields(wanted):
+            yield from closed_fields(hints[each.name], f"{path}.{each.encode_name}")
+
+
+FIRST: Final = ("spec", "spec.flavorFungibility", "spec.preemption", "spec.preemption.borrowWithinCohort")
+"""The paths at which unknown fields are told before others."""
+
+
+def _known(spec: type[Closed]) -> dict[str, str]:
+    """What is closed in a kind with such a spec."""
+    paths = dict(closed_fields(spec, "spec"))
+    return {"": OBJECT_FIELDS, **{path: paths[path] for path in (*FIRST, *paths) if path in paths}}
+
+
+FIELDS: Final = {"": "matchLabels matchExpressions"}
 QUOTA_FIELDS: Final = {
     "": "coveredResources flavors",
     "flavors.*": "name resources",
@@ -39,24 +69,9 @@ FIELDS: Final[dict[str, dict[str, str]]] = {
         "spec": "limits",
         "spec.limits.*": "type max min default defaultRequest maxLimitRequestRatio",
     },
-    "LocalQueue": {"": OBJECT_FIELDS, "spec": "clusterQueue stopPolicy fairSharing"},
-    "ClusterQueue": {
-        "": OBJECT_FIELDS,
-        "spec": (
-            "resourceGroups cohort cohortName queueingStrategy namespaceSelector flavorFungibility preemption "
-            "admissionChecks admissionChecksStrategy stopPolicy fairSharing admissionScope concurrentAdmissionPolicy"
-        ),
-        "spec.flavorFungibility": "whenCanBorrow whenCanPreempt preference",
-        "spec.preemption": "reclaimWithinCohort borrowWithinCohort withinClusterQueue",
-        "spec.preemption.borrowWithinCohort": "policy maxPriorityThreshold",
-        **{f"spec.resourceGroups.*.{path}".rstrip("."): names for path, names in QUOTA_FIELDS.items()},
-        **{f"spec.namespaceSelector.{path}".rstrip("."): names for path, names in SELECTOR_FIELDS.items()},
-    },
-    "Cohort": {
-        "": OBJECT_FIELDS,
-        "spec": "parent parentName resourceGroups fairSharing",
-        **{f"spec.resourceGroups.*.{path}".rstrip("."): names for path, names in QUOTA_FIELDS.items()},
-    },
+    "LocalQueue": _known(LocalQueueSpec),
+    "ClusterQueue": _known(ClusterQueueSpec),
+    "Cohort": _known(CohortSpec),
     "ResourceFlavor": {"": OBJECT_FIELDS, "spec": "nodeLabels nodeTaints tolerations topologyName"},
 }
 """For each kind, the names that may stand at a path; `*` stands for every item of a list."""
@@ -222,13 +237,25 @@ BINDING: Final[dict[str, Shape]] = {
         "policyName", validationActions=TEXTS, matchResources=MATCH_RESOURCES, paramRef=_fields("namespace")
     )
 }
-QUOTA_GROUPS: Final = [
-    {
-        "coveredResources": TEXTS,
-        "flavors": [_fields("name", resources=[_fields("name nominalQuota borrowingLimit lendingLimit")])],
-    }
-]
-FAIR: Final = _fields("weight")
+
+
+def shape_of(wanted: Any) -> Shape:
+    """What a snapshot keeps of a value of a type. A value without a type is kept as a text, a number or a flag."""
+    origin, args = get_origin(wanted), get_args(wanted)
+    if origin is Annotated:
+        kept = args[1] if args[0] is Any else args[0]
+        return kept if isinstance(kept, str) else shape_of(kept)
+    if origin is UnionType:
+        return shape_of(args[0])
+    if origin in (tuple, frozenset):
+        inner = shape_of(args[0])
+        return TEXTS if inner is None else [inner]
+    if isinstance(wanted, type) and issubclass(wanted, Object):
+        hints = get_type_hints(wanted, include_extras=True)
+        return {each.encode_name: shape_of(hints[each.name]) for each in fields(wanted)}
+    return None
+
+
 TOPOLOGY: Final = _fields(
     "required preferred unconstrained podIndexLabel subGroupIndexLabel subGroupCount podSetGroupName "
     "podSetSliceRequiredTopology podSetSliceSize"
@@ -344,25 +371,12 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
         allowedTopologies=[{"matchLabelExpressions": [_fields("key", values=TEXTS)]}],
     ),
     "LocalQueue": {
-        "spec": _fields("clusterQueue stopPolicy", fairSharing=FAIR),
+        "spec": shape_of(LocalQueueSpec),
         "status": _fields("pendingWorkloads reservingWorkloads admittedWorkloads", **CONDITIONS),
     },
     "AdmissionCheck": {"spec": _fields("controllerName"), "status": CONDITIONS},
     "ClusterQueue": {
-        "spec": _fields(
-            "cohort cohortName queueingStrategy stopPolicy",
-            resourceGroups=QUOTA_GROUPS,
-            namespaceSelector=SELECTOR,
-            flavorFungibility=_fields("whenCanBorrow whenCanPreempt preference"),
-            preemption=_fields(
-                "reclaimWithinCohort withinClusterQueue", borrowWithinCohort=_fields("policy maxPriorityThreshold")
-            ),
-            admissionChecks=TEXTS,
-            admissionChecksStrategy={"admissionChecks": [_fields("name", onFlavors=TEXTS)]},
-            fairSharing=FAIR,
-            admissionScope=_fields("admissionMode"),
-            concurrentAdmissionPolicy="any",
-        ),
+        "spec": shape_of(ClusterQueueSpec),
         "status": _fields(
             "pendingWorkloads reservingWorkloads admittedWorkloads",
             flavorsReservation=USAGE,
@@ -370,7 +384,7 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
             **CONDITIONS,
         ),
     },
-    "Cohort": {"spec": _fields("parent parentName", resourceGroups=QUOTA_GROUPS, fairSharing=FAIR)},
+    "Cohort": {"spec": shape_of(CohortSpec)},
     "ResourceFlavor": {
         "spec": _fields("topologyName", nodeLabels=MAP, nodeTaints=[TAINT], tolerations=[TOLERATION]),
     },

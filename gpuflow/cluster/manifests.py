@@ -11,13 +11,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from gpuflow.cluster import block_yaml
 from gpuflow.cluster.kinds import KNOWN, KUEUE_CONFIG, NATIVE, SOURCES, kind_fault
 from gpuflow.cluster.model import Cluster, Manifest, place, with_entry
-from gpuflow.core import files, yaml_tree
+from gpuflow.core import files, gc_pause, yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.core.printable import HIDDEN_CHARACTERS
 from gpuflow.kubernetes.admission.names import dns_label_faults, dns_subdomain_faults
@@ -203,6 +204,7 @@ def name_faults(kind: str, group: str, key: str, name: str) -> tuple[str, ...]:
     return () if _PATH_SEGMENT.fullmatch(name) and not HIDDEN_CHARACTERS.search(name) else (PATH_RULE,)
 
 
+START: Final = yaml_tree.Position(1, 1)
 RECORD = "Snapshot"
 """The kind of the document in which `gpuflow snapshot` says what it could list, and what it could not."""
 LISTABLE = frozenset({*(source.kind for source in SOURCES), *(kind for kind, _ in NATIVE)})
@@ -218,6 +220,7 @@ MOST_FAULTS = 1_000
 """So many objects that are no manifests are told, and then no more is read of a file."""
 
 
+@gc_pause.gc_paused()
 def read_cluster(path: str) -> Cluster:
     """The cluster in a file or a directory. Raises `GpuflowError` with everything that is not a manifest."""
     if not path:
@@ -295,11 +298,14 @@ def _parts(document: Any, file: str) -> Iterator[Mapping[str, Any] | Finding]:
         if isinstance(item, dict) and kind != "List":
             for key, value in (("kind", kind.removesuffix("List")), ("apiVersion", document.get("apiVersion"))):
                 item = item if key in item else with_entry(item, key, value)
-        yield from _parts(item, file)
+        if isinstance(item, dict) and "items" not in item:
+            yield item
+        else:
+            yield from _parts(item, file)
 
 
 def _manifest(document: Any, file: str) -> Manifest:
-    where = Where(file, *_spot(document))
+    where = _place_of(file, getattr(document, "spot", START))
     if not isinstance(document, dict):
         raise fail("GF402", "a manifest is a mapping with apiVersion, kind and metadata", where=where)
     _require_rendered(document, file, where)
@@ -402,6 +408,7 @@ def _require_kinds(record: Manifest, field: str) -> None:
             )
 
 
-def _spot(document: Any) -> tuple[int, int]:
-    spot = getattr(document, "spot", yaml_tree.Position(1, 1))
-    return spot.line, spot.column
+@lru_cache(maxsize=16)
+def _place_of(file: str, spot: yaml_tree.Position) -> Where:
+    """Where an object begins: all of a large JSON file do so at its first line."""
+    return Where(file, spot.line, spot.column)

@@ -138,24 +138,18 @@ def _float(value: float) -> str:
     return text.replace("e", ".0e") if "e" in text and "." not in text else text
 
 
-def _text(text: str) -> str:
-    if _PLAIN_SCALAR.fullmatch(text) and text.lower() not in _YAML_KEYWORDS:
-        return text
-    return printable.escape_literal(json.dumps(text, ensure_ascii=False))
-
-
 @lru_cache(maxsize=65536)
 def _cached_text(text: str) -> str:
     """Keys and values as text: manifests have few different ones, many times each."""
-    return _text(text)
+    if _PLAIN_SCALAR.fullmatch(text) and text.lower() not in _YAML_KEYWORDS:
+        return text
+    return printable.escape_literal(json.dumps(text, ensure_ascii=False))
 
 
 def _literal(text: str, indent: str) -> str | None:
     """A `|` block when it holds exactly this text, else None."""
     if text[0] in " \n" or not printable.fits_block(text) or not text.strip("\n"):
         return None
-    body = text.rstrip("\n")
-    newlines = len(text) - len(body)
-    chomp = {0: "|-", 1: "|"}.get(newlines, "|+")
-    lines = body.split("\n") + [""] * max(newlines - 1, 0)
+    lines = text.removesuffix("\n").split("\n")
+    chomp = "|-" if not text.endswith("\n") else "|+" if text.endswith("\n\n") else "|"
     return chomp + "\n" + "\n".join(f"{indent}  {line}" if line else "" for line in lines)

@@ -103,8 +103,6 @@ def refuse_outside(refusal: OSError | ValueError, file: Path, where: Where | Non
     if isinstance(refusal, NotOrdinary):
         raise fail("GF100", str(refusal), where=where or Where(str(file)), hint="name a file, or /dev/stdin") from None
     if isinstance(refusal, OutsideBounds):
-        hint = (
-            "name the file itself, or keep it in the repository, or in the folder in which gpuflow is run: what a link "
-            "shows is not what was reviewed"
-        )
+        hint = "name the file itself, or keep it in the repository, or in the folder in which gpuflow is run: "
+        hint += "what a link shows is not what was reviewed"
         raise fail("GF140", str(refusal), where=where or Where(str(file)), hint=hint) from None

@@ -119,10 +119,10 @@ def parse_all(
     except yaml.reader.ReaderError as problem:
         character = getattr(problem, "character", None)
         shown = f"#x{character:04x}" if isinstance(character, int) else repr(character)
-        where = _where_at(text, getattr(problem, "position", 0) or 0, file)
-        raise GpuflowError(
-            Finding("GF103", f"the character {shown} is not allowed in YAML", where, "remove it")
-        ) from None
+        offset = getattr(problem, "position", 0) or 0
+        where = Where(file, text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
+        message = f"the character {shown} is not allowed in YAML"
+        raise GpuflowError(Finding("GF103", message, where, "remove it")) from None
     return builder.documents
 
 
@@ -173,14 +173,8 @@ def decode(raw: bytes, file: str) -> str:
     except UnicodeDecodeError as problem:
         line = raw.count(b"\n", 0, problem.start) + 1
         column = problem.start - (raw.rfind(b"\n", 0, problem.start) + 1) + 1
-        raise GpuflowError(
-            Finding(
-                "GF103",
-                f"the file is not UTF-8: byte 0x{raw[problem.start]:02x} at offset {problem.start}",
-                Where(file, line, column),
-                "save the file as UTF-8",
-            )
-        ) from None
+        text = f"the file is not UTF-8: byte 0x{raw[problem.start]:02x} at offset {problem.start}"
+        raise GpuflowError(Finding("GF103", text, Where(file, line, column), "save the file as UTF-8")) from None
 
 
 def require_plain_name(file: str, where: Where | None = None) -> None:
@@ -193,19 +187,9 @@ def require_plain_name(file: str, where: Where | None = None) -> None:
 
 def refuse_size(size: int, file: str) -> NoReturn:
     """GF102: the file is too large to be written by hand, and reading it would take minutes."""
-    raise GpuflowError(
-        Finding(
-            "GF102",
-            f"the file has {size:,} bytes; documents over {MAX_BYTES:,} bytes are refused",
-            Where(file, 1, 1),
-            "split it into sub-pipelines, or use for_each instead of one step per item",
-        )
-    )
-
-
-def _where_at(text: str, offset: int, file: str) -> Where:
-    line = text.count("\n", 0, offset) + 1
-    return Where(file, line, offset - text.rfind("\n", 0, offset))
+    text = f"the file has {size:,} bytes; documents over {MAX_BYTES:,} bytes are refused"
+    hint = "split it into sub-pipelines, or use for_each instead of one step per item"
+    raise GpuflowError(Finding("GF102", text, Where(file, 1, 1), hint))
 
 
 def _syntax_finding(problem: yaml.MarkedYAMLError, file: str) -> Finding:
@@ -341,13 +325,8 @@ class _Builder:
             value = getattr(value, "text", None) or ("null" if value is None else str(value).lower())
         top.merging = value == "<<" and self._plain
         if value in top.value.key_at and not top.merging:
-            first: Position = top.value.key_at[value]
-            self.refuse(
-                "GF109",
-                f'the key "{value}" stands twice in this mapping, first on line {first.line}',
-                spot,
-                "keep one of the two",
-            )
+            text = f'the key "{value}" stands twice in this mapping, first on line {top.value.key_at[value].line}'
+            self.refuse("GF109", text, spot, "keep one of the two")
         top.key, top.key_spot = value, spot
 
     def _entry(self, top: _Open, value: Any, spot: Position) -> None:
@@ -357,9 +336,7 @@ class _Builder:
             merged = value if isinstance(value, Seq) else [value]
             if not all(isinstance(part, Map) for part in merged):
                 self.refuse("GF107", "`<<` merges mappings only", spot, "give it an alias of a mapping")
-            if top.merges is None:
-                top.merges = []
-            top.merges += merged
+            top.merges = [*(top.merges or ()), *merged]
             return
         entries = top.value
         entries.key_at[key] = top.key_spot
@@ -369,9 +346,8 @@ class _Builder:
     def _alias(self, event: yaml.AliasEvent) -> Any:
         name = event.anchor
         if name not in self._anchors:
-            inside = any(opened.anchor == name for opened in self._stack)
             why, hint = f"the alias *{name} is not defined before this line", "define it with an anchor first"
-            if inside:
+            if any(opened.anchor == name for opened in self._stack):
                 why = f"the alias *{name} contains itself"
                 hint = f"a value cannot be a part of itself: write out what is meant in place of *{name}"
             self.refuse("GF110", why, _position_of(event), hint)
@@ -383,12 +359,8 @@ class _Builder:
             self.refuse("GF105", f"nested deeper than {MAX_DEPTH} levels", _position_of(event), "flatten the document")
         self._aliased += size
         if self._aliased > MAX_ALIASED_NODES:
-            self.refuse(
-                "GF111",
-                f"aliases expand to more than {MAX_ALIASED_NODES:,} nodes",
-                _position_of(event),
-                "write the values out, or use defaults",
-            )
+            text = f"aliases expand to more than {MAX_ALIASED_NODES:,} nodes"
+            self.refuse("GF111", text, _position_of(event), "write the values out, or use defaults")
         return value
 
     def _count(self, value: Any) -> tuple[int, int]:
@@ -429,14 +401,7 @@ def parse_plain(text: str) -> Any:
             number.text = text
             return number
         if len(text) <= 300 and _FLOAT.fullmatch(text):
-            decimal = Float(
-                text.replace(".inf", "inf")
-                .replace(".Inf", "inf")
-                .replace(".INF", "inf")
-                .replace(".nan", "nan")
-                .replace(".NaN", "nan")
-                .replace(".NAN", "nan")
-            )
+            decimal = Float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
             decimal.text = text
             return decimal
     return text

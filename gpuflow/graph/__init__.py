@@ -1,6 +1,6 @@
 """Order, loops and worst-case concurrency of pipelines, as pure functions on plain values."""
 
-from gpuflow.graph.order import ancestors, descendants, find_cycle, order, reachable
+from gpuflow.graph.order import find_cycle, order, reachable
 from gpuflow.graph.peak import Peak, peak, safe_parallel
 from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown, rename, with_weights
 
@@ -11,8 +11,6 @@ __all__ = [
     "Peak",
     "Tree",
     "Unknown",
-    "ancestors",
-    "descendants",
     "find_cycle",
     "order",
     "peak",

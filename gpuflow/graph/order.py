@@ -58,21 +58,6 @@ def find_cycle(successors: Successors) -> list[str] | None:
     return None
 
 
-def descendants(successors: Successors, name: str) -> list[str]:
-    """Every node that a path from `name` reaches, in insertion order, without `name` itself."""
-    return _reachable_names(successors, _names(successors), name)
-
-
-def ancestors(successors: Successors, name: str) -> list[str]:
-    """Every node from which a path reaches `name`, in insertion order, without `name` itself."""
-    names = _names(successors)
-    predecessors: dict[str, list[str]] = {node: [] for node in names}
-    for source, targets in successors.items():
-        for target in targets:
-            predecessors[target].append(source)
-    return _reachable_names(predecessors, names, name)
-
-
 def _names(successors: Successors) -> list[str]:
     names = dict.fromkeys(successors)
     for targets in successors.values():
@@ -96,8 +81,3 @@ def reachable(successors: Successors, starts: Iterable[str]) -> set[str]:
                 seen.add(target)
                 stack.append(target)
     return seen
-
-
-def _reachable_names(successors: Successors, names: Iterable[str], start: str) -> list[str]:
-    seen = reachable(successors, [start]) - {start}
-    return [name for name in names if name in seen]

@@ -412,36 +412,26 @@ def peak(tree: Tree, key: str) -> Peak:
 
 def worst_moment(tree: Tree, key: str, work: Work) -> tuple[Optimum, list[str]]:
     """The best at price 0, and what is missing to bound it."""
-    plain = _plain_weights(tree, key)
-    if plain is not None:
-        return _best_of_steps(tree, plain, work), []
+    best = _best_of_steps(tree, key, work)
+    if best is not None:
+        return best, []
     reader = _Reader(key, work)
     return reader.part(tree).at(0), list(dict.fromkeys(reader.missing))
 
 
-def _plain_weights(tree: Tree, key: str) -> list[int] | None:
-    """What the nodes of a graph weigh, where all are steps with known weights and no cap counts their pods."""
-    weights: list[int] = []
+def _best_of_steps(tree: Tree, key: str, work: Work) -> Optimum | None:
+    """The same as for any tree, without a part for each step: there may be ten thousand of them. `None` where not all
+    nodes are steps with known weights, or where a cap counts their pods."""
     if not isinstance(tree, Dag) or tree.parallel is not None:
         return None
-    for node in tree.nodes.values():
-        weight = node.weights.get(key, 0) if isinstance(node, Leaf) else None
-        if not isinstance(weight, int):
+    all_steps: list[Step] = []
+    for place, leaf in enumerate(tree.nodes.values()):
+        weight = leaf.weights.get(key, 0) if isinstance(leaf, Leaf) else None
+        if not isinstance(leaf, Leaf) or not isinstance(weight, int):
             return None
-        weights.append(weight)
-    return weights
-
-
-def _best_of_steps(tree: Tree, weights: list[int], work: Work) -> Optimum:
-    """The same as for any tree, without a part for each step: there may be ten thousand of them."""
-    assert isinstance(tree, Dag)
-    found = heaviest_antichain(tree.shape, weights)
-    leaves = list(tree.nodes.values())
-    steps = []
-    for place in found.nodes:
-        leaf = leaves[place]
-        assert isinstance(leaf, Leaf)
-        steps.append(Step(place, leaf.name, weights[place], leaf.pods))
+        all_steps.append(Step(place, leaf.name, weight, leaf.pods))
+    found = heaviest_antichain(tree.shape, [step.weight for step in all_steps])
+    steps = [all_steps[place] for place in found.nodes]
     work.cut_short |= found.bound > sum(step.weight for step in steps)
     return Optimum(found.bound, sum(step.pods for step in steps), tuple((step, 1) for step in steps))
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.formats.documents import Document, Library
-from gpuflow.formats.nodes import as_list, mapping, maps, plain_value
-from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label
+from gpuflow.formats.kfp import AMOUNTS, Message, as_driver_reads, ir_of, snake, waits_of
+from gpuflow.formats.nodes import plain_value
+from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label, object_metadata
 from gpuflow.importing.pods import TAG_HINT, PodReader
-from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, Unsupported
+from gpuflow.importing.unsupported import KIND, TAG, TEMPLATE, Place, Unsupported
 from gpuflow.importing.values import Parts, fill_tags, plain_text
 from gpuflow.pod.supervision import RUN_ID
 from gpuflow.readers.kfp.conditions import unquote
-from gpuflow.readers.kfp.ir import as_driver_reads
 from gpuflow.runtime.bundle import FILE
 from gpuflow.site import Site
 
@@ -90,6 +91,9 @@ TASK = (
     "taskInfo", "triggerPolicy",
 )  # fmt: skip
 SPEC = ("pipelineInfo", "root", "components", "deploymentSpec", "schemaVersion", "sdkVersion", "defaultPipelineRoot")
+OF_VERSION = ("pipelineName", "displayName", "description", "pipelineSpec", "platformSpec")
+OF_JOB = ("name", "displayName", "pipelineSpec", "platformSpec", "runtimeConfig")
+"""What they say that is read, or names them."""
 OF_TASK = {
     "cachingOptions": ("enableCache",),
     "componentRef": ("name",),
@@ -107,6 +111,17 @@ _INPUT = re.compile(r"\$\.inputs\.parameters\[['\"]([^'\"]+)['\"]\]")
 _OUTPUT = re.compile(r"\$\.outputs\.parameters\[['\"]([^'\"]+)['\"]\]\.output_file")
 _ARTIFACT = "Kubeflow's artifacts have no word in a pipeline"
 _HINT = "write an output of type file or directory with its uri, and read it with inputs"
+CONTAINER = ("image", "command", "args", "env", "resources")
+CONFIG = (
+    "activeDeadlineSeconds", "configMapAsEnv", "configMapAsVolume", "emptyDirMounts", "fieldPathAsEnv",
+    "imagePullPolicy", "imagePullSecret", "nodeAffinity", "nodeSelector", "podMetadata", "pvcMount", "secretAsEnv",
+    "secretAsVolume",
+    "securityContext", "tolerations",
+)  # fmt: skip
+
+RUN_LABEL = "metadata.labels['pipeline/runid']"
+"""Where gpuflow-run looks for the run's id in a pod of Kubeflow's."""
+RUN_WORD = "--run-id={{$.pipeline_job_uuid}}"
 
 
 @dataclass
@@ -132,83 +147,83 @@ class Importer:
     """Fills drafts from one pipeline."""
 
     def __init__(self, document: Document, library: Library, site: Site, listing: Unsupported) -> None:
-        tree = document.tree
-        self.spec = mapping(tree.get("pipelineSpec")) if document.kind == "PipelineJob" else tree
-        platform = library.in_same_file(document, "PlatformSpec")
-        kubernetes = mapping(mapping(platform.tree.get("platforms")).get("kubernetes")) if platform else {}
-        self.configs = mapping(mapping(kubernetes.get("deploymentSpec")).get("executors"))
-        self.components = mapping(self.spec.get("components"))
-        self.executors = mapping(mapping(self.spec.get("deploymentSpec")).get("executors"))
+        self.ir = ir_of(document, library)
         self.site, self.listing, self.place = site, listing, Place(document)
-        if platform and kubernetes.get("pipelineConfig"):
-            where = self.place.of(kubernetes, "pipelineConfig")
-            listing.cannot("pipelineConfig", "a pipeline has no word for it", where, "use claims, or a Kueue queue")
         self.calls = 0
-        if platform:
-            listing.fields(platform.tree, ("platforms",), "", self.place)
-            listing.fields(platform.tree.get("platforms"), ("kubernetes",), "platforms", self.place)
-        listing.fields(kubernetes, ("deploymentSpec", "pipelineConfig"), "kubernetes", self.place)
-        for owner in (kubernetes, self.spec):
-            listing.fields(owner.get("deploymentSpec"), ("executors",), "deploymentSpec", self.place)
+        kubernetes = self.ir.platform
+        if kubernetes.get("pipelineConfig"):
+            where, hint = self.at(kubernetes, "pipelineConfig"), "use claims, or a Kueue queue"
+            listing.cannot("pipelineConfig", "a pipeline has no word for it", where, hint)
+        self.fields(self.ir.beside, ("platforms",), "")
+        self.fields(self.ir.beside.message("platforms"), ("kubernetes",), "platforms")
+        self.fields(kubernetes, ("deploymentSpec", "pipelineConfig"), "kubernetes")
+        if document.kind == "PipelineVersion":
+            object_metadata(document, listing, self.place)
+            self.fields(self.ir.whole, OF_VERSION, "spec")
+        elif document.kind == "PipelineJob":
+            self.fields(self.ir.whole, OF_JOB, document.kind)
+            self.fields(self.ir.whole.message("runtimeConfig"), ("parameterValues", "parameters"), "runtimeConfig")
+        for owner in (kubernetes, self.ir.spec):
+            self.fields(owner.message("deploymentSpec"), ("executors",), "deploymentSpec")
 
-    def fill(self, draft: Draft, component: Mapping[str, Any], scope: Scope, stack: tuple[str, ...]) -> None:
+    def fields(self, owner: Message, known: tuple[str, ...], what: str, hints: Mapping[str, str] | None = None) -> None:
+        """List every field of a message that nobody has read, however protobuf's JSON spells those that are read."""
+        self.listing.fields(owner.value, {*known, *map(snake, known)}, what, self.place, hints)
+
+    def at(self, owner: Message, key: str | None = None) -> Where:
+        return self.place.of(owner.value, key)
+
+    def fill(self, draft: Draft, component: Message, scope: Scope, stack: tuple[str, ...]) -> None:
         """All tasks of a component, each after those that it waits for."""
-        dag = mapping(component.get("dag"))
+        dag = component.message("dag")
         self._definitions(component)
-        self.listing.fields(dag, ("tasks", "outputs"), "dag", self.place)
-        waiting = {str(name): mapping(task) for name, task in mapping(dag.get("tasks")).items()}
+        self.fields(dag, ("tasks", "outputs"), "dag")
+        waiting = dict(dag.message("tasks").entries())
         while waiting:
-            ready = [name for name, task in waiting.items() if not set(self._needs(task)) & set(waiting)]
+            ready = [
+                name for name, task in waiting.items() if not waiting.keys() & {need for need, _ in waits_of(task)}
+            ]
             for name in ready or list(waiting):
                 self._task(draft, name, waiting.pop(name), scope, stack)
-        for name, output in mapping(mapping(dag.get("outputs")).get("parameters")).items():
-            source = mapping(mapping(output).get("valueFromParameter"))
-            step = scope.names.get(str(source.get("producerSubtask")))
+        outputs = dag.message("outputs")
+        for name, output in outputs.message("parameters").entries():
+            source = output.message("valueFromParameter")
+            step = scope.names.get(source.text("producerSubtask"))
             if step is None:
                 why = "it is not the output of one step"
-                self.listing.cannot(f"output {name}", why, self.place.of(output), code=TAG)
+                self.listing.cannot(f"output {name}", why, self.at(output), code=TAG)
                 continue
-            draft.outputs[identifier(str(name), draft.outputs)] = {
-                "output": f"{step}.{identifier(str(source.get('outputParameterKey')), ())}"
+            draft.outputs[identifier(name, draft.outputs)] = {
+                "output": f"{step}.{identifier(source.text('outputParameterKey'), ())}"
             }
-        if mapping(dag.get("outputs")).get("artifacts"):
-            where = self.place.of(mapping(dag.get("outputs")), "artifacts")
-            self.listing.cannot("output artifacts", _ARTIFACT, where, _HINT)
+        if outputs.get("artifacts"):
+            self.listing.cannot("output artifacts", _ARTIFACT, self.at(outputs, "artifacts"), _HINT)
 
-    def _definitions(self, component: Mapping[str, Any]) -> None:
+    def _definitions(self, component: Message) -> None:
         """List what a component says beside its inputs, its outputs and what it does."""
-        listing, place = self.listing, self.place
         known = ("dag", "executorLabel", "inputDefinitions", "outputDefinitions")
-        listing.fields(component, known, "component", place)
+        self.fields(component, known, "component")
         for side in known[2:]:
-            listing.fields(component.get(side), ("parameters", "artifacts"), side, place)
-            for each in mapping(mapping(component.get(side)).get("parameters")).values():
-                listing.fields(each, PARAMETER, "parameter", place)
+            self.fields(component.message(side), ("parameters", "artifacts"), side)
+            for _, each in component.message(side).message("parameters").entries():
+                self.fields(each, PARAMETER, "parameter")
 
-    def _needs(self, task: Mapping[str, Any]) -> list[str]:
-        found = [str(name) for name in as_list(task.get("dependentTasks"))]
-        for value in mapping(mapping(task.get("inputs")).get("parameters")).values():
-            producer = mapping(mapping(value).get("taskOutputParameter")).get("producerTask")
-            found += [str(producer)] if producer else []
-        return found
-
-    def _task(self, draft: Draft, name: str, task: Mapping[str, Any], scope: Scope, stack: tuple[str, ...]) -> None:
+    def _task(self, draft: Draft, name: str, task: Message, scope: Scope, stack: tuple[str, ...]) -> None:
         self.calls += 1
         if self.calls > MOST_STEPS:
             if self.calls == MOST_STEPS + 1:
                 text = f"it becomes more than {MOST_STEPS:,} steps"
-                self.listing.cannot(f"task {name}", text, self.place.of(task), "use a loop", TEMPLATE)
+                self.listing.cannot(f"task {name}", text, self.at(task), "use a loop", TEMPLATE)
             return
-        listing, place = self.listing, self.place
-        listing.fields(task, TASK, "task", place, {"artifactIterator": _HINT})
+        self.fields(task, TASK, "task", {"artifactIterator": _HINT})
         for key, known in OF_TASK.items():
-            listing.fields(task.get(key), known, key, place)
-        listing.fields(mapping(task.get("parameterIterator")).get("items"), ("raw", "inputParameter"), "items", place)
-        title = str(mapping(task.get("componentRef")).get("name"))
-        component = mapping(self.components.get(title))
-        if title in stack or not component:
+            self.fields(task.message(key), known, key)
+        self.fields(task.message("parameterIterator").message("items"), ("raw", "inputParameter"), "items")
+        title = task.message("componentRef").text("name")
+        component = self.ir.spec.message("components").entry(title)
+        if title in stack or not component.value:
             why = "it calls itself" if title in stack else "there is no component of that name"
-            listing.cannot(f"component {title}", why, place.of(task, "componentRef"), None, TEMPLATE)
+            self.listing.cannot(f"component {title}", why, self.at(task, "componentRef"), None, TEMPLATE)
             return
         loop = self._loop(draft, task, scope)
         given = self._inputs(task, component, scope)
@@ -217,16 +232,17 @@ class Importer:
         step = self._step(draft, name, task, component, given, (*stack, title))
         if step is None:
             return
-        before = [scope.names[need] for need in dict.fromkeys(self._needs(task)) if need in scope.names]
-        trigger = mapping(task.get("triggerPolicy"))
+        needed = dict.fromkeys(need for need, _ in waits_of(task))
+        before = [scope.names[need] for need in needed if need in scope.names]
+        trigger = task.message("triggerPolicy")
         if loop is not None:
             step["for_each"] = {ITEM: loop[1]}
-            limit = mapping(task.get("iteratorPolicy")).get("parallelismLimit")
+            limit = task.message("iteratorPolicy").integer("parallelismLimit")
             if limit:
-                step["parallel"] = plain_value(limit)
-        if trigger.get("condition"):
-            self._read_condition(task, step, given)
-        if trigger.get("strategy") == TRIGGER_COMPLETED:
+                step["parallel"] = limit
+        if trigger.text("condition"):
+            self._read_condition(trigger, step, given)
+        if trigger.text("strategy") == TRIGGER_COMPLETED:
             self._read_exit_task(draft, name, task, step, before)
             return
         if before:
@@ -234,217 +250,327 @@ class Importer:
         scope.names[name] = label(name, draft.steps)
         draft.steps[scope.names[name]] = step
 
-    def _read_exit_task(
-        self, draft: Draft, name: str, task: Mapping[str, Any], step: dict[str, Any], before: Any
-    ) -> None:
+    def _read_exit_task(self, draft: Draft, name: str, task: Message, step: dict[str, Any], before: list[str]) -> None:
         if "pipeline" in step or set(before) != set(draft.steps) or draft.head.get("name") is None:
-            where = self.place.of(task, "triggerPolicy")
             hint = "a pipeline has steps that run when everything has ended: exit"
-            self.listing.cannot(f"task {name}", "it runs after some tasks, whatever became of them", where, hint)
+            why = "it runs after some tasks, whatever became of them"
+            self.listing.cannot(f"task {name}", why, self.at(task, "triggerPolicy"), hint)
             return
         draft.exit[label(name, (*draft.steps, *draft.exit))] = step
 
-    def _read_condition(self, task: Mapping[str, Any], step: dict[str, Any], given: Mapping[str, Parts]) -> None:
-        trigger = mapping(task.get("triggerPolicy"))
-        text = str(trigger["condition"])
+    def _read_condition(self, trigger: Message, step: dict[str, Any], given: Mapping[str, Parts]) -> None:
+        text = trigger.text("condition")
         found = condition(text, given.get)
         if found is None:
-            where = self.place.of(trigger, "condition")
             hint = "conditions compare parameters, outputs and items with texts and numbers"
-            self.listing.cannot(f"condition {text}", "no condition of a pipeline says it", where, hint, TAG)
+            why = "no condition of a pipeline says it"
+            self.listing.cannot(f"condition {text}", why, self.at(trigger, "condition"), hint, TAG)
         else:
             step["when"] = found
 
-    def _loop(self, draft: Draft, task: Mapping[str, Any], scope: Scope) -> tuple[str, Any] | None:
-        iterator = mapping(task.get("parameterIterator"))
-        if not iterator:
+    def _loop(self, draft: Draft, task: Message, scope: Scope) -> tuple[str, Any] | None:
+        iterator = task.message("parameterIterator")
+        if not iterator.value:
             return None
-        items = mapping(iterator.get("items"))
-        if items.get("raw") is not None:
-            try:
-                return str(iterator.get("itemInput")), json.loads(str(items["raw"]))
-            except ValueError:
-                pass
-        inputs = mapping(mapping(task.get("inputs")).get("parameters"))
-        given = self._value(inputs.get(str(items.get("inputParameter"))), scope)
+        items, name = iterator.message("items"), iterator.text("itemInput")
+        raw = _parse_json(items.text("raw"))
+        if raw is not None:
+            return name, raw
+        given = self._value(task.message("inputs").message("parameters").entry(items.text("inputParameter")), scope)
         if given and len(given) == 1 and isinstance(given[0], dict) and set(given[0]) & {"param", "output"}:
             draft.as_json(given[0])
-            return str(iterator.get("itemInput")), given[0]
-        text = plain_text(given) if given is not None else None
-        if text and text.startswith("["):
-            return str(iterator.get("itemInput")), json.loads(text)
-        self.listing.cannot("parameterIterator", "it runs over no list that a pipeline knows", self.place.of(iterator))
-        return str(iterator.get("itemInput")), [""]
+            return name, given[0]
+        found = _parse_json(plain_text(given) or "") if given is not None else None
+        if isinstance(found, list):
+            return name, found
+        self.listing.cannot("parameterIterator", "it runs over no list that a pipeline knows", self.at(iterator))
+        return name, [""]
 
-    def _inputs(self, task: Mapping[str, Any], component: Mapping[str, Any], scope: Scope) -> dict[str, Parts]:
-        given = mapping(mapping(task.get("inputs")).get("parameters"))
-        declared = mapping(mapping(component.get("inputDefinitions")).get("parameters"))
+    def _inputs(self, task: Message, component: Message, scope: Scope) -> dict[str, Parts]:
+        given = task.message("inputs").message("parameters")
+        declared = component.message("inputDefinitions").message("parameters")
         found: dict[str, Parts] = {}
-        item = mapping(task.get("parameterIterator")).get("itemInput")
-        for name in (*given, *(key for key in declared if key not in given)):
+        item = task.message("parameterIterator").text("itemInput")
+        for name in dict.fromkeys((*given.value, *declared.value)):
             if name == item:
                 continue
-            value = self._value(given.get(name), scope) if name in given else None
-            default = mapping(declared.get(name)).get("defaultValue")
-            if value is None and name not in given and default is not None:
-                value = (_text(default),)
-            if value is None and name not in given and mapping(declared.get(name)).get("isOptional"):
-                value = ()
+            definition = declared.entry(name)
+            if name in given.value:
+                value = self._value(given.entry(name), scope)
+            elif definition.get("defaultValue") is not None:
+                value = (_text(definition.get("defaultValue")),)
+            else:
+                value = () if definition.flag("isOptional") else None
             if value is None:
-                kinds = ", ".join(mapping(given.get(name))) or "nothing"
-                where = self.place.of(given, name) if name in given else self.place.of(task)
+                kinds = ", ".join(given.entry(name).value) or "nothing"
+                where = self.at(given, name) if name in given.value else self.at(task)
                 self.listing.cannot(f"input {name}", f"it comes from {kinds}", where, TAG_HINT, TAG)
-                value = ()
-            found[str(name)] = value
-        for name in mapping(mapping(task.get("inputs")).get("artifacts")):
-            where = self.place.of(mapping(mapping(task.get("inputs")).get("artifacts")), name)
-            self.listing.cannot(f"artifact {name}", _ARTIFACT, where, _HINT)
+            found[name] = value or ()
+        self._refuse_artifacts(task.message("inputs"))
         return found
 
-    def _value(self, value: Any, scope: Scope) -> Parts | None:
-        given = mapping(value)
+    def _refuse_artifacts(self, owner: Message) -> None:
+        artifacts = owner.message("artifacts")
+        for name in artifacts.value:
+            self.listing.cannot(f"artifact {name}", _ARTIFACT, self.at(artifacts, name), _HINT)
+
+    def _value(self, given: Message, scope: Scope) -> Parts | None:
         known = ("componentInputParameter", "runtimeValue", "taskOutputParameter", "parameterExpressionSelector")
-        self.listing.fields(given, known, "input", self.place)
-        self.listing.fields(given.get("runtimeValue"), ("constant",), "runtimeValue", self.place)
-        if given.get("parameterExpressionSelector"):
+        runtime = given.message("runtimeValue")
+        self.fields(given, known, "input")
+        self.fields(runtime, ("constant",), "runtimeValue")
+        if given.text("parameterExpressionSelector"):
             return None
         if "componentInputParameter" in given:
-            return scope.inputs.get(str(given["componentInputParameter"]))
+            return scope.inputs.get(given.text("componentInputParameter"))
         if "runtimeValue" in given:
-            constant = mapping(given["runtimeValue"]).get("constant")
-            parts, lost = fill_tags(_text(as_driver_reads(constant)), scope)
+            parts, lost = fill_tags(_text(as_driver_reads(runtime.get("constant"))), scope)
             return None if lost else parts
-        source = mapping(given.get("taskOutputParameter"))
-        step = scope.names.get(str(source.get("producerTask")))
+        source = given.message("taskOutputParameter")
+        step = scope.names.get(source.text("producerTask"))
         if step is None:
             return None
-        return ({"output": f"{step}.{identifier(str(source.get('outputParameterKey')), ())}"},)
+        return ({"output": f"{step}.{identifier(source.text('outputParameterKey'), ())}"},)
 
     def _step(
         self,
         draft: Draft,
         name: str,
-        task: Mapping[str, Any],
-        component: Mapping[str, Any],
+        task: Message,
+        component: Message,
         given: dict[str, Parts],
         stack: tuple[str, ...],
     ) -> dict[str, Any] | None:
-        declared = mapping(mapping(component.get("inputDefinitions")).get("parameters"))
-        if component.get("dag"):
+        if component.message("dag").value:
             handed = Handing(Draft())
-            kinds = {
-                key: TYPES.get(str(mapping(each).get("parameterType")), "string") for key, each in declared.items()
-            }
+            declared = component.message("inputDefinitions").message("parameters")
+            kinds = {key: TYPES.get(each.text("parameterType"), "string") for key, each in declared.entries()}
             inner = {key: handed(key, parts, kinds.get(key, "string")) for key, parts in given.items()}
             self.fill(handed.sub, component, Scope(handed.sub, inner), stack)
             return handed.step(name, draft)
-        executor = mapping(as_driver_reads(self.executors.get(str(component.get("executorLabel")))))
-        container = mapping(executor.get("container"))
-        self.listing.fields(executor, ("container", "importer"), "executor", self.place)
-        if not container:
-            what = next(iter(executor), "nothing")
-            where = self.place.of(executor)
-            self.listing.cannot(f"executor {what}", "a step runs a container", where, "run a container that does it")
-            return None
-        return self._container(draft, name, task, component, container, given)
+        executors = self.ir.spec.message("deploymentSpec").message("executors")
+        executor = executors.entry(component.text("executorLabel")).as_driver_argument()
+        self.fields(executor, ("container", "importer"), "executor")
+        if executor.message("container").value:
+            return self._container(draft, task, component, executor.message("container"), given)
+        what, hint = next(iter(executor.value), "nothing"), "run a container that does it"
+        self.listing.cannot(f"executor {what}", "a step runs a container", self.at(executor), hint)
+        return None
 
     def _container(
-        self,
-        draft: Draft,
-        name: str,
-        task: Mapping[str, Any],
-        component: Mapping[str, Any],
-        container: Mapping[str, Any],
-        given: dict[str, Parts],
+        self, draft: Draft, task: Message, component: Message, container: Message, given: dict[str, Parts]
     ) -> dict[str, Any]:
         before = len(self.listing.found)
         self._definitions(component)
-        config = mapping(as_driver_reads(self.configs.get(str(component.get("executorLabel")))))
-        spec, main, metadata = pod_of(container, config, self.listing, self.place)
-        scope = Scope(draft, given)
-        reader = PodReader(self.listing, self.place, self.site, scope, {})
+        spec, main, metadata = self._pod(container, self.ir.settings(component.text("executorLabel")))
+        reader = PodReader(self.listing, self.place, self.site, Scope(draft, given), {})
         reader.structured = _concat_parts
         step = reader.step(spec, main, {key: value for key, value in metadata.items() if value})
-        step.where, step.secured = self.place.of(container), True
+        step.where, step.secured = self.at(container), True
         for side in ("inputDefinitions", "outputDefinitions"):
-            for artifact in mapping(mapping(component.get(side)).get("artifacts")):
-                where = self.place.of(mapping(component.get(side))["artifacts"], artifact)
-                self.listing.cannot(f"artifact {artifact}", _ARTIFACT, where, _HINT)
+            self._refuse_artifacts(component.message(side))
         outputs: dict[str, Any] = {}
-        for key, each in mapping(mapping(component.get("outputDefinitions")).get("parameters")).items():
-            kind = TYPES.get(str(mapping(each).get("parameterType")), "string")
-            outputs[identifier(str(key), outputs)] = {"type": kind, "path": f"{OUTPUTS}/{key}"}
+        for key, each in component.message("outputDefinitions").message("parameters").entries():
+            kind = TYPES.get(each.text("parameterType"), "string")
+            outputs[identifier(key, outputs)] = {"type": kind, "path": f"{OUTPUTS}/{key}"}
         words = step.words
         if outputs:
             words["outputs"] = outputs
-        if mapping(task.get("cachingOptions")).get("enableCache"):
+        if task.message("cachingOptions").flag("enableCache"):
             words["cache"] = True
-        retry = mapping(task.get("retryPolicy"))
-        if retry.get("maxRetryCount"):
-            words["retry"] = _retry(plain_value(retry))
+        retry = task.message("retryPolicy")
+        if retry.integer("maxRetryCount"):
+            words["retry"] = _retry(retry)
         step.sound = len(self.listing.found) == before
         draft.pods.append(step)
         return words
 
+    # --------------------------------------------------------------------- pods
+
+    def _pod(self, container: Message, config: Message) -> tuple[dict[str, Any], dict[str, Any], Mapping[str, Any]]:
+        """The pod's spec, its main container and its metadata."""
+        self.fields(container, CONTAINER, "container")
+        self.fields(config, CONFIG, "platform")
+        container.texts("command"), container.texts("args")  # texts, or GF726; as they stand they know their places
+        main: dict[str, Any] = {key: container.get(key) for key in CONTAINER[:4] if container.get(key)}
+        main["resources"] = self._resources(container.message("resources"))
+        spec: dict[str, Any] = {}
+        volumes: list[Any] = []
+        mounts: list[Any] = []
+
+        def mount(each: Message, name: str, **volume: Any) -> None:
+            volumes.append({"name": name, **volume})
+            sub = {"subPath": each.text("subPath")} if each.text("subPath") else {}
+            mounts.append({"name": name, "mountPath": each.text("mountPath") or None, **sub})
+
+        env: list[Any] = [each.value for each in container.messages("env")]
+        for each in config.messages("pvcMount"):
+            name = _constant(each, "pvcNameParameter", "constant")
+            if name is None:
+                why = "the claim's name is only known in the run"
+                self.listing.cannot("pvcMount", why, self.at(each), "name a claim")
+                continue
+            mount(each, f"claim-{len(volumes)}", persistentVolumeClaim={"claimName": name})
+        for setting, kind, key in (
+            ("secretAsVolume", "secret", "secretName"),
+            ("configMapAsVolume", "configMap", "name"),
+        ):
+            for each, own, optional in self._named_objects(config, setting):
+                mount(each, f"files-{len(volumes)}", **{kind: {key: own, **optional}})
+        for each in config.messages("emptyDirMounts"):
+            chosen = {key: each.text(key) for key in ("medium", "sizeLimit") if each.text(key)}
+            mount(each, each.text("volumeName"), emptyDir=chosen)
+        for setting, kind, key in (
+            ("secretAsEnv", "secretKeyRef", "secretKey"),
+            ("configMapAsEnv", "configMapKeyRef", "configMapKey"),
+        ):
+            for each, own, optional in self._named_objects(config, setting):
+                for pair in each.messages("keyToEnv"):
+                    source = {"name": own, "key": pair.text(key) or None, **optional}
+                    env.append({"name": pair.text("envVar") or None, "valueFrom": {kind: source}})
+        for each in config.messages("fieldPathAsEnv"):
+            named, path = each.text("name"), each.text("fieldPath")
+            if named == RUN_ID and path == RUN_LABEL and (told := _command_with_run_id(main)):
+                main["command"] = told
+                continue
+            env.append({"name": named, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+        if env:
+            main["env"] = env
+        if volumes:
+            spec["volumes"], main["volumeMounts"] = volumes, mounts
+        self._read_scheduling(config, spec)
+        if config.text("imagePullPolicy"):
+            main["imagePullPolicy"] = config.text("imagePullPolicy")
+        secrets = [_constant(each, "secretNameParameter", "secretName") for each in config.messages("imagePullSecret")]
+        if secrets:
+            spec["imagePullSecrets"] = [{"name": name} for name in secrets if name]
+        if config.integer("activeDeadlineSeconds"):
+            spec["activeDeadlineSeconds"] = config.integer("activeDeadlineSeconds")
+        security = config.message("securityContext")
+        if security.value:
+            self.fields(security, ("runAsUser", "runAsGroup", "runAsNonRoot"), "securityContext")
+            numbers = {key: security.integer(key) for key in ("runAsUser", "runAsGroup") if key in security}
+            spec["securityContext"] = numbers | ({"runAsNonRoot": True} if security.flag("runAsNonRoot") else {})
+        return spec, main, config.message("podMetadata").value
+
+    def _named_objects(self, config: Message, setting: str) -> Iterator[tuple[Message, str, dict[str, bool]]]:
+        """The entries of a setting about Secrets or ConfigMaps, each with the object's name and its `optional`."""
+        for each in config.messages(setting):
+            own = _constant(each, "secretNameParameter", "secretName")
+            own = own or _constant(each, "configMapNameParameter", "configMapName")
+            if own is None:
+                self.listing.cannot(setting, "its name is only known in the run", self.at(each), "write the name")
+            else:
+                yield each, own, {"optional": True} if each.flag("optional") else {}
+
+    def _read_scheduling(self, config: Message, spec: dict[str, Any]) -> None:
+        selector = config.message("nodeSelector")
+        self.fields(selector, ("labels",), "nodeSelector")
+        if selector.strings("labels"):
+            spec["nodeSelector"] = selector.get("labels")
+        tolerations = []
+        for each in config.messages("tolerations"):
+            seconds = {"tolerationSeconds": each.integer("tolerationSeconds")} if "tolerationSeconds" in each else {}
+            written = {key: value for key, value in plain_value(each.value).items() if value not in (None, "")}
+            tolerations.append({**written, **seconds})
+        if tolerations:
+            spec["tolerations"] = tolerations
+            if any("tolerationJson" in each for each in tolerations):
+                self.listing.cannot("tolerationJson", "it is only known in the run", self.at(config, "tolerations"))
+        if config.get("nodeAffinity"):
+            hint = "write kubernetes: {affinity: {…}} in the step"
+            self.listing.cannot("nodeAffinity", "it is not imported", self.at(config, "nodeAffinity"), hint)
+
+    def _resources(self, resources: Message) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for side, name, text, number, unit in AMOUNTS:
+            amount = resources.text(text) or (resources.number(number) and f"{resources.number(number):g}{unit}")
+            if amount:
+                found.setdefault(side, {})[name] = amount
+        accelerator = resources.message("accelerator")
+        self.fields(accelerator, ("type", "count", "resourceType", "resourceCount"), "accelerator")
+        kind = accelerator.text("resourceType") or accelerator.text("type")
+        count = accelerator.text("resourceCount") or accelerator.integer("count")
+        if kind and count:
+            if "/" not in kind:
+                hint = "name the resource of the cluster: nvidia.com/gpu"
+                self.listing.cannot(f"accelerator {kind}", "it is no resource of a node", self.at(accelerator), hint)
+            found.setdefault("limits", {})[kind] = str(count)
+        self.fields(resources, ("accelerator", *(word for row in AMOUNTS for word in row[2:4])), "resources")
+        return found
+
 
 def pipeline_of(document: Document, library: Library, site: Site, listing: Unsupported) -> Draft:
-    importer = Importer(document, library, site, listing)
     draft = Draft()
-    info = mapping(importer.spec.get("pipelineInfo"))
     draft.head["name"] = label(document.name, ())
-    if info.get("description"):
-        draft.head["description"] = str(info["description"])
-    listing.fields(importer.spec, SPEC, "", importer.place)
-    listing.fields(info, ("name", "displayName", "description"), "pipelineInfo", importer.place)
-    root = mapping(importer.spec.get("root"))
-    if not root.get("dag"):
+    try:
+        _fill(draft, Importer(document, library, site, listing))
+    except GpuflowError as refusal:
+        listing.found += [replace(each, code=KIND) for each in refusal.findings]
+    return draft
+
+
+def _fill(draft: Draft, importer: Importer) -> None:
+    listing, ir = importer.listing, importer.ir
+    info = ir.spec.message("pipelineInfo")
+    if info.text("description"):
+        draft.head["description"] = info.text("description")
+    importer.fields(ir.spec, SPEC, "")
+    importer.fields(info, ("name", "displayName", "description"), "pipelineInfo")
+    if not ir.root.message("dag").value:
         hint = "compile a pipeline that has the component as a task"
-        listing.cannot("root", "it is a component and no pipeline", importer.place.of(root), hint)
-        return draft
+        listing.cannot("root", "it is a component and no pipeline", importer.at(ir.root), hint)
+        return
     scope = Scope(draft)
-    for name, declared in mapping(mapping(root.get("inputDefinitions")).get("parameters")).items():
-        each = mapping(declared)
-        kind = TYPES.get(str(mapping(each).get("parameterType")))
-        title = identifier(str(name), draft.params)
-        where = importer.place.of(each)
+    for name, each in ir.root.message("inputDefinitions").message("parameters").entries():
+        kind = TYPES.get(each.text("parameterType"))
+        title, where = identifier(name, draft.params), importer.at(each)
         if kind is None:
             listing.cannot(f"parameter {name}", f"a pipeline has no type {each.get('parameterType')}", where)
         if title != name:
             listing.note(f'the parameter "{name}" is called {title}: references and Python need such names', where)
         param: dict[str, Any] = {"type": kind or "string"}
-        if each.get("defaultValue") is not None:
-            default = plain_value(each["defaultValue"])
+        given = plain_value(ir.given.get(name))
+        if given is not None or each.get("defaultValue") is not None:
+            default = plain_value(each.get("defaultValue")) if given is None else given
             whole = kind == "int" and isinstance(default, float) and default.is_integer()
             param["default"] = int(default) if whole else default
-        elif each.get("isOptional"):
+        elif each.flag("isOptional"):
             listing.cannot(f"parameter {name}", "it may have no value at all", where, "give it a default")
-        if each.get("description"):
-            param["description"] = str(each["description"])
+        if each.text("description"):
+            param["description"] = each.text("description")
         draft.params[title] = param
-        scope.inputs[str(name)] = ({"param": title},)
-    importer.fill(draft, root, scope, ())
-    return draft
+        scope.inputs[name] = ({"param": title},)
+        if given is not None:
+            listing.note(f"{name}: the value of the run is the default of the parameter", where)
+    for name in ir.given.keys() - scope.inputs.keys():
+        where = importer.at(ir.whole, "runtimeConfig")
+        listing.cannot(f"runtimeConfig {name}", "the pipeline has no parameter of that name", where, "remove it")
+    importer.fill(draft, ir.root, scope, ())
 
 
 def _concat_parts(text: str) -> list[Any] | None:
     """The parts of `{"Concat": […]}`, which Kubeflow puts together; None for other text."""
-    if not text.startswith('{"Concat"'):
-        return None
+    found = _parse_json(text) if text.startswith('{"Concat"') else None
+    parts = found.get("Concat") if isinstance(found, dict) else None
+    return parts if isinstance(parts, list) and all(isinstance(each, str) for each in parts) else None
+
+
+def _parse_json(text: str) -> Any:
+    """What a text says in JSON; None where it is none."""
     try:
-        found = json.loads(text)["Concat"]
-    except (ValueError, KeyError, TypeError):
+        return json.loads(text)
+    except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, list) and all(isinstance(each, str) for each in found) else None
 
 
-def _retry(policy: Mapping[str, Any]) -> Any:
-    count = int(policy["maxRetryCount"])
-    start = str(policy.get("backoffDuration") or "0s")
+def _retry(policy: Message) -> Any:
+    count, start = policy.integer("maxRetryCount"), policy.text("backoffDuration")
     if start in ("0s", ""):
         return count
-    backoff = {"start": start, "factor": max(int(policy.get("backoffFactor") or 1), 1)}
-    if policy.get("backoffMaxDuration"):
-        backoff["max"] = str(policy["backoffMaxDuration"])
+    backoff = {"start": start, "factor": max(int(policy.number("backoffFactor")), 1)}
+    if policy.text("backoffMaxDuration"):
+        backoff["max"] = policy.text("backoffMaxDuration")
     return {"any": count, "backoff": backoff}
 
 
@@ -456,99 +582,6 @@ def _text(value: Any) -> str:
     return json.dumps(plain_value(value), ensure_ascii=False)
 
 
-AMOUNTS = (
-    ("limits", "cpu", "resourceCpuLimit", "cpuLimit", ""),
-    ("limits", "memory", "resourceMemoryLimit", "memoryLimit", "G"),
-    ("requests", "cpu", "resourceCpuRequest", "cpuRequest", ""),
-    ("requests", "memory", "resourceMemoryRequest", "memoryRequest", "G"),
-)
-CONTAINER = ("image", "command", "args", "env", "resources")
-CONFIG = (
-    "activeDeadlineSeconds", "configMapAsEnv", "configMapAsVolume", "emptyDirMounts", "fieldPathAsEnv",
-    "imagePullPolicy", "imagePullSecret", "nodeAffinity", "nodeSelector", "podMetadata", "pvcMount", "secretAsEnv",
-    "secretAsVolume",
-    "securityContext", "tolerations",
-)  # fmt: skip
-
-RUN_LABEL = "metadata.labels['pipeline/runid']"
-"""Where gpuflow-run looks for the run's id in a pod of Kubeflow's."""
-RUN_WORD = "--run-id={{$.pipeline_job_uuid}}"
-
-
-def pod_of(
-    container: Mapping[str, Any], config: Mapping[str, Any], listing: Unsupported, place: Place
-) -> tuple[dict[str, Any], dict[str, Any], Mapping[str, Any]]:
-    """The pod's spec, its main container and its metadata."""
-    listing.fields(container, CONTAINER, "container", place)
-    listing.fields(config, CONFIG, "platform", place)
-    main: dict[str, Any] = {key: container[key] for key in CONTAINER[:4] if container.get(key)}
-    main["resources"] = _resources(mapping(container.get("resources")), listing, place)
-    spec: dict[str, Any] = {}
-    volumes: list[Any] = []
-    mounts: list[Any] = []
-    env: list[Any] = list(main.get("env") or ())
-    for each in maps(config.get("pvcMount")):
-        name = _constant(each, "pvcNameParameter", "constant")
-        if name is None:
-            listing.cannot("pvcMount", "the claim's name is only known in the run", place.of(each), "name a claim")
-            continue
-        volumes.append({"name": f"claim-{len(volumes)}", "persistentVolumeClaim": {"claimName": name}})
-        mounts.append(_mount(each, volumes[-1]["name"]))
-    for setting, kind, name in (("secretAsVolume", "secret", "secretName"), ("configMapAsVolume", "configMap", "name")):
-        for each, own, optional in _named_objects(config, setting, listing, place):
-            source = {name: own, **optional}
-            volumes.append({"name": f"files-{len(volumes)}", kind: source})
-            mounts.append(_mount(each, volumes[-1]["name"]))
-    for each in maps(config.get("emptyDirMounts")):
-        source = {key: each[key] for key in ("medium", "sizeLimit") if each.get(key)}
-        volumes.append({"name": str(each.get("volumeName")), "emptyDir": source})
-        mounts.append(_mount(each, volumes[-1]["name"]))
-    for setting, kind, key in (
-        ("secretAsEnv", "secretKeyRef", "secretKey"),
-        ("configMapAsEnv", "configMapKeyRef", "configMapKey"),
-    ):
-        for each, own, optional in _named_objects(config, setting, listing, place):
-            for pair in maps(each.get("keyToEnv")):
-                source = {"name": own, "key": pair.get(key), **optional}
-                env.append({"name": pair.get("envVar"), "valueFrom": {kind: source}})
-    for each in maps(config.get("fieldPathAsEnv")):
-        if each.get("name") == RUN_ID and each.get("fieldPath") == RUN_LABEL and (told := _command_with_run_id(main)):
-            main["command"] = told
-            continue
-        env.append({"name": each.get("name"), "valueFrom": {"fieldRef": {"fieldPath": each.get("fieldPath")}}})
-    if env:
-        main["env"] = env
-    if volumes:
-        spec["volumes"], main["volumeMounts"] = volumes, mounts
-    _read_scheduling(config, spec, listing, place)
-    if config.get("imagePullPolicy"):
-        main["imagePullPolicy"] = config["imagePullPolicy"]
-    secrets = [_constant(each, "secretNameParameter", "secretName") for each in maps(config.get("imagePullSecret"))]
-    if secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in secrets if name]
-    if config.get("activeDeadlineSeconds"):
-        spec["activeDeadlineSeconds"] = int(config["activeDeadlineSeconds"])
-    security = mapping(config.get("securityContext"))
-    if security:
-        listing.fields(security, ("runAsUser", "runAsGroup", "runAsNonRoot"), "securityContext", place)
-        numbers = {key: int(security[key]) for key in ("runAsUser", "runAsGroup") if security.get(key) is not None}
-        spec["securityContext"] = numbers | ({"runAsNonRoot": True} if security.get("runAsNonRoot") else {})
-    return spec, main, mapping(config.get("podMetadata"))
-
-
-def _named_objects(
-    config: Mapping[str, Any], field: str, listing: Unsupported, place: Place
-) -> Iterator[tuple[Mapping[str, Any], str, dict[str, bool]]]:
-    """The entries of a setting about Secrets or ConfigMaps, each with the object's name and its `optional`."""
-    for each in maps(config.get(field)):
-        own = each.get("secretName") or each.get("configMapName") or _constant(each, "secretNameParameter", "")
-        own = own or _constant(each, "configMapNameParameter", "")
-        if own is None:
-            listing.cannot(field, "its name is only known in the run", place.of(each), "write the name")
-        else:
-            yield each, own, {"optional": True} if each.get("optional") else {}
-
-
 def _command_with_run_id(main: Mapping[str, Any]) -> list[Any] | None:
     """The command of gpuflow-run with the run's id as an argument; None for another program's command.
 
@@ -557,59 +590,12 @@ def _command_with_run_id(main: Mapping[str, Any]) -> list[Any] | None:
     """
     words = list(main.get("command") or ())
     for index, word in enumerate(words):
-        if str(word).rpartition("/")[2] == FILE:
+        if word.rpartition("/")[2] == FILE:
             return [*words[: index + 1], RUN_WORD, *words[index + 1 :]]
     return None
 
 
-def _read_scheduling(config: Mapping[str, Any], spec: dict[str, Any], listing: Unsupported, place: Place) -> None:
-    selector = mapping(config.get("nodeSelector"))
-    listing.fields(selector, ("labels",), "nodeSelector", place)
-    if mapping(selector.get("labels")):
-        spec["nodeSelector"] = selector["labels"]
-    tolerations = [
-        {key: value for key, value in plain_value(each).items() if value not in (None, "")}
-        for each in maps(config.get("tolerations"))
-    ]
-    if tolerations:
-        spec["tolerations"] = tolerations
-        if any("tolerationJson" in each for each in tolerations):
-            listing.cannot("tolerationJson", "it is only known in the run", place.of(config, "tolerations"))
-    if config.get("nodeAffinity"):
-        hint = "write kubernetes: {affinity: {…}} in the step"
-        listing.cannot("nodeAffinity", "it is not imported", place.of(config, "nodeAffinity"), hint)
-
-
-def _resources(resources: Mapping[str, Any], listing: Unsupported, place: Place) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for side, name, text, number, unit in AMOUNTS:
-        if resources.get(text):
-            found.setdefault(side, {})[name] = str(resources[text])
-        elif resources.get(number):
-            amount = resources[number]
-            if not isinstance(amount, int | float):
-                listing.cannot(f"resources {number}", "it is not a number", place.of(resources, number))
-                continue
-            found.setdefault(side, {})[name] = f"{float(amount):g}{unit}"
-    accelerator = mapping(resources.get("accelerator"))
-    listing.fields(accelerator, ("type", "count", "resourceType", "resourceCount"), "accelerator", place)
-    kind = accelerator.get("resourceType") or accelerator.get("type")
-    count = accelerator.get("resourceCount") or accelerator.get("count")
-    if kind and count:
-        if "/" not in str(kind):
-            hint = "name the resource of the cluster: nvidia.com/gpu"
-            listing.cannot(f"accelerator {kind}", "it is no resource of a node", place.of(accelerator), hint)
-        found.setdefault("limits", {})[str(kind)] = str(count)
-    known = ("accelerator", *(word for row in AMOUNTS for word in row[2:4]))
-    listing.fields(resources, known, "resources", place)
-    return found
-
-
-def _constant(owner: Mapping[str, Any], field: str, also: str) -> str | None:
-    value = mapping(mapping(owner.get(field)).get("runtimeValue")).get("constant") or owner.get(also)
+def _constant(owner: Message, parameter: str, name: str) -> str | None:
+    """A name that a setting gives as a constant, or by itself; None where only the run knows it."""
+    value = owner.message(parameter).message("runtimeValue").get("constant") or owner.get(name)
     return str(value) if value else None
-
-
-def _mount(each: Mapping[str, Any], name: str) -> dict[str, Any]:
-    sub = {"subPath": each["subPath"]} if each.get("subPath") else {}
-    return {"name": name, "mountPath": each.get("mountPath"), **sub}

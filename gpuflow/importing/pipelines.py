@@ -1,6 +1,6 @@
 """A document of another tool as a pipeline: read, completed, checked as any pipeline is, and written.
 
-A document without the shape that Kubernetes and Argo require is refused. The difference between the pod that a step
+The difference between the pod that a step
 makes and the pod that it must have becomes `kubernetes.merge`. gpuflow gives every pod a restricted security context,
 and GPUs the site's tolerations. A file that says nothing of them gets pods without them, so the patch takes them away
 again: the pods stay what they were until somebody decides.
@@ -9,16 +9,16 @@ again: the pods stay what they were until somebody decides.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.core.printable import comment
-from gpuflow.formats.documents import KFP, READERS, Document, Library
+from gpuflow.formats.documents import KUBEFLOW_READER, READERS, Document, Library
 from gpuflow.importing.draft import Draft
 from gpuflow.importing.pods import COVERED_FIELDS, POD_FIELDS, Step
-from gpuflow.importing.unsupported import KIND, RULE, Place, Unsupported
+from gpuflow.importing.unsupported import KIND, RULE, Unsupported
 from gpuflow.kubernetes.pod_fields import Field, fields_of
 from gpuflow.kubernetes.strategic_merge import DIRECTIVE
 from gpuflow.pod.build import pod_for
@@ -27,85 +27,6 @@ from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.pipeline import Pipeline, check
 from gpuflow.spec.problems import Source
 from gpuflow.spec.step_fields import Settings
-
-LISTS = frozenset(
-    {
-        "artifacts", "containers", "env", "envFrom", "hostAliases", "imagePullSecrets", "initContainers",
-        "items", "parameters", "ports", "prometheus", "sidecars", "tasks", "templates", "tolerations",
-        "topologySpreadConstraints", "volumeClaimTemplates", "volumeMounts", "volumes",
-    }
-)  # fmt: skip
-"""Lists of maps."""
-TEXTS = frozenset(["accessModes", "args", "command", "dependencies", "enum", "hostnames", "schedules", "withItems"])
-"""Lists of anything."""
-MAPS = frozenset(
-    {
-        "affinity", "archiveLocation", "arguments", "backoff", "configMapKeyRef", "container", "dag", "hooks",
-        "inline", "inputs", "jobTemplate", "lifecycle", "livenessProbe", "metadata", "metrics", "outputs",
-        "podGC", "podMetadata", "readinessProbe", "resources", "retryStrategy", "script", "secretKeyRef",
-        "securityContext", "spec", "startupProbe", "templateDefaults", "templateRef", "ttlStrategy",
-        "valueFrom", "volumeClaimGC", "withSequence", "workflowMetadata", "workflowSpec", "workflowTemplateRef",
-        "configMapRef", "secretRef", "counter", "gauge", "histogram", "configMap", "secret", "emptyDir",
-        "hostPath", "nfs", "persistentVolumeClaim",
-    }
-)  # fmt: skip
-NUMBERS = frozenset(
-    {
-        "backoffLimit", "completions", "failedJobsHistoryLimit", "parallelism", "secondsAfterCompletion",
-        "secondsAfterFailure", "secondsAfterSuccess", "startingDeadlineSeconds", "successfulJobsHistoryLimit",
-        "terminationGracePeriodSeconds", "ttlSecondsAfterFinished",
-    }
-)  # fmt: skip
-FREE_MAPS = frozenset(["labels", "annotations", "nodeSelector", "requests", "limits"])
-"""Maps from a name to a text or a number."""
-SKIPPED_FIELDS = ("artifacts", "prometheus", "withItems")
-"""What is in them has other words of the same names."""
-
-
-def has_wrong_shapes(listing: Unsupported, place: Place, tree: Any) -> bool:
-    """List what has another shape than its name says; whether there is any."""
-    before = len(listing.found)
-    waiting = [tree]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, list):
-            waiting += value
-            continue
-        if not isinstance(value, Mapping):
-            continue
-        for key, item in value.items():
-            wanted = _shape_problem(str(key), item)
-            if wanted:
-                listing.cannot(
-                    str(key), f"it is not {wanted}, so no cluster takes it", place.of(value, key), None, KIND
-                )
-            elif key not in FREE_MAPS and key not in SKIPPED_FIELDS:
-                waiting.append(item)
-    return len(listing.found) > before
-
-
-def _shape_problem(key: str, item: Any) -> str | None:
-    if item is None:
-        return None
-    if key == "steps":
-        fits = isinstance(item, list) and all(
-            isinstance(group, list) and all(isinstance(each, Mapping) for each in group) for group in item
-        )
-        return None if fits else "a list of lists of steps"
-    if key in LISTS:
-        fits = isinstance(item, list) and all(isinstance(each, Mapping) for each in item)
-        return None if fits else "a list of maps"
-    if key in NUMBERS:
-        return None if isinstance(item, int) and not isinstance(item, bool) and item >= 0 else "a whole number"
-    if key in TEXTS:
-        return None if isinstance(item, list) else "a list"
-    if key in MAPS:
-        return None if isinstance(item, Mapping) else "a map"
-    if key in FREE_MAPS:
-        scalars = isinstance(item, Mapping) and not any(isinstance(each, Mapping | list) for each in item.values())
-        return None if scalars else "a map from names to texts"
-    return None
-
 
 FLOW = ("needs", "when", "if_skipped", "for_each", "parallel", "on", "outputs", "inputs", "checkpoint", "description")
 """What a step says about its place among the others, and what its supervisor is for: nothing of the pod."""
@@ -268,7 +189,7 @@ def import_document(document: Document, library: Library, site: Site) -> ImportR
         what = f"{document.kind} {document.name}" if document.kind else "the document"
         listing.cannot(what, "it is no run of steps that gpuflow imports", document.where(), KINDS, KIND)
         return ImportResult(document, None, tuple(listing.found), ())
-    if document.group != KFP and has_wrong_shapes(listing, Place(document), document.tree):
+    if reader != KUBEFLOW_READER and listing.has_wrong_shapes(document):
         return ImportResult(document, None, _sort_findings(listing.found), ())
     make: Maker = importlib.import_module(module).pipeline_of
     draft = make(document, library, site, listing)

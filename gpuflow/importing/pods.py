@@ -370,8 +370,11 @@ class PodReader:
         known = dict(self.set_outside)
         raw: list[Any] = []
         for entry in maps(main.get("env")):
-            name = str(entry.get("name"))
+            name = str(entry.get("name") or "")
             source = mapping(entry.get("valueFrom"))
+            if not name:
+                self.listing.cannot("variable", "it has no name", self.place.of(entry))
+                continue
             self.listing.fields(entry, ("name", "value", "valueFrom"), "variable", self.place)
             self.listing.fields(source, SOURCES, "valueFrom", self.place)
             for kind in SOURCES[:2]:

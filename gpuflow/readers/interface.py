@@ -16,7 +16,16 @@ from typing import Any
 from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.demands.model import Demand, StepDemand
 from gpuflow.engines import NO_ENGINE
-from gpuflow.formats.documents import CLUSTER_WIDE, DAG, KFP, PLATFORM, READERS, Document, Library, starts_nothing
+from gpuflow.formats.documents import (
+    CLUSTER_WIDE,
+    DAG,
+    KUBEFLOW_READER,
+    PLATFORM,
+    READERS,
+    Document,
+    Library,
+    starts_nothing,
+)
 from gpuflow.formats.nodes import mapping
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.pod.engine_containers import engine_of, with_engine
@@ -183,10 +192,10 @@ def parameters_of(document: Document, library: Library) -> set[str]:
     """The names; none for kinds that take no parameters."""
     if (document.kind, document.group) == DAG:
         return {str(name) for name in mapping(document.tree.get("params"))}
-    if document.group == KFP:
-        spec = mapping(document.tree.get("pipelineSpec")) or document.tree
-        root = mapping(mapping(mapping(spec.get("root")).get("inputDefinitions")).get("parameters"))
-        return {str(name) for name in root}
+    if READERS.get((document.kind, document.group)) == KUBEFLOW_READER:
+        from gpuflow.formats.kfp import ir_of  # only Kubeflow's documents need it
+
+        return set(ir_of(document, library).root.message("inputDefinitions").message("parameters").value)
     if document.group == "argoproj.io":
         return set(_of_workflow(document, library))
     return set()

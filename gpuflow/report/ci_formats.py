@@ -12,7 +12,6 @@ from gpuflow.core.errors import Finding
 from gpuflow.core.printable import github_data, github_property, json_text, line, shown_lines, xml_attribute, xml_text
 from gpuflow.core.version import __version__
 
-_LEVELS = {"error": "error", "warning": "warning", "note": "note"}
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
@@ -20,11 +19,7 @@ def sarif(reports: Sequence[Report]) -> str:
     """SARIF 2.1.0: one result per finding, one rule per code."""
     findings = [finding for report in reports for finding in report.findings]
     codes = sorted({finding.code for finding in findings})
-    driver = {
-        "name": "gpuflow",
-        "version": __version__,
-        "rules": [_rule(code) for code in codes],
-    }
+    driver = {"name": "gpuflow", "version": __version__, "rules": [_rule(code) for code in codes]}
     document = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -47,7 +42,7 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ruleId": finding.code,
         "ruleIndex": codes.index(finding.code),
-        "level": _LEVELS[finding.severity],
+        "level": finding.severity,
         "message": {"text": _finding_lines(finding)},
     }
     where = finding.where

@@ -34,11 +34,8 @@ def step_facts(step: Step) -> list[str]:
     if step.gang is not None:
         led = ", one of them leads" if step.gang.leader is not None else ""
         words.append(f"gang of {step.gang.pods}{led}")
-    words += [
-        f"{name} {amount.request or amount.limit}"
-        for name, amount in (("cpu", step.cpu), ("mem", step.memory))
-        if amount
-    ]
+    amounts = {"cpu": step.cpu, "mem": step.memory}
+    words += [f"{name} {amount.request or amount.limit}" for name, amount in amounts.items() if amount]
     for name, source in (step.for_each or {}).items():
         words.append(f"for each {name} {_fan_out_source(source)}")
     if step.parallel is not None:
@@ -64,45 +61,45 @@ def step_facts(step: Step) -> list[str]:
 
 
 def _fan_out_source(source: object) -> str:
-    if isinstance(source, Range):
-        return f"in {len(source.items)}"
     if isinstance(source, ParamRef):
         return f"of params.{source.name}"
     if isinstance(source, OutputRef):
         return f"of {source.step}.{source.name}"
-    assert isinstance(source, tuple)
-    return f"in {len(source)}"
+    items = source.items if isinstance(source, Range) else source
+    assert isinstance(items, tuple | range)
+    return f"in {len(items)}"
 
 
 def pipeline_text(pipeline: Pipeline, paint: Paint) -> str:
     """Parameters, then the graph with what is known of each step at its right."""
     about = line(" ".join((pipeline.description or "").strip().split("\n")))
     lines = [paint(pipeline.name, "bold") + (f"  {about}" if about else "")]
-    if pipeline.schedule is not None:
-        lines.append(
-            f"starts at {pipeline.schedule.cron} {pipeline.schedule.timezone}, overlap: {pipeline.schedule.concurrency}"
-        )
+    if (schedule := pipeline.schedule) is not None:
+        lines.append(f"starts at {schedule.cron} {schedule.timezone}, overlap: {schedule.concurrency}")
     if pipeline.on_data:
         lines.append(f"starts on new data in {line(', '.join(pipeline.on_data))}")
     for key, param in pipeline.params.items():
         value = "required" if param.required else f"= {line(json.dumps(param.default, ensure_ascii=False))}"
         lines.append(f"param {key}: {param.type} {value}")
-    lines.append("")
     rows = columns(edges(pipeline))
-    width = max((len(art) + len(name) for art, name in rows if name), default=0)
-    for art, name in rows:
-        if name is None:
-            lines.append(paint(art, "dim"))
-            continue
-        words = paint(" · ", "dim").join(step_facts(pipeline.effective(name)))
-        lines.append(
-            f"{paint(art, 'dim')}{paint(name, 'bold')}{' ' * (width - len(art) - len(name))}  {words}".rstrip()
-        )
+    facts = {name: step_facts(pipeline.effective(name)) for name in pipeline.steps}
+    lines += ["", *_graph_lines([(art, name or "", facts[name] if name else []) for art, name in rows], paint)]
     for end in pipeline.exit:
         step = pipeline.effective(end)
         words = paint(" · ", "dim").join(step_facts(step))
         lines.append(f"{paint('at the end', 'dim')} {paint(end, 'bold')} ({step.on or 'always'})  {words}".rstrip())
     return "\n".join(lines) + "\n"
+
+
+def _graph_lines(rows: list[tuple[str, str, list[str]]], paint: Paint) -> list[str]:
+    """The lines of a drawing: the picture, the name of a step, and what is known of it in a column of its own."""
+    width = max((len(art) + len(label) for art, label, _ in rows if label), default=0)
+    lines = []
+    for art, label, words in rows:
+        space = " " * max(0, width - len(art) - len(label))
+        said = paint(" · ", "dim").join(words)
+        lines.append(f"{paint(art, 'dim')}{paint(label, 'bold')}{space}  {said}".rstrip())
+    return lines
 
 
 MOST_LANES = 24
@@ -159,10 +156,8 @@ def _joint_row(open_to: list[str | None], column: int, ends: dict[int, str]) -> 
     for index, target in enumerate(open_to):
         inside = low < index < high
         if index == column:
-            corner = "├" if high > column else "┤"
-            mark = (
-                corner if open_to[column] or any(end == "╯" for end in ends.values()) else "╰" if high > column else "╯"
-            )
+            goes_on = open_to[column] or "╯" in ends.values()
+            mark = ("├" if goes_on else "╰") if high > column else ("┤" if goes_on else "╯")
         elif index in ends:
             mark = (_CROSSINGS if inside else _LEFT_ENDS if index < column else {}).get(ends[index], ends[index])
         elif inside:
@@ -188,12 +183,16 @@ def pipeline_mermaid(pipeline: Pipeline) -> str:
     for name in (*pipeline.steps, *pipeline.exit):
         label = "<br/>".join([f"<b>{name}</b>", *map(html, step_facts(pipeline.effective(name)))])
         lines.append(f'  {ids[name]}["{label}"]')
-    for name, needs in upstream(pipeline).items():
-        lines += [f"  {ids[need]} --> {ids[name]}" for need in needs]
-    ends = [name for name, targets in edges(pipeline).items() if not targets]
-    for name in pipeline.exit:
-        lines += [f"  {ids[end]} -.-> {ids[name]}" for end in ends]
+    lines += [f"  {ids[a]} {'-.->' if at_end else '-->'} {ids[b]}" for a, b, at_end in _arrows(pipeline)]
     return "\n".join(lines) + "\n"
+
+
+def _arrows(pipeline: Pipeline) -> Iterator[tuple[str, str, bool]]:
+    """Which step comes before which, and whether that is one at the end."""
+    for name, needs in upstream(pipeline).items():
+        yield from ((need, name, False) for need in needs)
+    ends = [name for name, targets in edges(pipeline).items() if not targets]
+    yield from ((end, name, True) for name in pipeline.exit for end in ends)
 
 
 def html(text: str) -> str:
@@ -206,11 +205,8 @@ def pipeline_dot(pipeline: Pipeline) -> str:
         label = json.dumps("\n".join([name, *step_facts(pipeline.effective(name))]), ensure_ascii=False)
         style = ", style=dashed" if name in pipeline.exit else ""
         lines.append(f"  {json.dumps(name)} [label={label}{style}];")
-    for name, needs in upstream(pipeline).items():
-        lines += [f"  {json.dumps(need)} -> {json.dumps(name)};" for need in needs]
-    ends = [name for name, targets in edges(pipeline).items() if not targets]
-    for name in pipeline.exit:
-        lines += [f"  {json.dumps(end)} -> {json.dumps(name)} [style=dashed];" for end in ends]
+    for before, after, at_end in _arrows(pipeline):
+        lines.append(f"  {json.dumps(before)} -> {json.dumps(after)}{' [style=dashed]' if at_end else ''};")
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -249,32 +245,22 @@ def demand_facts(demand: Demand, name: str) -> list[str]:
 def demand_text(demand: Demand, paint: Paint) -> str:
     """Kind and name, then the graph with what is known of each step at its right, and what is not known below."""
     there = "" if demand.namespace is None else f" in namespace {demand.namespace}"
-    lines = [f"{line(demand.kind)} {paint(line(demand.name), 'bold')}{there}{_file(demand)}"]
+    file = f"  ({line(demand.file)})" if demand.file else ""
+    lines = [f"{line(demand.kind)} {paint(line(demand.name), 'bold')}{there}{file}"]
     if demand.overlap is not None:
         lines.append(line(f"runs may overlap: {demand.overlap.because}"))
     if isinstance(demand.graph, Dag) and demand.graph.parallel is not None:
         lines.append(f"at most {demand.graph.parallel} pods at once")
-    lines.append("")
-    rows = list(_rows(demand, demand.graph, "", paint))
-    width = max((len(art) + len(label) for art, label, _ in rows if label), default=0)
-    for art, label, words in rows:
-        space = " " * max(0, width - len(art) - len(label))
-        said = paint(" · ", "dim").join(words)
-        lines.append(f"{paint(art, 'dim')}{paint(label, 'bold')}{space}  {said}".rstrip())
+    lines += ["", *_graph_lines(list(_rows(demand, demand.graph, "")), paint)]
     drawn = {leaf.name for leaf in leaves_of(demand.graph)}
     hidden = [part for part in demand.unseen if part.step not in drawn]
     lines += [""] if hidden else []
-    lines += [
-        f"{paint('not known', 'yellow')}: {line(part.step)}: {line(part.because)} ({part.where})" for part in hidden
-    ]
+    unknown = paint("not known", "yellow")
+    lines += [f"{unknown}: {line(part.step)}: {line(part.because)} ({part.where})" for part in hidden]
     return "\n".join(lines) + "\n"
 
 
-def _file(demand: Demand) -> str:
-    return f"  ({line(demand.file)})" if demand.file else ""
-
-
-def _rows(demand: Demand, tree: Tree, indent: str, paint: Paint) -> Iterator[tuple[str, str, list[str]]]:
+def _rows(demand: Demand, tree: Tree, indent: str) -> Iterator[tuple[str, str, list[str]]]:
     nodes = {each.key: each for each in _nodes(demand, tree, "")}
     edges = _edges(tree)
     for art, name in columns({key: list(edges.get(key, ())) for key in nodes}):
@@ -284,7 +270,7 @@ def _rows(demand: Demand, tree: Tree, indent: str, paint: Paint) -> Iterator[tup
         node = nodes[name]
         yield indent + art, node.label, node.words
         if node.inner is not None:
-            yield from _rows(demand, node.inner, indent + art.replace("●", "┊"), paint)
+            yield from _rows(demand, node.inner, indent + art.replace("●", "┊"))
 
 
 def _nodes(demand: Demand, tree: Tree, within: str) -> Iterator[_Node]:

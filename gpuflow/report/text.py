@@ -98,8 +98,7 @@ def _report(report: Report) -> str:
     lines = [f"### {MARKS[report.verdict]} {_report_title(report)}: {_verdict_text(report.verdict)}", ""]
     if report.scopes:
         lines += ["| scope | resource | used | peak | hard | verdict |", "|---|---|--:|--:|--:|---|"]
-        lines += [_row(scope) for scope in report.scopes]
-        lines.append("")
+        lines += [*map(_row, report.scopes), ""]
     if report.findings:
         lines += [*(line for finding in report.findings for line in _markdown_finding(finding)), ""]
     lines += [f"Checked against {md_code(report.as_of)}. {report.assumes}", ""]
@@ -145,9 +144,7 @@ def comparison(before: Report, after: Report) -> str:
     ]
     old = {(scope.kind, scope.name, scope.resource): scope for scope in before.scopes}
     new = {(scope.kind, scope.name, scope.resource): scope for scope in after.scopes}
-    for key in sorted({*old, *new}):
-        lines.append(_change_row(key, old.get(key), new.get(key)))
-    lines.append("")
+    lines += [*(_change_row(key, old.get(key), new.get(key)) for key in sorted({*old, *new})), ""]
     known = {(finding.code, finding.message) for finding in before.findings}
     fresh = [finding for finding in after.findings if (finding.code, finding.message) not in known]
     kept = [finding for finding in after.findings if finding not in fresh and finding.severity != "note"]

@@ -295,10 +295,8 @@ def config_map(prefix: str = "gpuflow-runtime", namespace: str | None = None) ->
 
 
 def without_comments(source: str) -> str:
-    """The same program without docstrings and comments, one space deep where it was four: half the size.
-
-    Lines are cut and never written anew, so that every version of Python makes the same bytes of it.
-    """
+    """The same program without docstrings and comments, one space deep where it was four: half the size. Lines are cut
+    and never written anew, so that every version of Python makes the same bytes of it."""
     lines = [line.encode() for line in source.split("\n")]
     inside: dict[int, list[tuple[int, int]]] = {}
     """The texts on each line, from column to column (-1: begun before): what looks like a comment there is none."""

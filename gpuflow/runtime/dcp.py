@@ -118,10 +118,8 @@ class Saver(pytorch.Saver):
     def restore(
         self, map_location: Any = "cpu", *, weights_only: bool | None = None, optional: Iterable[str] = ()
     ) -> dict[str, Any]:
-        """Load the checkpoint to resume from into model, optimizer and parts; its facts, or {} for a fresh start.
-
-        Saved with another number of ranks, each gets the shards that are its own now.
-        """
+        """Load the checkpoint to resume from into model, optimizer and parts; its facts, or {} for a fresh start. Saved
+        with another number of ranks, each gets the shards that are its own now."""
         path = self.ckpt.resume_from
         if path is None:
             return {}

@@ -19,10 +19,8 @@ from gpuflow.runtime.checkpoints.training import Checkpointing
 
 
 class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # its base is of that extra
-    """The Trainer writes `checkpoint-<step>` in place, so a marker says when one is finished.
-
-    Checkpoints beyond `ckpt.keep` are removed, also without `save_total_limit`; the best one stays.
-    """
+    """The Trainer writes `checkpoint-<step>` in place, so a marker says when one is finished. Checkpoints beyond
+    `ckpt.keep` are removed, also without `save_total_limit`; the best one stays."""
 
     def __init__(self, ckpt: Checkpointing) -> None:
         self.ckpt = ckpt

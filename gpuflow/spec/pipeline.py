@@ -19,7 +19,7 @@ from gpuflow.spec.problems import MAX_PROBLEMS, Path, Source, problems
 from gpuflow.spec.rules.file_rules import xcom_faults
 from gpuflow.spec.rules.pipeline_rules import broken_rules
 from gpuflow.spec.rules.step_rules import check_hardware
-from gpuflow.spec.step import STEP_CONTEXT, Checks, Pipeline, Step, check_with
+from gpuflow.spec.step import STEP_CONTEXT, Checks, Pipeline, Step
 
 __all__ = ["Pipeline", "Step", "changed_steps", "check"]
 
@@ -37,7 +37,11 @@ class Remainder(NamedTuple):
 
     def findings(self) -> Iterator[Finding]:
         """Findings about the sound parts of the document."""
-        return _relevant_findings(broken_rules(self.pipeline), self.taken)
+        touched, only_settings = changed_steps(self.taken), all(map(_is_setting, self.taken))
+        for finding in broken_rules(self.pipeline):
+            whole = finding.where.step is not None and finding.where.step not in touched
+            if whole and (only_settings or finding.code in STEP_ONLY_CODES):
+                yield finding
 
 
 def rest_of(cls: type[Pipeline], data: Any, error: ValidationError, source: Source) -> Remainder | None:
@@ -65,15 +69,6 @@ def rest_of(cls: type[Pipeline], data: Any, error: ValidationError, source: Sour
             pipeline._source = source
             return Remainder(pipeline, taken)
     return None
-
-
-def _relevant_findings(findings: Iterator[Finding], taken: list[Path]) -> Iterator[Finding]:
-    touched = changed_steps(taken)
-    only_settings = all(map(_is_setting, taken))
-    for finding in findings:
-        whole = finding.where.step is not None and finding.where.step not in touched
-        if whole and (only_settings or finding.code in STEP_ONLY_CODES):
-            yield finding
 
 
 def changed_steps(taken: Iterable[Path]) -> set[str | None]:
@@ -173,4 +168,4 @@ def _sort_findings(findings: list[Finding]) -> list[Finding]:
     return sorted(dict.fromkeys(findings), key=lambda f: (f.where.file or "", f.where.line or 0, f.where.column or 0))
 
 
-check_with(Checks(checked_step, check))
+Checks.step, Checks.pipeline = checked_step, check

@@ -19,16 +19,12 @@ from gpuflow.spec.model import Model, as_spelled, problem
 Path = tuple[str | int, ...]
 
 
-def _nowhere(path: Path, key: bool) -> Where:
-    return Where()
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """`file` is None for a document that was never a file."""
 
     file: str | None = None
-    locate: Callable[[Path, bool], Where] = _nowhere
+    locate: Callable[[Path, bool], Where] = lambda path, key: Where()
     is_part: bool = False
     """Whether the document stands inside another one, whose file this is."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NoReturn, Self
 
 from pydantic import PrivateAttr, ValidationInfo, model_validator
 
@@ -45,33 +45,23 @@ STEP_CONTEXT = "a step on its own"
 NO_COMMAND = "engines cannot read a command from the image, so it must be written"
 
 
-class Checks(NamedTuple):
-    """How `Step(…)` and `Pipeline(…)` in user code are checked."""
-
-    step: Callable[[type[Step], str | None, dict[str, Any]], Step]
-    pipeline: Callable[[type[Pipeline], Any, Source], Pipeline]
+def _without_rules(*_: Any) -> NoReturn:
+    raise ImportError("Step and Pipeline are made with the rules: import them from gpuflow")
 
 
-_checks: list[Checks] = []
+class Checks:
+    """How `Step(…)` and `Pipeline(…)` in user code are checked. Rules are written about the models, so they stand above
+    them: `gpuflow.spec.pipeline`, from which the front door takes both models, sets these when it is loaded."""
 
-
-def check_with(checks: Checks) -> None:
-    """Rules are written about the models, so they stand above them: `gpuflow.spec.pipeline`, from which the front door
-    takes both models, hands them down here when it is loaded."""
-    _checks[:] = [checks]
-
-
-def _registered_checks() -> Checks:
-    if not _checks:
-        raise ImportError("Step and Pipeline are made with the rules: import them from gpuflow")
-    return _checks[0]
+    step: Callable[[type[Step], str | None, dict[str, Any]], Step] = _without_rules
+    pipeline: Callable[[type[Pipeline], Any, Source], Pipeline] = _without_rules
 
 
 class StepMeta(type(Settings)):  # type: ignore[misc]  # pydantic's metaclass has no public name
     """Makes `Step("train", command=[…])` in user code give our errors, with codes, instead of pydantic's."""
 
     def __call__(cls, name: str | None = None, /, **fields: Any) -> Any:
-        return _registered_checks().step(cls, name, fields)
+        return Checks.step(cls, name, fields)
 
 
 class Step(Settings, WithNulls, metaclass=StepMeta):
@@ -332,7 +322,7 @@ class PipelineMeta(type(Model)):  # type: ignore[misc]  # pydantic's metaclass h
     def __call__(cls, name: str | None = None, /, **fields: Any) -> Any:
         fields, origin = {"name": name, **fields} if name is not None else fields, caller()
         if "steps" in fields:
-            return _registered_checks().pipeline(cls, as_plain(fields), Source(origin.file, lambda path, key: origin))
+            return Checks.pipeline(cls, as_plain(fields), Source(origin.file, lambda path, key: origin))
         pipeline = cls.model_construct(**{"name": "unnamed", **fields})
         pipeline._draft = Draft(dict(fields), origin)
         return pipeline
@@ -490,7 +480,7 @@ class Pipeline(Model, metaclass=PipelineMeta):
         draft, self._draft = self._open("with"), None
         if kind is None:  # everything is checked at once, and the open pipeline becomes the checked one
             source = Source(draft.origin.file, draft.locate)
-            checked = _registered_checks().pipeline(type(self), as_plain(draft.fields), source)
+            checked = Checks.pipeline(type(self), as_plain(draft.fields), source)
             object.__setattr__(self, "__dict__", checked.__dict__)
             object.__setattr__(self, "__pydantic_fields_set__", checked.__pydantic_fields_set__)
             self._source = source

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 State = Literal["runs", "ended", "starts", "waits", "never", "unknown"]
@@ -26,13 +26,7 @@ class Cause:
     """The words of the API server, the scheduler, Kueue or the engine."""
 
     def document(self) -> dict[str, Any]:
-        return {
-            "by": self.by,
-            "message": self.message,
-            "state": self.state,
-            "starts_when": list(self.starts_when),
-            "kubernetes": self.kubernetes,
-        }
+        return {**asdict(self), "starts_when": list(self.starts_when)}
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,7 @@ class Answer:
     state: State
     summary: str
     causes: tuple[Cause, ...] = ()
-    parts: tuple[Answer, ...] = field(default=())
+    parts: tuple[Answer, ...] = ()
     """Of a workflow or a job: its pods."""
 
     def document(self) -> dict[str, Any]:

@@ -39,8 +39,6 @@ def conditions(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 COMMAND = Where("gpuflow why")
-
-
 POD = Source("Pod", "", ("v1",), "pods", namespaced=True)
 WORKLOAD = Source("Workload", "kueue.x-k8s.io", ("v1beta2", "v1beta1"), "workloads", namespaced=True)
 WORKFLOW = Source("Workflow", "argoproj.io", ("v1alpha1",), "workflows", namespaced=True)
@@ -72,11 +70,8 @@ def find_in(cluster: Cluster, kind: Source, name: str, namespace: str) -> Mappin
 
 def not_found(cluster: Cluster, kind: Source, name: str, namespace: str) -> Exception:
     """The refusal that says so, with the names that are alike."""
-    names = [
-        item.name
-        for item in cluster.objects
-        if (item.kind, item.group) == (kind.kind, kind.group) and item.in_namespace(namespace)
-    ]
+    alike = [each for each in cluster.objects if (each.kind, each.group) == (kind.kind, kind.group)]
+    names = [each.name for each in alike if each.in_namespace(namespace)]
     text = f"{cluster.source} shows no {kind.kind} {name} in namespace {namespace}"
     hint = did_you_mean(name, names) or "name another namespace, or ask the live cluster: --cluster live"
     return fail("GF795", text, where=Where(cluster.source), hint=hint)
@@ -128,9 +123,8 @@ def _manifest(body: Mapping[str, Any]) -> Manifest:
     metadata = body.get("metadata") or {}
     kind, version = str(body.get("kind") or "Pod"), str(body.get("apiVersion") or "v1")
     whole = {"apiVersion": version, "kind": kind, **body}
-    return Manifest(
-        kind, version.rpartition("/")[0], metadata.get("name", ""), metadata.get("namespace"), whole, Where("live")
-    )
+    name, namespace = metadata.get("name", ""), metadata.get("namespace")
+    return Manifest(kind, version.rpartition("/")[0], name, namespace, whole, Where("live"))
 
 
 def pods_of(cluster: Cluster, kind: Source, name: str, namespace: str) -> list[Manifest]:

@@ -37,21 +37,16 @@ def node_causes(pod: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Caus
     """What the scheduler says to a pod that is not bound and that no gate holds."""
     pools = ready.node_pools
     if pools is None:
-        yield Cause(
-            "snapshot",
-            f"which nodes there are is not known: {ready.cluster.source} shows none",
-            "unknown",
-            ("ask again with the nodes and the pods on them: --cluster live, or gpuflow snapshot",),
-        )
+        text = f"which nodes there are is not known: {ready.cluster.source} shows none"
+        hint = "ask again with the nodes and the pods on them: --cluster live, or gpuflow snapshot"
+        yield Cause("snapshot", text, "unknown", (hint,))
         return
     unbound = read_pending(pod, storage=ready.storage)
     found = fit(unbound, pools.node_list)
-    other = _other_scheduler(pod)
-    told = (
-        [_about_to_start(pod, found, ready)]
-        if found.feasible
-        else _scheduling_causes(pod, unbound, found, pools, ready)
-    )
+    scheduler = part(pod, "spec").get("schedulerName") or "default-scheduler"
+    other = None if scheduler == "default-scheduler" else str(scheduler)
+    about_to_start = [_about_to_start(pod, found, ready)] if found.feasible else None
+    told = about_to_start or _scheduling_causes(pod, unbound, found, pools, ready)
     # What Kubernetes' scheduler would do is worth reading, and decides nothing where another one binds.
     yield from (replace(each, state="unknown") if other else each for each in told)
     if other:
@@ -64,16 +59,10 @@ def node_causes(pod: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Caus
 def _about_to_start(pod: Mapping[str, Any], found: NodeFit, ready: PreparedCluster) -> Cause:
     ahead = [name for name, other in _pending_pods(ready) if other > _priority(pod) and name != _name(pod)]
     seen = "as far as gpuflow can tell, it fits" if found.unknown else "it fits"
-    text = f"{seen} on {_count_and_names(found.feasible, 'node')}: the scheduler binds it at its next try"
+    text = f"{seen} on {_count_nodes(found.feasible)}: the scheduler binds it at its next try"
     if ahead:
         text += f", after the pods of higher priority that wait too ({join_names(ahead)})"
     return Cause("nodes", text, "starts")
-
-
-def _other_scheduler(pod: Mapping[str, Any]) -> str | None:
-    """A scheduler that is not Kubernetes' own; None when it is."""
-    name = part(pod, "spec").get("schedulerName") or "default-scheduler"
-    return None if name == "default-scheduler" else str(name)
 
 
 def _scheduling_causes(
@@ -83,57 +72,46 @@ def _scheduling_causes(
     if not held.empty and not held.new:
         yield _no_node_cause(unbound, found, pools)
         return
-    names = [host.node.name for host in pools.node_list.hosts]
-    when = []
     bound = _bound_pods(ready)
     shortages = sorted(_shortages(unbound, pools, held.empty), key=_size)
-    for shortage in shortages[:MOST_NODES]:
-        name = names[shortage.host]
-        reasons = found.reasons.get(name, [])
-        when.append(_on_node(pod, name, shortage, reasons, bound.get(name, []), pools))
+    when = [_on_node(pod, each, found, bound, pools) for each in shortages[:MOST_NODES]]
     left = len(held.empty) - len(when)
     if left > 0:
         when.append(f"or the same on one of {left} more nodes")
     when += [f"or a new node of the group {name} comes, if its autoscaler adds one" for name in held.new]
+    nodes, has = _count_nodes(sorted(held.empty)), "has" if len(held.empty) == 1 else "have"
     if not held.empty:
         text = "no node that is there can hold it; a node group may add one that can"
+    elif any(each.amounts or each.slots for each in shortages):
+        text = f"{nodes} could hold it, and {has} no room now"
     else:
-        has = "has" if len(held.empty) == 1 else "have"
-        text = f"{_count_and_names(sorted(held.empty), 'node')} could hold it, and {has} no room now"
-        if not any(each.amounts or each.slots for each in shortages):
-            text = f"{_count_and_names(sorted(held.empty), 'node')} {has} room for it, and something else keeps it away"
+        text = f"{nodes} {has} room for it, and something else keeps it away"
     yield Cause("nodes", text, "waits", tuple(when), found.message)
 
 
 def _no_node_cause(unbound: UnboundPod, found: NodeFit, pools: NodePools) -> Cause:
     """No node could hold it, even if nothing else ran there."""
     out = capacity_hint(pools, unbound)
-    when = []
     if out.eligible:
         short = [
-            f"{name}: asks for {each.asked}, {each.node} has {each.largest}" for name, each in out.shortfalls.items()
+            f"{key}: asks for {each.asked}, {each.node} has {each.largest}" for key, each in out.shortfalls.items()
         ]
         text = f"no node can hold it, even an empty one; the closest is {out.closest}"
-        when.append(f"it asks for less, or a larger node comes ({'; '.join(short)})")
+        when = f"it asks for less, or a larger node comes ({'; '.join(short)})"
     else:
         text = "no node is for it by labels, taints, names and volumes"
         reasons = [f"{count} of the nodes: {reason}" for reason, count in out.refusals.items()]
-        when.append(
-            f"a node comes that is for it, or the pod or a node is changed ({'; '.join(reasons) or 'no nodes'})"
-        )
-    return Cause("nodes", text, "never", tuple(when), found.message)
+        when = f"a node comes that is for it, or the pod or a node is changed ({'; '.join(reasons) or 'no nodes'})"
+    return Cause("nodes", text, "never", (when,), found.message)
 
 
 def _shortages(unbound: UnboundPod, pools: NodePools, could: Mapping[str, int]) -> Iterator[Shortage]:
     for index, host in enumerate(pools.node_list.hosts):
         if host.node.name in could:
             free = pools.free[index]
-            lacking = {
-                name: asked - free.free.get(name, 0)
-                for name, asked in unbound.requests.items()
-                if free.free.get(name, 0) < asked
-            }
-            yield Shortage(index, lacking, max(0, 1 - free.slots))
+            lacking = {name: asked - free.free.get(name, 0) for name, asked in unbound.requests.items()}
+            short = {name: missing for name, missing in lacking.items() if missing > 0}
+            yield Shortage(index, short, max(0, 1 - free.slots))
 
 
 def _size(shortage: Shortage) -> tuple[int, int, int, int]:
@@ -143,15 +121,15 @@ def _size(shortage: Shortage) -> tuple[int, int, int, int]:
 
 def _on_node(
     pod: Mapping[str, Any],
-    name: str,
     shortage: Shortage,
-    reasons: list[str],
-    bound: list[tuple[str, BoundPod, int]],
+    found: NodeFit,
+    bound: Mapping[str, list[tuple[str, BoundPod, int]]],
     pools: NodePools,
 ) -> str:
     """What must happen on one node."""
     host = pools.node_list.hosts[shortage.host].node
-    movable = [each for each in bound if not each[1].is_fixture]
+    name, reasons = host.name, found.reasons.get(host.name, [])
+    movable = [each for each in bound.get(name, []) if not each[1].is_fixture]
     words = []
     for resource, missing in shortage.amounts.items():
         holders = sorted((each for each in movable if each[1].requests.get(resource)), key=lambda each: each[0])
@@ -165,18 +143,12 @@ def _on_node(
         # Amounts are there: something else keeps it away, and the scheduler has said what.
         return f"node {name} takes it; now: {'; '.join(reasons) or 'the scheduler has not said why not'}"
     lower = [each for each in movable if each[2] < _priority(pod)]
-    may_preempt = pod["spec"].get("preemptionPolicy") != "Never" and _frees_enough(
-        shortage, [one for _, one, _ in lower]
-    )
+    given = {key: sum(one.requests.get(key, 0) for _, one, _ in lower) for key in shortage.amounts}
+    frees_enough = bool(lower) and all(given[key] >= missing for key, missing in shortage.amounts.items())
+    may_preempt = pod["spec"].get("preemptionPolicy") != "Never" and frees_enough
     names = join_names([each for each, _, _ in lower])
     also = f"; the scheduler may preempt pods of lower priority there: {names}" if may_preempt else ""
     return f"node {name} has {' and '.join(words)}{also}"
-
-
-def _frees_enough(shortage: Shortage, pods: list[BoundPod]) -> bool:
-    """Whether a node has room when these pods have gone."""
-    given = {name: sum(each.requests.get(name, 0) for each in pods) for name in shortage.amounts}
-    return bool(pods) and all(given[name] >= missing for name, missing in shortage.amounts.items())
 
 
 def _bound_pods(ready: PreparedCluster) -> dict[str, list[tuple[str, BoundPod, int]]]:
@@ -205,8 +177,8 @@ def _name(pod: Mapping[str, Any]) -> str:
     return f"{metadata.get('namespace')}/{metadata.get('name')}"
 
 
-def _count_and_names(names: list[str], noun: str) -> str:
-    return f"{noun} {names[0]}" if len(names) == 1 else f"{noun}s {join_names(names)}"
+def _count_nodes(names: list[str]) -> str:
+    return f"node {names[0]}" if len(names) == 1 else f"nodes {join_names(names)}"
 
 
 CONTAINERS = {
@@ -305,10 +277,10 @@ def missing_causes(pod: Mapping[str, Any], ready: PreparedCluster, said: str | N
 def _refusals(pod: Mapping[str, Any], ready: PreparedCluster, said: str | None) -> Iterator[Cause]:
     policy = namespace_policy(ready.cluster, ready.namespace)
     now = policy.admit_now(pod)
+    if now.allowed and said:
+        yield Cause("engine", "its engine has not created the pod", "waits", (), said)
+        return
     if now.allowed:
-        if said:
-            yield Cause("engine", "its engine has not created the pod", "waits", (), said)
-            return
         yield from node_causes({**now.pod, "metadata": {"namespace": ready.namespace, **now.pod["metadata"]}}, ready)
         return
     ever = policy.admit_alone(pod)

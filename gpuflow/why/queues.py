@@ -53,10 +53,9 @@ def _checks(workload: Mapping[str, Any]) -> Iterator[Cause]:
 def _pending_causes(workload: Mapping[str, Any], ready: PreparedCluster, said: str | None) -> Iterator[Cause]:
     setup = read_setup(ready.cluster, ready.namespace)
     if setup is None or not setup.knows_queues:
+        text = f"which queues there are is not known: {ready.cluster.source} shows none"
         hint = "ask again with the queues: --cluster live, or gpuflow snapshot"
-        yield Cause(
-            "snapshot", f"which queues there are is not known: {ready.cluster.source} shows none", "unknown", (hint,)
-        )
+        yield Cause("snapshot", text, "unknown", (hint,))
         return
     answer = setup.kueue.assign(workload)
     yield _cause(answer, workload, setup, said)
@@ -67,12 +66,9 @@ def _pending_causes(workload: Mapping[str, Any], ready: PreparedCluster, said: s
         yield Cause("queue", f"Kueue tries it again at {requeue['requeueAt']}, after {times}")
     ahead = blocker_ahead(setup.kueue, workload, setup.pending)
     if ahead is not None:
-        text = f"{ahead.namespace}/{ahead.name} stands before it, and the queue is StrictFIFO"
-        when = (
-            f"{ahead.namespace}/{ahead.name} is admitted"
-            if not ahead.is_forever
-            else f"{ahead.namespace}/{ahead.name} is removed: it is never admitted"
-        )
+        name = f"{ahead.namespace}/{ahead.name}"
+        when = f"{name} is removed: it is never admitted" if ahead.is_forever else f"{name} is admitted"
+        text = f"{name} stands before it, and the queue is StrictFIFO"
         yield Cause("queue", text, "waits", (when,), ahead.assignment.message or None)
     for each in answer.unmodeled:
         yield Cause("snapshot", f"not looked at: {each}", "unknown")
@@ -83,9 +79,8 @@ def _cause(answer: Assignment, workload: Mapping[str, Any], setup: Setup, said: 
     words = answer.message or said
     match answer.verdict:
         case "fit":
-            return Cause(
-                "queue", f"there is quota for it in ClusterQueue {queue}: Kueue admits it at its next try", "starts"
-            )
+            text = f"there is quota for it in ClusterQueue {queue}: Kueue admits it at its next try"
+            return Cause("queue", text, "starts")
         case "preempt":
             text = f"Kueue evicts others for it in ClusterQueue {queue}"
             return Cause("queue", text, "starts", tuple(f"{each} has gone" for each in answer.targets), words)

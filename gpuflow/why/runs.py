@@ -10,7 +10,7 @@ from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand
 from gpuflow.readers import ForeignObject, Library, Options, documents_of
 from gpuflow.site.model import Site
-from gpuflow.why.answer import Answer, Cause, worst_state
+from gpuflow.why.answer import Answer, Cause, answer_of, worst_state
 from gpuflow.why.objects import JOB, WORKFLOW, as_text, conditions, maps, part, pods_of
 from gpuflow.why.pods import why_missing, why_pod
 from gpuflow.why.queues import workload_causes, workload_of
@@ -22,10 +22,8 @@ def why_workflow(workflow: Mapping[str, Any], ready: PreparedCluster, site: Site
     spec, status = part(workflow, "spec"), part(workflow, "status")
     phase = status.get("phase")
     if phase in ("Succeeded", "Failed", "Error"):
-        text = f"the workflow has ended: {phase}"
-        return _run_answer(
-            "workflow", name, ready, [Cause("engine", text, "ended", kubernetes=as_text(status.get("message")))], []
-        )
+        ended = Cause("engine", f"the workflow has ended: {phase}", "ended", kubernetes=as_text(status.get("message")))
+        return _run_answer("workflow", name, ready, [ended], [])
     causes = list(_workflow_causes(spec, status))
     pods = {item.name: item for item in pods_of(ready.cluster, WORKFLOW, name, ready.namespace)}
     parts = [why_pod(item.body, ready) for item in pods.values()]
@@ -62,11 +60,8 @@ def _missing_pod_causes(
     site: Site,
 ) -> Iterator[Answer]:
     """The steps whose pods Argo has not made."""
-    waiting = [
-        node
-        for node in _nodes(status)
-        if node.get("type") == "Pod" and node.get("phase") == "Pending" and not _has_pod(node, pods)
-    ]
+    pending = [each for each in _nodes(status) if (each.get("type"), each.get("phase")) == ("Pod", "Pending")]
+    waiting = [each for each in pending if not _has_pod(each, pods)]
     demand = _demand(workflow, ready, site) if waiting else None
     for node in waiting:
         name = str(node.get("displayName") or node.get("name"))
@@ -77,10 +72,10 @@ def _missing_pod_causes(
             # Argo asks for the pod only when it has the lock; what the API server would say does not matter yet.
             text = f"the step {name} waits for the lock {lock}"
             cause = Cause("engine", text, "waits", ("whoever holds the lock gives it back",), said)
-            yield Answer(f"step/{name}", ready.namespace, "waits", cause.message, (cause,))
+            yield answer_of(f"step/{name}", ready.namespace, [cause])
         elif pod is None:
             cause = Cause("engine", f"Argo has not made the pod of the step {name}", "waits", (), said)
-            yield Answer(f"step/{name}", ready.namespace, "waits", cause.message, (cause,))
+            yield answer_of(f"step/{name}", ready.namespace, [cause])
         else:
             yield why_missing(f"step/{name}", _with_name(pod, name), ready, said)
 

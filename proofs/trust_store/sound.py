@@ -11,7 +11,6 @@ from gpuflow.runtime.state.ledger import Ledger
 from gpuflow.runtime.stores.open import open_store
 from tests.runtime.harness import run, shell
 
-VERSION_1 = Path(__file__).resolve().parents[2] / "tests" / "runtime" / "stores" / "version-1"
 OUTPUTS = ("n:int", "s:string", "j:json", "b:bool", "x:float", "f:file", "m:directory")
 _SAVE = """
 cd "$GPUFLOW_CHECKPOINT_DIR"; n=$GPUFLOW_ATTEMPT; mkdir -p .t/d/e .t/empty
@@ -37,7 +36,7 @@ class Sound:
         words = ["--run-id", "r", "--step", self.step, "--store", str(store), "--checkpoint-dir", str(place / "c")]
         words += ["--outputs-dir", str(place / "o"), "--failures", "9", "--interruptions", "9"]
         words += ["--storage-timeout", "300ms", "--termination-log", str(place / "log")]
-        declared = ("n:int",) if self.name == "version-1 done" else OUTPUTS if self.done else ()
+        declared = OUTPUTS if self.done else ()
         return words + [word for output in declared for word in ("--output", output)]
 
     def objects(self) -> list[str]:
@@ -71,12 +70,9 @@ def build(folder: Path) -> list[Sound]:
     assert start("done", f"{_SAVE} exit 5") == 5
     declared = [word for output in OUTPUTS for word in ("--output", output)]
     assert start("done", f"{_SAVE} {_LEAVE}", *declared) == 0
-    shutil.copytree(VERSION_1, folder / "version-1")
     return [
         Sound("train", store, "train", "ck-3", done=False),
         Sound("done", store, "done", "ck-2", done=True),
-        Sound("version-1", folder / "version-1", "default", "two", done=False),
-        Sound("version-1 done", folder / "version-1", "done", None, done=True),
     ]
 
 

@@ -191,8 +191,7 @@ class Case:
         sentence = sentences[0]
         if "is of format" in sentence:
             value = self.value if isinstance(self.value, dict) else {}
-            knows = value["format"] == 2 if "format" in value else value.get("contract", 1) == 1
-            return ["refused for a format that it knows"] if knows else []
+            return ["refused for a format that it knows"] if value.get("format") == 2 else []
         # A folder in the place of the newest manifest is as if that had been removed: the book knows of it.
         folder = ("is a folder, where a file should be", "the book knows of the checkpoint")
         if self.what == "folder" and any(reason in sentence for reason in folder):
@@ -208,11 +207,11 @@ class Case:
         return [f"refused: {sentence}"]
 
     def _decides(self) -> bool:
-        """Whether the changed object may be believed: its hash fits, or it is one of version 1 that has none."""
+        """Whether the changed object may be believed: its hash fits."""
         if not isinstance(self.value, dict):
             return False
         try:
-            return self.value.get("hash", None) == records.digest(self.value) or "format" not in self.value
+            return bool(self.value.get("hash") == records.digest(self.value))
         except (ValueError, RecursionError):
             return False
 
@@ -224,7 +223,7 @@ class Case:
             return ["a success that nobody had"]
         if self.key.endswith("success.json") and not self._decides():
             return ["a broken success marker was believed"]
-        declared = {"n"} if self.sound.name == "version-1 done" else {"n", "s", "j", "b", "x", "f", "m"}
+        declared = {"n", "s", "j", "b", "x", "f", "m"}
         allowed = declared | {f"{name}.{kind}" for name in ("f", "m") for kind in ("uri", "artifact.json")}
         beyond = set(os.listdir(self.place / "o")) - allowed
         return [f"outputs that were not asked for: {sorted(beyond)}"] if beyond else []

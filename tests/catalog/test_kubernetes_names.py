@@ -18,44 +18,10 @@ LABELED = [
 ]
 
 
-@pytest.mark.parametrize("strategy", ["none", "single", "mixed"])
-def test_a_whole_gpu_has_one_name_under_every_strategy(strategy: str) -> None:
-    assert catalog.resource_name(strategy=strategy) == "nvidia.com/gpu"  # type: ignore[arg-type]  # a literal from the table above
-
-
-@pytest.mark.parametrize(
-    ("profile", "strategy", "name"),
-    [
-        ("1g.10gb", "single", "nvidia.com/gpu"),
-        ("1g.10gb", "mixed", "nvidia.com/mig-1g.10gb"),
-        ("1g.5gb+me", "mixed", "nvidia.com/mig-1g.5gb.me"),
-        ("1g.24gb+me.all", "mixed", "nvidia.com/mig-1g.24gb.me.all"),
-        ("1g.24gb-me", "mixed", "nvidia.com/mig-1g.24gb-me"),
-    ],
-)
-def test_a_slice_is_named_by_the_strategy(profile: str, strategy: str, name: str) -> None:
-    assert catalog.resource_name(profile, strategy=strategy) == name  # type: ignore[arg-type]  # a literal from the table above
-
-
-def test_sharing_renames_only_where_the_plugin_does() -> None:
-    assert catalog.resource_name(sharing="time-slicing") == "nvidia.com/gpu"
-    assert catalog.resource_name(sharing="mps", renamed=True) == "nvidia.com/gpu.shared"
-    shared = catalog.resource_name("1g.10gb+me", strategy="mixed", sharing="time-slicing", renamed=True)
-    assert shared == "nvidia.com/mig-1g.10gb.me.shared"
-    assert catalog.resource_name(renamed=True) == "nvidia.com/gpu"
-
-
-def test_what_the_plugin_cannot_serve_is_refused_with_the_way_out() -> None:
-    with pytest.raises(catalog.NotServed, match="set it to single or mixed"):
-        catalog.resource_name("1g.10gb", strategy="none")
-    with pytest.raises(catalog.NotServed, match="share it by time-slicing"):
-        catalog.resource_name("1g.10gb", strategy="mixed", sharing="mps")
-
-
 @pytest.mark.parametrize(("model", "profile"), PROFILES)
 def test_every_slice_is_recognized_by_its_resource(model: str, profile: str) -> None:
-    plain = catalog.resource_name(profile, strategy="mixed")
-    shared = catalog.resource_name(profile, strategy="mixed", sharing="time-slicing", renamed=True)
+    plain = f"nvidia.com/mig-{profile.replace('+', '.')}"
+    shared = f"{plain}.shared"
     assert catalog.profile_of_resource(plain) == catalog.profile_of_resource(shared) == profile
     assert len(shared) <= 63
 

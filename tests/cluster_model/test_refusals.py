@@ -79,7 +79,7 @@ def answers(name: str, every: int = 1) -> Iterator[tuple[int, list[str]]]:
         broken = placed(changed(documents[number], path, wrong))
         try:
             report = check(demand, cluster_of([*whole[:number], broken, *whole[number + 1 :]], "cluster.yaml"), "ns")
-            said = f"{report.verdict} {sha256(repr(report).encode()).hexdigest()[:12]}"
+            said = f"{report.verdict} {sha256(json.dumps(report.document()).encode()).hexdigest()[:12]}"
         except GpuflowError as refusal:
             said = " | ".join(map(spelled, refusal.findings))
         body = documents[number]

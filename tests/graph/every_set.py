@@ -5,7 +5,7 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, descendants
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, reachable
 
 
 @dataclass
@@ -39,7 +39,7 @@ def _expand(node: Tree, key: str, out: Expanded, caps: list[int]) -> frozenset[i
             inner = caps if parallel is None else [*caps, parallel]
             members = {name: _expand(child, key, out, inner) for name, child in nodes.items()}
             for name in nodes:
-                for later in descendants(edges, name):
+                for later in reachable(edges, [name]):
                     out.apart |= {(a, b) for a in members[name] for b in members[later]}
             everything = frozenset().union(*members.values())
             if parallel is not None:

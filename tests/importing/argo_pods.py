@@ -168,8 +168,8 @@ class Run:
         template = filled(template, lambda text: self.text(text, inputs, None))
         spec: dict[str, Any] = {pod: self.spec[own] for own, pod in OF_WORKFLOW.items() if own in self.spec}
         spec |= {key: template[key] for key in OF_POD if key in template}
-        for key in ("nodeSelector",):
-            spec |= {key: {**self.spec[key], **template[key]}} if key in self.spec and key in template else {}
+        aliases = [*self.spec.get("hostAliases", []), *template.get("hostAliases", [])]
+        spec |= {"hostAliases": aliases} if aliases else {}
         main = dict(template.get("container") or template["script"])
         source = main.pop("source", None)
         helpers = [*template.get("initContainers", []), *({**e, "beside": True} for e in template.get("sidecars", []))]

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpuflow.demands import Demand
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
-from gpuflow.graph.order import descendants
+from gpuflow.graph.order import reachable
 from gpuflow.readers import Document, Options, PassiveObject, foreign_in, read_documents
 from gpuflow.site import Site
 
@@ -147,7 +147,7 @@ def _reading(graph: Tree, names: Mapping[str, str]) -> Reading:
             case Dag():
                 inside = {name: leaves(each, around) for name, each in node.nodes.items()}
                 for name, first in inside.items():
-                    for later in descendants(node.edges, name) if name in node.edges else ():
+                    for later in reachable(node.edges, [name]) if name in node.edges else ():
                         found.before |= {(one, other) for one in first for other in inside[later]}
                 return set().union(*inside.values())
 

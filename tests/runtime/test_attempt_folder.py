@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from gpuflow.runtime.base.attempt_folder import AttemptFolder, attempt_path, of_program
+from gpuflow.runtime.base.attempt_folder import AttemptFolder, identity_of, of_program
 
 
 def folder(tmp_path: Path) -> AttemptFolder:
@@ -52,7 +52,7 @@ def test_a_sign_of_life_is_a_moment_no_one_can_set(tmp_path: Path) -> None:
 
 
 def test_the_program_finds_the_folder_by_its_variable_and_its_desk_without(tmp_path: Path) -> None:
-    path = attempt_path(str(tmp_path), "p/r/s", "0123456789abcdef")
+    path = str(tmp_path / identity_of("p/r/s") / "0123456789abcdef")
     assert of_program({"GPUFLOW_STOP": f"{path}/stop"}, str(tmp_path)).path == path
     assert of_program({}, str(tmp_path)).path == str(tmp_path / "desk")
 

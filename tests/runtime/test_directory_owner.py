@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -38,12 +37,14 @@ with checkpointing(every=0.2) as ckpt:
 """
 
 
-def occupy(folder: Path, run_id: str, said: list[str] | None = None, *, arbitrated: bool = True) -> Occupancy:
+def occupy(
+    folder: Path, run_id: str, said: list[str] | None = None, *, arbitrated: bool = True, own: str = ""
+) -> Occupancy:
     """A supervisor's hold on a directory; each has a book of its own, so every one is attempt 1."""
     ledger = Ledger(Folder(str(folder.parent / f"book-{os.urandom(4).hex()}")), f"p/{run_id}/s")
     ledger.claim(ledger.history())
     occupancy = Occupancy(
-        Directory(str(folder)), ledger, (said if said is not None else []).append, arbitrated=arbitrated
+        Directory(str(folder), own=own), ledger, (said if said is not None else []).append, arbitrated=arbitrated
     )
     occupancy.enter()
     directory_owner.write_owner(occupancy.directory, ledger)
@@ -179,29 +180,15 @@ def test_nothing_of_another_run_is_removed_on_another_machines_word(
     assert os.path.exists(stranger.directory.attempt_folder)
 
 
-def test_without_locks_a_stranger_is_known_by_its_signs_of_life(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_locks_only_a_folder_of_the_runs_own_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unsupported(handle: int, how: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    monkeypatch.setattr(directory_owner, "BEAT", 0.05)
-    said: list[str] = []
-    stranger = occupy(tmp_path / "c", "other", said)
-    assert any("without locks" in sentence for sentence in said)
-    stranger.beat()
-    real = time.sleep
-
-    def beating(seconds: float) -> None:
-        real(seconds)
-        stranger.beat()
-
-    monkeypatch.setattr(time, "sleep", beating)
-    with pytest.raises(BadOption, match="in use by p/other/s"):
+    with pytest.raises(BadOption, match=r"without locks \(not supported\).* --own-folder"):
         occupy(tmp_path / "c", "r")
-    monkeypatch.setattr(time, "sleep", real)
-    assert occupy(tmp_path / "c", "r").weak
+    first, second = (occupy(tmp_path / "c", "r", own="r") for _ in range(2))
+    assert (first.held, second.held, second.renew()) == (False, False, False)
 
 
 def test_an_attempt_that_was_followed_by_another_does_not_write_its_name_any_more(tmp_path: Path) -> None:

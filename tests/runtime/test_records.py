@@ -31,7 +31,6 @@ from gpuflow.runtime.base.signing import Keys
 from tests.runtime.harness import run, shell
 
 SHA = "0" * 64
-VERSION_1 = Path(__file__).parent / "stores" / "version-1"
 
 
 def examples() -> list[Record]:
@@ -136,36 +135,28 @@ def test_mutated_records_are_corrupt_or_harmless_and_never_a_traceback() -> None
     assert refused > 2500
 
 
-# -- version 1, written by the release before
+OPTIONS = ("--run-id", "r", "--failures", "9")
+MANIFEST = "checkpoints/*/manifest.json"
 
 
-def test_a_store_of_version_1_is_resumed_with_its_budgets(tmp_path: Path) -> None:
-    shutil.copytree(VERSION_1, tmp_path / "s")
-    options = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r")
-    show = shell('cat "$GPUFLOW_RESUME_FROM"; echo "$GPUFLOW_ATTEMPT $GPUFLOW_INTERRUPTIONS"; exit 5')
-    assert run(*options, "--failures", "1", *show).stdout == "two\n3 1\n"
-    claim = json.loads((tmp_path / "s/default/r/default/attempts/000003.json").read_text())
-    assert (claim["format"], claim["failures"], claim["interruptions"]) == (2, 1, 1)
-    assert run(*options, "--failures", "1", *show).returncode == 79
-
-
-def test_a_success_of_version_1_is_given_again(tmp_path: Path) -> None:
-    shutil.copytree(VERSION_1, tmp_path / "s")
-    options = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r", "--step", "done")
-    done = run(*options, "--outputs-dir", tmp_path / "o", "--output", "n:int", *shell("echo ran"))
-    assert (done.returncode, done.stdout, (tmp_path / "o" / "n").read_text()) == (0, "", "7")
-
-
-@pytest.mark.parametrize("name", ["attempts/000002.json", "checkpoints/000002-000001-d9e2b56f/manifest.json"])
-def test_a_store_of_an_unknown_version_is_refused_with_one_sentence(name: str, tmp_path: Path) -> None:
-    shutil.copytree(VERSION_1, tmp_path / "s")
-    path = tmp_path / "s/default/r/default" / name
-    value = {**json.loads(path.read_text()), "format": 9}
-    path.write_bytes(sealed(value))
-    options = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r")
+@pytest.mark.parametrize(
+    ("name", "field", "version"),
+    [("attempts/000001.json", "format", 9), (MANIFEST, "format", 9), (MANIFEST, "contract", 1)],
+)
+def test_a_store_of_an_unknown_format_is_refused_with_one_sentence(
+    name: str, field: str, version: int, tmp_path: Path
+) -> None:
+    """Format 1, which earlier snapshots wrote, had `contract` in its manifests and successes."""
+    options = (*OPTIONS, "--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s")
+    save = 'cd "$GPUFLOW_CHECKPOINT_DIR"; echo 1 >.t; mv .t one; exit 5'
+    assert run(*options, *shell(save)).returncode == 5
+    (path,) = (tmp_path / "s/default/r/default").glob(name)
+    value = {key: each for key, each in json.loads(path.read_text()).items() if key != "format"}
+    path.write_bytes(sealed({**value, field: version}))
+    shutil.rmtree(tmp_path / "c")
     done = run(*options, *shell("echo ran"))
     assert (done.returncode, done.stdout) == (78, "")
-    assert "is of format 9, and this gpuflow-run knows 1 and 2" in done.stderr
+    assert f"is of format {version}, and this gpuflow-run knows 2" in done.stderr
 
 
 def test_a_record_of_a_kind_has_the_fields_of_that_kind() -> None:

@@ -5,6 +5,7 @@ Each of these is an attack that worked once, or the class behind it. `proofs/tru
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -244,8 +245,10 @@ def test_an_odd_manifest_costs_one_checkpoint_and_no_more(tmp_path: Path, two: P
 
 
 def nested(depth: int) -> bytes:
-    head = records.encode({"attempt": 1, "id": "a", "failures": 0, "interruptions": 0, "seconds": 0}).rstrip()[:-1]
-    return head + b',"more":' + b"[" * depth + b"]" * depth + b"}"
+    """A claim with its hash, as `records.pack` writes it, which itself cannot write so deep a value."""
+    inner = "[" * depth + "]" * depth
+    plain = f'"attempt":1,"failures":0,"format":2,"id":"a","interruptions":0,"more":{inner},"seconds":0'
+    return f'{{{plain},"hash":"{hashlib.sha256(f"{{{plain}}}{chr(10)}".encode()).hexdigest()}"}}'.encode()
 
 
 def test_deep_json_is_corrupt_at_any_depth_and_no_recursion_error() -> None:

@@ -43,13 +43,11 @@ class PendingRequests:
         totals: Counter[tuple[str, str] | None] = Counter()
         for (source, items), count in self._alike.items():
             totals[source] += dict(items).get(key, 0) * count
-        most: dict[tuple[str, str] | None, int | None] = {
-            source: self._most.get(source, {}).get(key) for source in totals if source is not None
-        }
-        return sum(
-            total if (bound := most.get(source)) is None else min(total, max(bound, 0))
-            for source, total in totals.items()
-        )
+        together = 0
+        for source, total in totals.items():
+            most = None if source is None else self._most.get(source, {}).get(key)
+            together += total if most is None else min(total, max(most, 0))
+        return together
 
     def largest_amounts(self, keys: Iterable[str]) -> dict[str, int]:
         """The most that one of them takes of each."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuflow.checker.contention.bins import Amounts, Bin, Question, refusing_resources
@@ -52,16 +52,8 @@ def decide(contention: Contention, concurrency: Concurrency, runs: int = 1) -> D
     peak of the steps that may run at the same time as this pod group."""
     last = Decision("may-queue")
     for competitors, bounds, because, reached in _rounds(contention, concurrency, runs):
-
-        def refused_with(
-            most: Mapping[str, int | None], competitors: Competitors = competitors
-        ) -> tuple[str, ...] | None:
-            return refusing_resources(
-                _question(contention, competitors, {**most, **_budgets_under_ceilings(contention, most)})
-            )
-
         try:
-            refused = refused_with(bounds)
+            refused = refusing_resources(_question(contention, competitors, bounds))
         except TooLarge as reason:
             return Decision("unknown", tuple(contention.asked), str(reason))
         if refused is None:
@@ -69,16 +61,14 @@ def decide(contention: Contention, concurrency: Concurrency, runs: int = 1) -> D
         if not refused:
             return Decision("may-queue")
         # What is certainly reached may be enough to be refused, whatever the bound is.
-        certain = because is None or (reached is not None and _is_refused(refused_with, reached))
+        certain = because is None or (reached is not None and _is_refused(_question(contention, competitors, reached)))
         last = Decision("may-queue", refused) if certain else Decision("unknown", refused, because)
     return last
 
 
-def _is_refused(
-    refused_with: Callable[[Mapping[str, int | None]], tuple[str, ...] | None], most: Mapping[str, int | None]
-) -> bool:
+def _is_refused(question: Question) -> bool:
     try:
-        return bool(refused_with(most))
+        return bool(refusing_resources(question))
     except TooLarge:
         return False
 
@@ -93,11 +83,8 @@ def decide_with_pending(
         with_pending = decide(replace(contention, pending=pending, avoided=0), concurrency, runs)
         if with_pending.because == TOO_LARGE["places"]:
             return with_pending
-        decision = (
-            decision
-            if with_pending.verdict == "always"
-            else decision_with_pending(pending, with_pending, contention.asked)
-        )
+        if with_pending.verdict != "always":
+            decision = decision_with_pending(pending, with_pending, contention.asked)
     if contention.avoided and decision.verdict == "always":
         kept_off = decide(replace(contention, pending=pending), concurrency, runs)
         if kept_off.because == TOO_LARGE["places"]:
@@ -109,23 +96,21 @@ def decide_with_pending(
 
 def decision_with_pending(pending: PendingRequests, with_pending: Decision, asked: Amounts) -> Decision:
     """There is always room, except for pending pods or workloads."""
-    return Decision(
-        "may-queue", with_pending.resources, pending=pending.with_requests_for(with_pending.resources or asked)
-    )
+    first = pending.with_requests_for(with_pending.resources or asked)
+    return Decision("may-queue", with_pending.resources, pending=first)
 
 
-def _question(contention: Contention, competitors: Competitors, budgets: Mapping[str, int | None]) -> Question:
-    pending = contention.pending
+def _question(contention: Contention, competitors: Competitors, bounds: Mapping[str, int | None]) -> Question:
+    pending, others = contention.pending, competitors.distinct_pods
+    budgets = {**bounds, **_budgets_under_ceilings(contention, bounds)}
     # With a part of it outside, a pod can use up a bin that is too small for all of it.
-    outside = competitors.largest_amounts(contention.asked) if contention.reaches_outside else {}
-    if pending is None:
-        return Question(
-            contention.asked, contention.bins, competitors.distinct_pods, budgets, outside, contention.avoided
-        )
-    more = {key: None if most is None else most + pending.total(key) for key, most in budgets.items()}
-    others, over = competitors.others_with(pending), pending.largest_amounts(contention.asked)
-    over = {key: max(amount, outside.get(key, 0)) for key, amount in over.items()}
-    return Question(contention.asked, contention.bins, others, more, over, contention.avoided)
+    over = competitors.largest_amounts(contention.asked) if contention.reaches_outside else {}
+    if pending is not None:
+        others = competitors.others_with(pending)
+        budgets = {key: None if most is None else most + pending.total(key) for key, most in budgets.items()}
+        largest = pending.largest_amounts(contention.asked)
+        over = {key: max(amount, over.get(key, 0)) for key, amount in largest.items()}
+    return Question(contention.asked, contention.bins, others, budgets, over, contention.avoided)
 
 
 def _rounds(
@@ -174,8 +159,7 @@ def _moments(
     values = {key: each.value for key, each in found.items()}
     if not reasons or None in values.values():
         return values, list(reasons), None
-    reached: dict[str, int | None] = {key: competitors.reached_load(key, concurrency) for key in keys}
-    return values, list(reasons), reached
+    return values, list(reasons), {key: competitors.reached_load(key, concurrency) for key in keys}
 
 
 def _load_beside_pod(

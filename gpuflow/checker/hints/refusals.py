@@ -56,59 +56,32 @@ def refusal_hint(answer: Admission, demand: Demand) -> str | None:
         if isinstance(reason, UnspecifiedResources):
             return "\n".join(_must_specify(reason, demand))
         if isinstance(reason, LimitRequired) and demand.pipeline is None:
-            return (
-                "write the limit too, equal to the request; where the document asks for none, drop the key from the "
-                "LimitRange that gives it"
-            )
+            hint = "write the limit too, equal to the request; where the document asks for none, drop the key from the "
+            return f"{hint}LimitRange that gives it"
     owners = {name for reason in answer.reasons for name in answer.containers_behind(reason)}
     if owners and owners <= demand.engine_settings.keys():
         facts = facts_of(demand.engine)
-        return (
-            f"{', '.join(sorted(owners))}: added by {facts.title}; {facts.container_settings}\n"
-            "else have the namespace's LimitRange changed"
-        )
-    hints = (hint for about in _ADMISSION_HINTS for reason in answer.reasons if (hint := about(reason)))
-    return next(hints, None)
+        added = f"{', '.join(sorted(owners))}: added by {facts.title}; {facts.container_settings}"
+        return f"{added}\nelse have the namespace's LimitRange changed"
+    known = [found for reason in answer.reasons if (found := _admission_hint(reason)) is not None]
+    return min(known, key=lambda each: each[0])[1] if known else None
 
 
-def _missing_device_limit(reason: Reason) -> str | None:
-    if not isinstance(reason, BoundViolation) or (reason.bound, reason.kind) != ("maximum", "Pod"):
-        return None
-    key = reason.resource
-    if "/" not in key or reason.side != "limit" or reason.given is not None:
-        return None
-    return (
-        f"a LimitRange of type Pod with max for {key} refuses every pod that asks for none; drop it there and bound it "
-        f"with a quota on requests.{key}"
-    )
-
-
-def _limit_ratio(reason: Reason) -> str | None:
-    if isinstance(reason, BoundViolation) and reason.bound == "ratio":
-        return "bring request and limit closer together: a single number for cpu or memory sets both"
+def _admission_hint(reason: Reason) -> tuple[int, str] | None:
+    """What to change, and its place among the hints: the first of several is given."""
+    match reason:
+        case BoundViolation(bound="maximum", kind="Pod", side="limit", given=None, resource=key) if "/" in key:
+            text = f"a LimitRange of type Pod with max for {key} refuses every pod that asks for none; "
+            return 0, f"{text}drop it there and bound it with a quota on requests.{key}"
+        case BoundViolation(bound="ratio"):
+            return 1, "bring request and limit closer together: a single number for cpu or memory sets both"
+        case LimitRequired():
+            text = "a LimitRange with min for a GPU gives containers a request without a limit; "
+            return 2, f"{text}drop the key from the LimitRange"
+        case RequestAboveLimit(resource="cpu" | "memory" as key):
+            text = "the LimitRange's default limit is below what the step requests: set the limit too, "
+            return 3, f"{text}{key}: {{request: …, limit: …}}"
     return None
-
-
-def _missing_limit(reason: Reason) -> str | None:
-    if isinstance(reason, LimitRequired):
-        return (
-            "a LimitRange with min for a GPU gives containers a request without a limit; drop the key from the "
-            "LimitRange"
-        )
-    return None
-
-
-def _above_limit(reason: Reason) -> str | None:
-    if isinstance(reason, RequestAboveLimit) and reason.resource in ("cpu", "memory"):
-        return (
-            f"the LimitRange's default limit is below what the step requests: set the limit too, {reason.resource}: "
-            "{request: …, limit: …}"
-        )
-    return None
-
-
-_ADMISSION_HINTS: Final = (_missing_device_limit, _limit_ratio, _missing_limit, _above_limit)
-"""The hints in the order in which they are tried."""
 
 
 def _must_specify(reason: UnspecifiedResources, demand: Demand) -> Iterator[str]:
@@ -189,10 +162,8 @@ def _blocked_queue(found: Assignment, queue: ClusterQueue, is_driver: bool) -> s
     if found.blocked is InadmissibleReason.LOCAL_QUEUE_STOPPED or queue.is_stopped:
         return f"it is stopped (stopPolicy) and admits nothing until its owner resumes it; {other}"
     if found.blocked is InadmissibleReason.NAMESPACE:
-        return (
-            f"ClusterQueue {queue.name} is not for this namespace: label the namespace as its namespaceSelector asks, "
-            f"or {other}"
-        )
+        selected = "label the namespace as its namespaceSelector asks"
+        return f"ClusterQueue {queue.name} is not for this namespace: {selected}, or {other}"
     return found.because
 
 
@@ -289,9 +260,7 @@ def reason_not_now(pod: UnboundPod, nodes: str, names: Collection[str], fitted: 
 
 def _each_node(nodes: str, count: int, reasons: Mapping[str, int], short: Mapping[str, str]) -> str:
     """`each of 2 nodes (a100) has no pod slot free`, or what each part of them does."""
-    said = {
-        reason: NODE_PHRASES.get(reason) or f"has too little {short.get(reason, 'room')} free" for reason in reasons
-    }
+    said = {each: NODE_PHRASES.get(each) or f"has too little {short.get(each, 'room')} free" for each in reasons}
     if len(said) == 1:
         (text,) = said.values()
         return f"{nodes} {text}" if count == 1 else f"each of {nodes} {text}"

@@ -59,9 +59,8 @@ class Trials:
         if outcome is None or outcome.verdict != "unknown":
             return outcome is not None and outcome.verdict != "never"
         known = self._outcome(before)
-        return known is not None and _messages(outcome) <= {
-            each for each in _messages(known) if each[0] != NO_NODE_CODE
-        }
+        same = set() if known is None else {each for each in _messages(known) if each[0] != NO_NODE_CODE}
+        return known is not None and _messages(outcome) <= same
 
     def _outcome(self, demand: Demand | None) -> Outcome | None:
         if demand is None or not self.left:
@@ -104,9 +103,8 @@ def _graph_of_step(node: Tree, name: str) -> Tree | None:
             body = _graph_of_step(node.body, name)
             return None if body is None else replace(node, body=body)
         case Dag():
-            inner = {
-                key: found for key, each in node.nodes.items() if (found := _graph_of_step(each, name)) is not None
-            }
+            parts = {key: _graph_of_step(each, name) for key, each in node.nodes.items()}
+            inner = {key: part for key, part in parts.items() if part is not None}
             return replace(node, nodes=inner, edges={}) if inner else None
 
 
@@ -121,7 +119,8 @@ WAITING_CODES: Final = (
 def with_parallel(whole: Outcome, demand: Demand, trials: Trials) -> tuple[Finding, ...]:
     """The findings, the first about a wait with the number that ends all of them; unchanged where none does."""
     about = [finding for finding in whole.findings if finding.code in WAITING_CODES and finding.severity == "warning"]
-    if not about or not _may_help(whole):
+    unbounded = whole.verdict == "unknown" and any(finding.code == UNBOUNDED_CODE for finding in whole.findings)
+    if not about or not (whole.verdict == "may-queue" or unbounded):
         return whole.findings
     cap = proved_parallel(whole, demand, trials)
     if cap is None:
@@ -129,12 +128,6 @@ def with_parallel(whole: Outcome, demand: Demand, trials: Trials) -> tuple[Findi
     first = about[0]
     hint = "\n".join(filter(None, (first.hint, f"always admitted with parallel: {cap}")))
     return tuple(replace(each, hint=hint) if each is first else each for each in whole.findings)
-
-
-def _may_help(whole: Outcome) -> bool:
-    return whole.verdict == "may-queue" or (
-        whole.verdict == "unknown" and any(finding.code == UNBOUNDED_CODE for finding in whole.findings)
-    )
 
 
 def proved_parallel(whole: Outcome, demand: Demand, trials: Trials) -> int | None:
@@ -230,20 +223,17 @@ class OtherGpus:
         ]
         holding = [each for each in offered if self._fits(pipeline, name, each, wish.count)]
         if need is None:
-            enough, smaller = [], []
-        else:
-            known = [(offer, offer.usable_gib) for offer in holding if offer.usable_gib is not None]
-            # Whoever takes any GPU wants the most that is here.
-            enough = sorted((size if need else -size, str(offer), offer) for offer, size in known if size >= need)
-            smaller = sorted((-size, str(offer), offer) for offer, size in known if size < need)
-        for memory, found in (
-            (", with as much GPU memory" if need else "", enough),
-            (", with less GPU memory", smaller),
-        ):
+            return
+        known = [(offer, offer.usable_gib) for offer in holding if offer.usable_gib is not None]
+        # Whoever takes any GPU wants the most that is here.
+        enough = sorted((size if need else -size, str(offer), offer) for offer, size in known if size >= need)
+        smaller = sorted((-size, str(offer), offer) for offer, size in known if size < need)
+        as_much = ", with as much GPU memory" if need else ""
+        for memory, found in ((as_much, enough), (", with less GPU memory", smaller)):
             admitted = (each[2] for each in found if self._is_admitted(pipeline, name, each[2], wish.count))
             shown = list(islice(admitted, MOST_SUGGESTIONS))
             if shown:
-                yield f"fits here{memory}: {_list_of_offers(shown)}"
+                yield f"fits here{memory}: " + ", ".join(f"{_words_of_offer(o)} ({o.usable_gib:g} GiB)" for o in shown)
 
     def _most_admitted(self, pipeline: OwnPipeline, name: str, most: int) -> int:
         """The most devices, no more than a node holds, with which the step can run; 0 when there is no such number."""
@@ -279,10 +269,6 @@ class OtherGpus:
             for offer in self.demand.pipeline.offers(node.labels, node.allocatable) if self.demand.pipeline else ():
                 found.setdefault(str(offer), offer)
         return tuple(found.values())
-
-
-def _list_of_offers(offers: list[Offer]) -> str:
-    return ", ".join(f"{_words_of_offer(offer)} ({offer.usable_gib:g} GiB)" for offer in offers)
 
 
 def _words_of_offer(offer: Offer) -> str:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from gpuflow.checker.kueue.amounts import FlavorResource, amounts_of, clamp, in_visiting_order, minus, plus
 from gpuflow.checker.kueue.flavors import Flavor
 from gpuflow.checker.kueue.preemption import Preemptor, get_targets
-from gpuflow.checker.kueue.queues import NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue, Fungibility, ResourceGroup
+from gpuflow.checker.kueue.queues import NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue, ResourceGroup
 from gpuflow.checker.kueue.reasons import (
     AboveCapacity,
     FlavorNotFound,
@@ -32,6 +32,7 @@ from gpuflow.checker.kueue.reasons import (
 from gpuflow.checker.kueue.snapshot import Snapshot
 from gpuflow.checker.kueue.tas_flavor_snapshot import NotPlaced, PlaceRequest, Places, find_topology_assignments
 from gpuflow.checker.kueue.workloads import PodSet, TopologyRequest, scale_amounts
+from gpuflow.cluster.kueue_objects import FlavorFungibility
 
 Progress = tuple[Mapping[str, int], ...]
 """Per pod set and resource the flavor at which the last scan stopped, -1 when it saw them all."""
@@ -421,7 +422,7 @@ class FlavorAssigner:
         self.lacked_quota = True
         reason = NoUnusedQuota(resource, flavor, minus(total, available))
         nominal = self.node.subtree.get(key, 0)
-        if nominal >= total or may_reclaim or self.queue.preemption.borrow != NEVER:
+        if nominal >= total or may_reclaim or self.queue.preemption.borrow_within_cohort.policy != NEVER:
             return self._simulate_preemption(key, total), reason
         return GranularMode(PreemptionMode.NO_FIT, height), reason
 
@@ -448,7 +449,7 @@ def _groups(demands: Sequence[PodSetResources]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _is_preferred(one: GranularMode, other: GranularMode, fungibility: Fungibility) -> bool:
+def _is_preferred(one: GranularMode, other: GranularMode, fungibility: FlavorFungibility) -> bool:
     if PreemptionMode.NO_FIT in (one.mode, other.mode):
         return one.mode is not PreemptionMode.NO_FIT
     if (one.mode is PreemptionMode.NO_CANDIDATES) is not (other.mode is PreemptionMode.NO_CANDIDATES):
@@ -458,7 +459,7 @@ def _is_preferred(one: GranularMode, other: GranularMode, fungibility: Fungibili
     return (one.mode, -one.height) > (other.mode, -other.height)
 
 
-def _should_try_next_flavor(offer: GranularMode, fungibility: Fungibility) -> bool:
+def _should_try_next_flavor(offer: GranularMode, fungibility: FlavorFungibility) -> bool:
     """Whether the search looks at the next flavor too."""
     if offer.mode in (PreemptionMode.NO_FIT, PreemptionMode.NO_CANDIDATES):
         return True

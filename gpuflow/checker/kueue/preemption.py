@@ -13,10 +13,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource, minus
-from gpuflow.checker.kueue.queues import NEVER, Preemption
+from gpuflow.checker.kueue.queues import NEVER
 from gpuflow.checker.kueue.snapshot import QuotaNode, Snapshot
 from gpuflow.checker.kueue.tas_flavor_snapshot import NotPlaced, PlaceRequest, find_topology_assignments
 from gpuflow.checker.kueue.workloads import Holder
+from gpuflow.cluster.kueue_objects import Preemption
 
 
 class Preemptor(NamedTuple):
@@ -76,7 +77,7 @@ def _attempts(
     policy: Preemption, own: QuotaNode, needed: Collection[FlavorResource], has_hierarchy: bool, has_priority: bool
 ) -> tuple[bool, ...]:
     """Whether to try with borrowing, without, or both, and in which order."""
-    may_not_borrow = policy.borrow == NEVER
+    may_not_borrow = policy.borrow_within_cohort.policy == NEVER
     is_under = all(own.subtree.get(key, 0) > own.usage.get(key, 0) for key in needed)
     if not (has_hierarchy or has_priority) or (may_not_borrow and not is_under):
         return (True,)
@@ -92,7 +93,11 @@ def _get_candidates_from_cq(
     needed: Collection[FlavorResource],
 ) -> list[PreemptionCandidate]:
     """Workloads of one ClusterQueue that may be preempted; without a given variant priorities decide it."""
-    policy = asking.preemption.within_queue if variant is Variant.WITHIN_QUEUE else asking.preemption.reclaim
+    policy = (
+        asking.preemption.within_cluster_queue
+        if variant is Variant.WITHIN_QUEUE
+        else asking.preemption.reclaim_within_cohort
+    )
     return [
         PreemptionCandidate(holder, variant or _classify_preemption_variant(holder, asking), below)
         for holder in snapshot.holders.get(node.name, ())
@@ -107,7 +112,7 @@ def _collect_candidates_for_hierarchical_reclaim(
     own = snapshot.nodes[asking.cluster_queue]
     hierarchy: list[PreemptionCandidate] = []
     priority: list[PreemptionCandidate] = []
-    if asking.preemption.reclaim == NEVER:
+    if asking.preemption.reclaim_within_cohort == NEVER:
         return hierarchy, priority
     has_advantage, left = _quantities_fit_in_quota(own, wanted)
     seen: QuotaNode | None = None
@@ -158,28 +163,23 @@ def _satisfies_preemption_policy(policy: str, asking: Preemptor, holder: Holder)
 
 def _classify_preemption_variant(holder: Holder, asking: Preemptor) -> Variant:
     policy = asking.preemption
-    above_threshold = policy.borrow_threshold is not None and holder.priority > policy.borrow_threshold
-    if policy.borrow == NEVER or holder.priority >= asking.priority or above_threshold:
+    above_threshold = (
+        policy.borrow_within_cohort.max_priority_threshold is not None
+        and holder.priority > policy.borrow_within_cohort.max_priority_threshold
+    )
+    if policy.borrow_within_cohort.policy == NEVER or holder.priority >= asking.priority or above_threshold:
         return Variant.WITHOUT_BORROWING
     return Variant.WHILE_BORROWING
 
 
 def _order_candidates(*groups: list[PreemptionCandidate]) -> list[PreemptionCandidate]:
     """Those already on their way out first; then group by group, lowest priority and latest admission first."""
-    ranked = [
-        sorted(
-            group,
-            key=lambda each: (each.holder.priority, -each.holder.reserved_at.timestamp(), each.holder.uid),
-        )
-        for group in groups
-    ]
-    return [
-        candidate
-        for is_evicted in (True, False)
-        for group in ranked
-        for candidate in group
-        if candidate.holder.is_evicted is is_evicted
-    ]
+
+    def rank(each: PreemptionCandidate) -> tuple[int, float, str]:
+        return each.holder.priority, -each.holder.reserved_at.timestamp(), each.holder.uid
+
+    ranked = [candidate for group in groups for candidate in sorted(group, key=rank)]
+    return sorted(ranked, key=lambda each: not each.holder.is_evicted)
 
 
 def _candidate_is_valid(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource, amount_text, clamp, plus
 from gpuflow.checker.kueue.flavor_assigner import (
@@ -46,14 +46,12 @@ from gpuflow.checker.kueue.tas_flavor_snapshot import (
     read_inventory,
     read_topology,
 )
-from gpuflow.checker.kueue.workloads import NOT_YET, Holder, Workload, read_holder, read_workload
+from gpuflow.checker.kueue.workloads import LONG_AGO, NOT_YET, Holder, Workload, read_holder, read_workload
 from gpuflow.kubernetes.admission.classes import RuntimeClass, read_runtime_class
 from gpuflow.kubernetes.admission.limit_range import LimitRange, read_limit_range
 from gpuflow.kubernetes.admission.pod import Body, read_object
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.kubernetes.resources import read_map, read_maps
-
-LONG_AGO: Final = datetime.min.replace(tzinfo=NOT_YET.tzinfo)
 
 
 class Blocker(NamedTuple):
@@ -76,9 +74,8 @@ def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[M
     queue = kueue.queue_of(asked)
     if queue is None or not queue.is_strict:
         return None
-    others = (
-        each for each in map(read_workload, pending) if kueue.queue_of(each) is queue and not workload_refusal(each)
-    )
+    waiting = map(read_workload, pending)
+    others = (each for each in waiting if kueue.queue_of(each) is queue and not workload_refusal(each))
     # Of one whose age is not known, all that is certain is that it was there before.
     places = {_place(each, kueue, since=LONG_AGO): each for each in others}
     node = kueue.snapshot.nodes[queue.name]
@@ -234,10 +231,8 @@ def _try(
     proposal = search.run(demands)
     if proposal.mode in (PreemptionMode.FIT, PreemptionMode.NO_FIT):
         return proposal, []
-    wanted = _total_requests_for(proposal, demands)
-    return proposal, get_targets(
-        head.asking, snapshot, proposal.flavor_resources_need_preemption, wanted, proposal.asked
-    )
+    wanted, needed = _total_requests_for(proposal, demands), proposal.flavor_resources_need_preemption
+    return proposal, get_targets(head.asking, snapshot, needed, wanted, proposal.asked)
 
 
 def _total_requests_for(proposal: Proposal, demands: Sequence[PodSetResources]) -> dict[FlavorResource, int]:
@@ -386,10 +381,9 @@ class Kueue:
         )
         self.levels = None if topologies is None else dict(map(read_topology, topologies))
         self.knows_pods, self.nodes_may_come = pods is not None, nodes_may_come
-        is_placed = self.levels is not None and any(flavor.topology for flavor in self.flavors.values())
-        self.inventory = (
-            read_inventory(self.levels or {}, nodes, pods or ()) if is_placed and nodes is not None else None
-        )
+        self.inventory: TopologyInventory | None = None
+        if self.levels is not None and nodes is not None and any(flavor.topology for flavor in self.flavors.values()):
+            self.inventory = read_inventory(self.levels, nodes, pods or ())
         self.namespaces = dict(map(_read_namespace, namespaces))
         self.limit_ranges = tuple(map(read_limit_range, limit_ranges))
         self.runtime_classes = (
@@ -461,13 +455,13 @@ class Kueue:
         if unmodeled:
             verdict, final = _downgrade_verdict(verdict), _downgrade_verdict(final)
         found = {each.demand.pod_set.name: each for each in first.proposal.found}
+        flavors = {
+            name: {key: each.choices[key].flavor for key in sorted(each.choices)} for name, each in found.items()
+        }
         return Assignment(
             verdict,
             _truncate_condition_message(first.message),
-            {
-                name: {key: choice.flavor for key, choice in sorted(each.choices.items())}
-                for name, each in found.items()
-            },
+            flavors,
             {name: _usage(each) for name, each in found.items()},
             {name: each.demand.pods for name, each in found.items()},
             first.proposal.places or {},
@@ -534,7 +528,7 @@ class Kueue:
         yield from self._topology_notes(workload, queue)
         assigned = {choice.flavor for found in cycle.proposal.found for choice in found.choices.values()}
         for check in queue.checks:
-            if self.known.admission_checks is None or not check.flavors or check.flavors & assigned:
+            if self.known.admission_checks is None or not check.on_flavors or check.on_flavors & assigned:
                 yield check_decides(check.name)
 
     def _topology_notes(self, workload: Workload, queue: ClusterQueue) -> Iterable[str]:
@@ -574,9 +568,8 @@ def _downgrade_verdict(verdict: AssignmentStatus) -> AssignmentStatus:
 
 
 def _usage(found: PodSetAssignment) -> dict[str, str]:
-    return {
-        name: amount_text(name, found.demand.amounts.get(name, 0), is_quota=False) for name in sorted(found.choices)
-    }
+    amounts = found.demand.amounts
+    return {name: amount_text(name, amounts.get(name, 0), is_quota=False) for name in sorted(found.choices)}
 
 
 def _truncate_condition_message(message: str) -> str:

@@ -130,9 +130,8 @@ class TopologyTree:
 
 
 def _belongs_to_flavor(node: TopologyNode, flavor: Flavor, levels: Iterable[str]) -> bool:
-    return all(node.labels.get(key, "") == value for key, value in flavor.labels.items()) and all(
-        level in node.labels for level in levels
-    )
+    labeled = all(node.labels.get(key, "") == value for key, value in flavor.labels.items())
+    return labeled and all(level in node.labels for level in levels)
 
 
 def domain_key(values: Sequence[str]) -> str:
@@ -278,13 +277,10 @@ def find_topology_assignments(
 def fits(trees: Mapping[str, TopologyTree], requests: Sequence[PlaceRequest], placed: Mapping[str, Places]) -> bool:
     """The last look before anything is done. A pod that asks for nothing fits nowhere."""
     for each in requests:
-        tree = trees[each.flavor]
         for values, count in placed.get(each.pod_set, ()):
-            leaf = tree.leaves.get(",".join(values))
-            if (
-                leaf is None
-                or count_in_with_limiting_resource(each.each, get_remaining_capacity(leaf, {}, empty=False))[0] < count
-            ):
+            leaf = trees[each.flavor].leaves.get(",".join(values))
+            left = {} if leaf is None else get_remaining_capacity(leaf, {}, empty=False)
+            if leaf is None or count_in_with_limiting_resource(each.each, left)[0] < count:
                 return False
     return True
 

@@ -9,8 +9,18 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from gpuflow.kubernetes import decoding, objects
 from gpuflow.kubernetes.admission.names import is_extended
-from gpuflow.kubernetes.admission.pod import EMPTY, Container, Pod, read_pod, read_text
+from gpuflow.kubernetes.admission.pod import (
+    EMPTY,
+    Container,
+    Requirements,
+    default_level,
+    read_text,
+    round_container,
+    round_to_milli,
+)
+from gpuflow.kubernetes.objects import BoundPod
 from gpuflow.kubernetes.resources import (
     ResourceList,
     aggregate,
@@ -68,25 +78,52 @@ def as_quantity(name: str, amount: int) -> Quantity:
     return Quantity.from_units(amount, Format.BINARY_SI if binary else Format.DECIMAL_SI)
 
 
-def read_allocatable(manifest: Mapping[str, Any]) -> tuple[Amounts, int]:
-    """What a node offers, and to how many pods; one that says nothing of it offers its whole capacity."""
-    status = read_map(manifest.get("status"), "status")
-    field = "capacity" if status.get("allocatable") is None else "allocatable"
-    resources = read_resource_list(status.get(field), f"status.{field}")
-    return amounts(resources), resources.get("pods", Quantity.zero).value
+def held_amounts(pod: BoundPod, status: Mapping[str, Any]) -> Amounts:
+    """What a bound pod takes of its node.
+
+    A container that is being resized counts with the largest of what it wants, runs with and was allocated, and
+    without what it wants once the node called that infeasible.
+    """
+    spec, said = pod.spec, pod.status
+    is_resized = bool(said.container_statuses or said.init_container_statuses or said.resources)
+    if len(spec.containers) == 1 and not (is_resized or spec.init_containers or spec.resources or spec.overhead):
+        return _alone(spec.containers[0].resources.requests, spec.containers[0].resources.limits)
+    containers, init_containers = (tuple(map(_container, each)) for each in (spec.containers, spec.init_containers))
+    level = EMPTY
+    if spec.resources is not None:
+        asked = default_level(containers, init_containers, Requirements(spec.resources.requests, spec.resources.limits))
+        level = round_to_milli(asked.requests)
+    containers, init_containers = (tuple(map(round_container, each)) for each in (containers, init_containers))
+    if is_resized:
+        total, level = _effective_requests(containers, init_containers, level, status)
+    else:
+        total = aggregate(
+            (each.requests for each in containers), ((each.requests, each.is_sidecar) for each in init_containers)
+        )
+    if level or spec.overhead:
+        total = combine_requests(dict(total), level, round_to_milli(spec.overhead))
+    return positive_amounts(total)
 
 
-def held_amounts(manifest: Mapping[str, Any]) -> Amounts:
-    """What a bound pod takes of its node. A container that is being resized counts with the largest of what it wants,
-    runs with and was allocated, and without what it wants once the node called that infeasible."""
-    pod = read_pod(manifest)
-    status = read_map(manifest.get("status"), "status")
-    if not any(status.get(field) for field in ("containerStatuses", "initContainerStatuses", "resources")):
-        return positive_amounts(pod.requests())
-    return positive_amounts(_effective_requests(pod, status))
+@lru_cache(maxsize=4096)
+def _alone(requests: decoding.Amounts, limits: decoding.Amounts) -> Amounts:
+    """What a container takes that is the only one of its pod; so many pods ask for the same that it is kept."""
+    return positive_amounts(round_to_milli({**requests, **limits, **requests}))
 
 
-def _effective_requests(pod: Pod, status: Mapping[str, Any]) -> dict[str, Quantity]:
+def _container(container: objects.Container) -> Container:
+    requests, limits = container.resources.requests, container.resources.limits
+    wanted = {**requests, **limits, **requests}  # what only the limits name is asked for too
+    return Container(container.name, wanted, limits, container.restart_policy == "Always", EMPTY)
+
+
+def _effective_requests(
+    containers: tuple[Container, ...],
+    init_containers: tuple[Container, ...],
+    level: ResourceList,
+    status: Mapping[str, Any],
+) -> tuple[ResourceList, ResourceList]:
+    """The sum of the containers and the amounts of the pod as a whole, with what the status says of them."""
     conditions = read_maps(status.get("conditions"), "status.conditions")
     pending = next((each for each in conditions if each.get("type") == "PodResizePending"), {})
     infeasible = pending.get("reason") == "Infeasible"
@@ -111,12 +148,11 @@ def _effective_requests(pod: Pod, status: Mapping[str, Any]) -> dict[str, Quanti
         state, where = states.get(container.name, (EMPTY, ""))
         return container.requests if state.get("resources") is None else largest(container.requests, state, where)
 
-    containers = aggregate(
-        map(requests, pod.containers),
-        ((requests(each) if each.is_sidecar else each.requests, each.is_sidecar) for each in pod.init_containers),
+    total = aggregate(
+        map(requests, containers),
+        ((requests(each) if each.is_sidecar else each.requests, each.is_sidecar) for each in init_containers),
     )
-    level = pod.level.requests if pod.level else EMPTY
     if status.get("resources") is not None and any(map(is_pod_level, level)):
         effective = largest(level, status, "status")
         level = {name: effective.get(name, Quantity.zero) for name in level}
-    return combine_requests(containers, level, pod.overhead or EMPTY)
+    return total, level

@@ -9,7 +9,7 @@ ones. Some pods no node ever takes although there is room: for want of a free po
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -102,8 +102,7 @@ class CapacityHint:
     """The nodes and node groups that are for the pod by labels, taints and names."""
     refusals: dict[str, int]
     """Why the other nodes are not, in the scheduler's words, with their number."""
-    offers: dict[str, LargestOffer]
-    """For each resource the pod asks for, the largest offer among the eligible."""
+
     closest: str | None
     """The eligible node that falls short in the fewest resources."""
     shortfalls: dict[str, LargestOffer]
@@ -122,18 +121,16 @@ class Fragmentation:
 
 def capacity_in(node_pools: NodePools, pod: UnboundPod) -> Capacity:
     """How many copies of a pod each node takes."""
-    pool, most = node_pools.pool(pod), most_per_node(pod)
+    pool, most, hosts = node_pools.pool(pod), most_per_node(pod), node_pools.node_list.hosts
 
-    def count_copies(spaces: Iterable[tuple[int, Space]]) -> dict[str, int]:
-        copies = {
-            node_pools.node_list.hosts[index].node.name: space.holds(pod.requests, most) for index, space in spaces
-        }
+    def count_copies(indices: Iterable[int], spaces: Sequence[Space]) -> dict[str, int]:
+        copies = {hosts[index].node.name: spaces[index].holds(pod.requests, most) for index in indices}
         return {name: count for name, count in sorted(copies.items()) if count}
 
     new = {node.name: (node.group_max or 0) * offer(node).holds(pod.requests, most) for node in pool.templates}
     return Capacity(
-        count_copies((index, node_pools.free[index]) for index in node_pools.open_hosts(pod)),
-        count_copies((index, node_pools.empty[index]) for index in pool.ever),
+        count_copies(node_pools.open_hosts(pod), node_pools.free),
+        count_copies(pool.ever, node_pools.empty),
         {name: count for name, count in sorted(new.items()) if count},
     )
 
@@ -142,35 +139,24 @@ def room(node_pools: NodePools, pod: UnboundPod, copies: int = 1) -> Room:
     """Whether so many copies of a pod fit at once: a gang of identical pods, or what runs side by side."""
     now = node_pools.count_now(pod, copies)
     empty, new = node_pools.count_ever(pod)
-    return Room(
-        _verdict(now, empty + new, copies), copies, min(now, copies), empty, new, _unknown(node_pools, copies, pod)
-    )
+    verdict, unknown = _verdict(now, empty + new, copies), _unknown(node_pools, copies, pod)
+    return Room(verdict, copies, min(now, copies), empty, new, unknown)
 
 
 def led_room(node_pools: NodePools, leader: UnboundPod, worker: UnboundPod, workers: int) -> Room:
     """Whether a leader and its identical workers fit at once; the numbers count the workers."""
     leading, working = set(node_pools.open_hosts(leader)), set(node_pools.open_hosts(worker))
-    now = _count_led(
-        leader,
-        worker,
-        ((space, 1, index in leading, index in working) for index, space in enumerate(node_pools.free)),
-    )
+    free = [(space, 1, index in leading, index in working) for index, space in enumerate(node_pools.free)]
     leading, working = set(node_pools.pool(leader).ever), set(node_pools.pool(worker).ever)
     there = [(space, 1, index in leading, index in working) for index, space in enumerate(node_pools.empty)]
     added = [
         (offer(node), node.group_max or 0, is_eligible(leader, node), is_eligible(worker, node))
         for node in node_pools.node_list.templates
     ]
-    empty, ever = _count_led(leader, worker, there), _count_led(leader, worker, [*there, *added])
-    known = max(empty, 0)
-    return Room(
-        _verdict(now, ever, workers),
-        workers,
-        max(min(now, workers), 0),
-        known,
-        max(ever - known, 0),
-        _unknown(node_pools, workers + 1, leader, worker),
-    )
+    now, empty, ever = (_count_led(leader, worker, places) for places in (free, there, [*there, *added]))
+    known, unknown = max(empty, 0), _unknown(node_pools, workers + 1, leader, worker)
+    verdict = _verdict(now, ever, workers)
+    return Room(verdict, workers, max(min(now, workers), 0), known, max(ever - known, 0), unknown)
 
 
 def _count_led(leader: UnboundPod, worker: UnboundPod, places: Iterable[tuple[Space, int, bool, bool]]) -> int:
@@ -190,9 +176,8 @@ def fragmentation(node_pools: NodePools, pod: UnboundPod, resource: str) -> Frag
     """How the free amount of a resource lies over the nodes that are for a pod, in pieces of what the pod asks."""
     piece = pod.requests.get(resource, 0)
     if not piece:
-        raise ValueError(
-            f"pod: asks for no {resource}; it asks for {', '.join(scarce_first(pod.requests)) or 'nothing'}"
-        )
+        asked = ", ".join(scarce_first(pod.requests)) or "nothing"
+        raise ValueError(f"pod: asks for no {resource}; it asks for {asked}")
     free = [max(node_pools.free[index].free.get(resource, 0), 0) for index in node_pools.pool(pod).now]
     return Fragmentation(sum(amount // piece for amount in free), sum(free) // piece)
 
@@ -205,28 +190,22 @@ def capacity_hint(node_pools: NodePools, pod: UnboundPod) -> CapacityHint:
     offers += [(node.name, node.allocatable) for node in pool.templates]
     names = scarce_first(pod.requests)
 
-    def offer_of(resource: str, node: str, amount: int) -> LargestOffer:
-        return LargestOffer(as_quantity(resource, pod.requests[resource]), as_quantity(resource, amount), node)
-
-    largest: dict[str, LargestOffer] = {}
-    for resource in names if offers else ():
-        node, free = max(offers, key=lambda each: each[1].get(resource, 0))
-        largest[resource] = offer_of(resource, node, free.get(resource, 0))
-
     def short(free: Mapping[str, int]) -> Iterator[str]:
         return (name for name in names if free.get(name, 0) < pod.requests[name])
 
-    closest, free = min(offers, key=lambda each: sum(1 for _ in short(each[1])), default=(None, {}))
-    shortfalls = {name: offer_of(name, closest, free.get(name, 0)) for name in short(free)} if closest else {}
+    closest, free = min(offers, key=lambda each: sum(1 for _ in short(each[1])), default=("", {}))
+    shortfalls = {
+        name: LargestOffer(as_quantity(name, pod.requests[name]), as_quantity(name, free.get(name, 0)), closest)
+        for name in (short(free) if offers else ())
+    }
     eligible = set(pool.ever)
     refusals = Counter(
         placement_refusal(pod, host.node) or next(iter(volume_refusals(pod, host.node)), NO_FEATURES)
         for index, host in enumerate(hosts)
         if index not in eligible
     )
-    return CapacityHint(
-        tuple(sorted(name for name, _ in offers)), dict(sorted(refusals.items())), largest, closest, shortfalls
-    )
+    names_of_nodes = tuple(sorted(name for name, _ in offers))
+    return CapacityHint(names_of_nodes, dict(sorted(refusals.items())), closest or None, shortfalls)
 
 
 def _verdict(now: int, ever: int, copies: int) -> RoomStatus:

@@ -67,14 +67,10 @@ def host_refusals(
     """The reasons of the first filter that turns the pod away, in the scheduler's order of filters."""
     node = host.node
     reason = placement_refusal(pod, node)
-    if (
-        reason is None
-        and pod.ports
-        and node_info.ports_clash(pod.ports, (port for other in host.pods for port in other.ports))
-    ):
-        reason = PORTS_TAKEN
     if reason is not None:
         return [reason]
+    if pod.ports and node_info.ports_clash(pod.ports, (port for other in host.pods for port in other.ports)):
+        return [PORTS_TAKEN]
     short = host.shortages(pod.requests)
     if short:
         return sorted(short)
@@ -195,13 +191,11 @@ def fit(pod: UnboundPod, node_list: NodeList) -> NodeFit:
     if not node_list.hosts:
         return NodeFit([], {}, NO_NODES, unknown)
     named = pod.placement.node_names
-    if named is not None and not named:
-        reasons = {host.node.name: [CONFLICT] for host in node_list.hosts}
-        return NodeFit([], reasons, fit_error_for(len(reasons), CONFLICT), unknown)
+    conflict = CONFLICT if named is not None and not named else None
+    if refusal := conflict or (None if pod.volumes is None else pod.volumes.refusal):
+        reasons = {host.node.name: [refusal] for host in node_list.hosts}
+        return NodeFit([], reasons, fit_error_for(len(reasons), refusal), unknown)
     if pod.volumes is not None:
-        if refusal := pod.volumes.refusal:
-            reasons = {host.node.name: [refusal] for host in node_list.hosts}
-            return NodeFit([], reasons, fit_error_for(len(reasons), refusal), unknown)
         pod = pod._replace(is_held=_is_claim_in_use(pod, node_list))
     spread, affinity = balances(pod, node_list), affinity_state(pod, node_list)
     feasible, reasons = [], {}

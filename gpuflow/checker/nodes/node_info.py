@@ -13,27 +13,31 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.nodes.amounts import Amounts, held_amounts, positive_amounts, read_allocatable, sum_amounts
-from gpuflow.checker.nodes.node_selection import COMPARISON_GATE, Placement, Tolerations, read_placement, read_taints
+from gpuflow.checker.nodes.amounts import Amounts, amounts, held_amounts, positive_amounts, sum_amounts
+from gpuflow.checker.nodes.node_selection import (
+    COMPARISON_GATE,
+    Placement,
+    Tolerations,
+    blocking_taints,
+    read_placement,
+)
 from gpuflow.checker.nodes.pod_affinity import (
     Affinity,
     Namespaces,
     SpreadConstraint,
-    read_affinity,
+    affinity_of,
     read_spread_constraints,
 )
 from gpuflow.checker.nodes.storage import Storage
 from gpuflow.checker.nodes.volumes import Disk, PodVolumes, pod_volumes, read_claim_names, read_disks, unknown_volumes
-from gpuflow.kubernetes.admission.pod import Body, read_flag, read_integer, read_object, read_pod, read_text
+from gpuflow.kubernetes import objects
+from gpuflow.kubernetes.admission.pod import Body, read_flag, read_object, read_pod, read_text
+from gpuflow.kubernetes.decoding import decode, read_as
 from gpuflow.kubernetes.labels import Labels, Taint, read_labels, read_tolerations
-from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_texts
+from gpuflow.kubernetes.resources import BadField, ResourceList, read_map, read_maps, read_resource_list
+from gpuflow.quantity import Quantity
 
 NO_FEATURES: Final = "node(s) didn't match Pod's required features"
-
-
-def read_declared_features(manifest: Mapping[str, Any]) -> frozenset[str]:
-    status = read_map(manifest.get("status"), "status")
-    return frozenset(read_texts(status.get("declaredFeatures"), "status.declaredFeatures"))
 
 
 def read_required_features(spec: Mapping[str, Any]) -> frozenset[str]:
@@ -65,28 +69,21 @@ def ports_clash(wanted: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
     return any(port.clashes(other) for other in used for port in wanted)
 
 
-def read_host_ports(spec: Mapping[str, Any]) -> tuple[HostPort, ...]:
+def host_ports(pod: objects.PodParts, *, on_host: bool) -> tuple[HostPort, ...]:
     """The host ports of the containers that run all the time; on the host's network every port is one."""
-    return tuple(port for port in _ports(spec) if port.number > 0)
+    return tuple(port for port in _ports(pod, on_host) if port.number > 0)
 
 
-def _ports(spec: Mapping[str, Any]) -> Iterator[HostPort]:
-    on_host = read_flag(spec, "hostNetwork", "spec") or False
-    for field in ("initContainers", "containers"):
-        for index, container in enumerate(read_maps(spec.get(field), f"spec.{field}")):
-            if container.get("ports") and (field == "containers" or container.get("restartPolicy") == "Always"):
+def _ports(pod: objects.PodParts, on_host: bool) -> Iterator[HostPort]:
+    for field, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
+        for index, container in enumerate(containers):
+            if container.ports and (field == "containers" or container.restart_policy == "Always"):
                 where = f"spec.{field}[{index}].ports"
-                for position, port in enumerate(read_maps(container["ports"], where)):
-                    yield _read_port(port, f"{where}[{position}]", on_host)
-
-
-def _read_port(port: Mapping[str, Any], where: str, on_host: bool) -> HostPort:
-    number = read_integer(port, "hostPort", where) or 0
-    if on_host and not number:
-        number = read_integer(port, "containerPort", where) or 0
-    return HostPort(
-        read_text(port, "hostIP", where) or ANY_ADDRESS, read_text(port, "protocol", where) or "TCP", number
-    )
+                for position, port in enumerate(read_as(tuple[objects.ContainerPort, ...], container.ports, where)):
+                    number = port.host_port
+                    if on_host and not number:
+                        number = read_as(int | None, port.container_port, f"{where}[{position}].containerPort") or 0
+                    yield HostPort(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", number)
 
 
 FIXTURES: Final = ("DaemonSet", "Node")
@@ -146,22 +143,24 @@ class UnboundPod(NamedTuple):
 
 
 def read_node(manifest: object) -> Node:
-    manifest = read_object(manifest, "Node")
-    metadata = read_map(manifest.get("metadata"), "metadata")
-    name = read_text(metadata, "name", "metadata")
-    if not name:
+    return node_of(decode(objects.Node, read_object(manifest, "Node"), ""))
+
+
+def node_of(node: objects.Node) -> Node:
+    if not node.metadata.name:
         raise BadField("metadata.name", "a node needs a name")
-    spec = read_map(manifest.get("spec"), "spec")
-    allocatable, slots = read_allocatable(manifest)
+    offered: ResourceList | None = node.status.allocatable
+    if offered is None:  # one that says nothing of it offers its whole capacity
+        offered = read_resource_list(node.status.capacity, "status.capacity")
     return Node(
-        name,
-        read_labels(metadata.get("labels"), "metadata.labels"),
-        read_taints(spec),
-        read_flag(spec, "unschedulable", "spec") or False,
-        allocatable,
-        slots,
-        read_declared_features(manifest),
-        _read_group_max(read_map(metadata.get("annotations"), "metadata.annotations")),
+        node.metadata.name,
+        node.metadata.labels,
+        blocking_taints(node.spec.taints),
+        node.spec.unschedulable or False,
+        amounts(offered),
+        offered.get("pods", Quantity.zero).value,
+        node.status.declared_features,
+        _read_group_max(node.metadata.annotations),
     )
 
 
@@ -181,27 +180,42 @@ def _read_count(annotations: Body, key: str) -> int:
     return int(text)
 
 
+def takes_up_room(manifest: Body) -> bool:
+    """Whether a pod is bound to a node and not over; what cannot be read may be."""
+    spec, status = manifest.get("spec"), manifest.get("status")
+    if not isinstance(spec, Mapping) or not spec.get("nodeName"):
+        return False
+    return not isinstance(status, Mapping) or status.get("phase") not in ("Succeeded", "Failed")
+
+
 def read_bound_pod(manifest: object) -> BoundPod | None:
     """A pod that takes up room; `None` for one that is finished or not bound to a node."""
     manifest = read_object(manifest, "Pod")
-    metadata = read_map(manifest.get("metadata"), "metadata")
-    spec = read_map(manifest.get("spec"), "spec")
-    node = read_text(spec, "nodeName", "spec")
-    status = read_map(manifest.get("status"), "status")
-    if not node or read_text(status, "phase", "status") in ("Succeeded", "Failed"):
-        return None
-    namespace = read_text(metadata, "namespace", "metadata") or "default"
+    if takes_up_room(manifest):
+        return bound_pod(decode(objects.BoundPod, manifest, ""), manifest)
+    decode(objects.PodHead, manifest, "")
+    return None
+
+
+def bound_pod(pod: objects.BoundPod, manifest: Body) -> BoundPod:
+    metadata, spec = pod.metadata, pod.spec
+    namespace = metadata.namespace or "default"
+    disks: tuple[Disk, ...] = ()
+    claims: tuple[str, ...] = ()
+    if spec.volumes:
+        written = manifest["spec"]
+        disks, claims = read_disks(written), (*read_claim_names(written), *_ephemeral_claims(written, metadata.name))
     return BoundPod(
-        node,
+        spec.node_name,
         namespace,
-        read_labels(metadata.get("labels"), "metadata.labels"),
-        metadata.get("deletionTimestamp") is not None,
-        any(owner.get("kind") in FIXTURES for owner in _owners(metadata)),
-        held_amounts(manifest),
-        read_host_ports(spec),
-        read_affinity(spec, namespace),
-        read_disks(spec),
-        (*read_claim_names(spec), *_ephemeral_claims(spec, str(metadata.get("name")))),
+        metadata.labels,
+        metadata.deletion_timestamp is not None,
+        any(owner.kind in FIXTURES for owner in metadata.owner_references),
+        held_amounts(pod, manifest.get("status") or {}),
+        host_ports(spec, on_host=spec.host_network or False),
+        affinity_of(spec.affinity, namespace),
+        disks,
+        claims,
     )
 
 
@@ -216,16 +230,12 @@ def read_schedulable_pod(manifest: object) -> UnboundPod | None:
     return None if gated else read_unbound_pod(manifest)
 
 
-def _owners(metadata: Body) -> list[Body]:
-    return read_maps(metadata.get("ownerReferences"), "metadata.ownerReferences")
-
-
 def read_unbound_pod(
     manifest: object, gates: frozenset[str] = frozenset(), storage: Storage | None = None
 ) -> UnboundPod:
     """Read a pod that waits. `storage` is what its claims depend on, when that is known."""
     pod = read_pod(manifest)
-    spec = pod.spec
+    spec, parts = pod.spec, decode(objects.PodParts, pod.spec, "spec")
     namespace = pod.metadata.get("namespace") or "default"
     labels = read_labels(pod.metadata.get("labels"), "metadata.labels")
     return UnboundPod(
@@ -234,8 +244,8 @@ def read_unbound_pod(
         read_placement(spec),
         Tolerations(read_tolerations(spec.get("tolerations"), "spec.tolerations"), COMPARISON_GATE in gates),
         positive_amounts(pod.requests()),
-        read_host_ports(spec),
-        read_affinity(spec, namespace, labels),
+        host_ports(parts, on_host=read_flag(spec, "hostNetwork", "spec") or False),
+        affinity_of(parts.affinity, namespace, labels),
         read_spread_constraints(spec, labels),
         read_disks(spec),
         read_required_features(spec),

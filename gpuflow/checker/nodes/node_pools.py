@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -37,10 +38,7 @@ class Space(NamedTuple):
 
     def with_pod(self, requests: Amounts) -> Space:
         """What is left when one pod has been put there."""
-        return Space(
-            {name: amount - requests.get(name, 0) for name, amount in self.free.items()},
-            self.slots - 1,
-        )
+        return Space({name: amount - requests.get(name, 0) for name, amount in self.free.items()}, self.slots - 1)
 
 
 class Row(NamedTuple):
@@ -90,17 +88,15 @@ class Table:
         return total
 
 
+@dataclass(frozen=True, eq=False)
 class NodePool:
     """The nodes that are eligible for a pod: `now`, `ever` (once temporary taints are gone), and templates."""
 
-    def __init__(
-        self, node_pools: NodePools, now: tuple[int, ...], ever: tuple[int, ...], templates: tuple[Node, ...]
-    ) -> None:
-        self.node_pools = node_pools
-        self.now = now
-        self.ever = ever
-        self.templates = templates
-        self._tables: dict[tuple[str, tuple[str, ...]], Table] = {}
+    node_pools: NodePools
+    now: tuple[int, ...]
+    ever: tuple[int, ...]
+    templates: tuple[Node, ...]
+    _tables: dict[tuple[str, tuple[str, ...]], Table] = field(default_factory=dict)
 
     @cached_property
     def hosts(self) -> frozenset[int]:
@@ -182,10 +178,8 @@ class NodePools:
         if not (pod.affinity or pod.constraints or pod.ports or pod.disks or self.is_repelled(pod)):
             return hosts
         spread, affinity = balances(pod, self.node_list), affinity_state(pod, self.node_list)
-        weightless = pod._replace(requests={})
-        return [
-            index for index in hosts if not host_refusals(weightless, self.node_list.hosts[index], spread, affinity)
-        ]
+        weightless, nodes = pod._replace(requests={}), self.node_list.hosts
+        return [index for index in hosts if not host_refusals(weightless, nodes[index], spread, affinity)]
 
     def is_repelled(self, pod: UnboundPod) -> bool:
         """Whether a bound pod wants to be apart from this one."""

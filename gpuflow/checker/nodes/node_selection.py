@@ -6,11 +6,12 @@ k8s.io/component-helpers/scheduling/corev1.FindMatchingUntoleratedTaint, Kuberne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from gpuflow.kubernetes.admission.pod import read_text
+from gpuflow.kubernetes.decoding import read_as
 from gpuflow.kubernetes.labels import (
     BLOCKING_EFFECTS,
     Labels,
@@ -20,6 +21,7 @@ from gpuflow.kubernetes.labels import (
     read_labels,
     read_requirements,
 )
+from gpuflow.kubernetes.objects import NodeTaint
 from gpuflow.kubernetes.resources import read_map, read_maps
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -156,12 +158,14 @@ class Tolerations(NamedTuple):
         return all(self.cover(taint) for taint in taints)
 
 
-def read_taints(spec: Mapping[str, Any]) -> tuple[Taint, ...]:
-    """The taints that keep pods off; a preference is none."""
+def blocking_taints(listed: Iterable[NodeTaint]) -> tuple[Taint, ...]:
+    """The taints that keep pods off; a preference is none, and its key and value are not read."""
     taints = []
-    for index, item in enumerate(read_maps(spec.get("taints"), "spec.taints")):
-        where = f"spec.taints[{index}]"
-        effect = read_text(item, "effect", where) or ""
-        if effect in BLOCKING_EFFECTS:
-            taints.append(Taint(read_text(item, "key", where) or "", read_text(item, "value", where) or "", effect))
+    for index, item in enumerate(listed):
+        if item.effect in BLOCKING_EFFECTS:
+            key, value = (
+                read_as(str | None, part, f"spec.taints[{index}].{field}") or ""
+                for field, part in (("key", item.key), ("value", item.value))
+            )
+            taints.append(Taint(key, value, item.effect))
     return tuple(taints)

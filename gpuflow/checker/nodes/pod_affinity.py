@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.nodes.node_selection import REQUIRED
+from gpuflow.kubernetes import objects
 from gpuflow.kubernetes.admission.pod import read_integer, read_text
+from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.labels import Labels, Selector, read_selector
-from gpuflow.kubernetes.resources import read_map, read_maps, read_texts
+from gpuflow.kubernetes.resources import read_maps, read_texts
 
 Namespaces = Mapping[str, Labels]
 Domain = tuple[str, str]
@@ -64,38 +66,45 @@ NO_TERMS: Final = Affinity((), ())
 
 
 def read_affinity(spec: Mapping[str, Any], namespace: str, labels: Labels | None = None) -> Affinity:
-    """The terms of a pod. With its `labels`, as they stand once the API server has stored it. The server writes what
-    `matchLabelKeys` and `mismatchLabelKeys` mean into the selectors of a new pod."""
-    if spec.get("affinity") is None:
+    """The terms of a pod. With its `labels`, as they stand once the API server has stored it.
+
+    The server writes what `matchLabelKeys` and `mismatchLabelKeys` mean into the selectors of a new pod.
+    """
+    return affinity_of(decode(objects.Affinity, spec.get("affinity"), "spec.affinity"), namespace, labels)
+
+
+def affinity_of(affinity: objects.Affinity, namespace: str, labels: Labels | None = None) -> Affinity:
+    together, apart = affinity.pod_affinity.required, affinity.pod_anti_affinity.required
+    if not together and not apart:
         return NO_TERMS
-    affinity = read_map(spec["affinity"], "spec.affinity")
     return Affinity(
-        _read_terms(affinity, "podAffinity", namespace, labels),
-        _read_terms(affinity, "podAntiAffinity", namespace, labels),
+        _terms(together, "podAffinity", namespace, labels), _terms(apart, "podAntiAffinity", namespace, labels)
     )
 
 
-def _read_terms(
-    affinity: Mapping[str, Any], field: str, namespace: str, labels: Labels | None
+def _terms(
+    terms: Iterable[objects.PodAffinityTerm], field: str, namespace: str, labels: Labels | None
 ) -> tuple[PodAffinityTerm, ...]:
-    where = f"spec.affinity.{field}"
-    items = read_map(affinity.get(field), where).get(REQUIRED)
-    where += f".{REQUIRED}"
-    return tuple(
-        _read_term(item, f"{where}[{index}]", namespace, labels) for index, item in enumerate(read_maps(items, where))
-    )
+    where = f"spec.affinity.{field}.{REQUIRED}"
+    return tuple(_read_term(item, f"{where}[{index}]", namespace, labels) for index, item in enumerate(terms))
 
 
-def _read_term(item: Mapping[str, Any], where: str, namespace: str, labels: Labels | None) -> PodAffinityTerm:
-    selector = read_selector(item.get("labelSelector"), f"{where}.labelSelector")
+def _read_term(item: objects.PodAffinityTerm, where: str, namespace: str, labels: Labels | None) -> PodAffinityTerm:
+    selector = read_selector(item.label_selector, f"{where}.labelSelector")
     if selector is not None and labels is not None:
-        for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
-            selector = selector.with_label_keys(read_texts(item.get(field), f"{where}.{field}"), labels, operator)
-    namespaces = frozenset(read_texts(item.get("namespaces"), f"{where}.namespaces"))
-    namespace_selector = read_selector(item.get("namespaceSelector"), f"{where}.namespaceSelector")
+        keys, others = (
+            read_texts(listed, f"{where}.{field}")
+            for field, listed in (
+                ("matchLabelKeys", item.match_label_keys),
+                ("mismatchLabelKeys", item.mismatch_label_keys),
+            )
+        )
+        selector = selector.with_label_keys(keys, labels).with_label_keys(others, labels, "NotIn")
+    namespaces = frozenset(read_texts(item.namespaces, f"{where}.namespaces"))
+    namespace_selector = read_selector(item.namespace_selector, f"{where}.namespaceSelector")
     if not namespaces and namespace_selector is None:
         namespaces = frozenset({namespace})
-    return PodAffinityTerm(selector, read_text(item, "topologyKey", where) or "", namespaces, namespace_selector)
+    return PodAffinityTerm(selector, item.topology_key, namespaces, namespace_selector)
 
 
 class AffinityState(NamedTuple):

@@ -16,17 +16,27 @@ from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_l
 from gpuflow.checker.kueue.requests import read_configuration
 from gpuflow.checker.kueue.tas_flavor_snapshot import read_topology
 from gpuflow.checker.kueue.workloads import read_holder, read_workload
-from gpuflow.checker.nodes.node_info import BoundPod, Node, read_bound_pod, read_node, read_schedulable_pod
+from gpuflow.checker.nodes.node_info import (
+    BoundPod,
+    Node,
+    bound_pod,
+    node_of,
+    read_bound_pod,
+    read_schedulable_pod,
+    takes_up_room,
+)
 from gpuflow.checker.quota.namespace import standard_fault
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import KUEUE_CONFIG, KUEUE_SETTINGS_KEY
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.kubernetes import objects
 from gpuflow.kubernetes.admission.classes import read_priority_class, read_runtime_class
 from gpuflow.kubernetes.admission.limit_range import read_limit_range
 from gpuflow.kubernetes.admission.pod import Body, read_flag, read_integer, read_text
 from gpuflow.kubernetes.admission.pod_security import LABEL, LEVELS
 from gpuflow.kubernetes.admission.quota import read_quota
+from gpuflow.kubernetes.decoding import Amounts, decode
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list, read_texts
 
@@ -40,7 +50,7 @@ def require_whole_workload(body: Body) -> None:
     for index, pod_set in enumerate(pod_sets):
         where = f"spec.podSets[{index}].template"
         template = read_map(pod_set.get("template"), where)
-        _require_containers(read_map(template.get("spec"), f"{where}.spec"), f"{where}.spec")
+        _require_containers(decode(objects.PodParts, template.get("spec"), f"{where}.spec"), f"{where}.spec")
     status = read_map(body.get("status"), "status")
     for index, condition in enumerate(read_maps(status.get("conditions"), "status.conditions")):
         where = f"status.conditions[{index}]"
@@ -94,32 +104,30 @@ def require_whole_settings(body: Body) -> None:
     read_flag(body, "manageJobsWithoutQueueName", "Configuration")
 
 
-def _require_containers(spec: Body, where: str) -> None:
+def _require_containers(spec: objects.PodParts, where: str) -> None:
     """A pod has containers, each with a name; what they ask for is never negative."""
-    containers = read_maps(spec.get("containers"), f"{where}.containers")
-    if not containers:
+    if not spec.containers:
         raise BadField(f"{where}.containers", "a pod needs at least one container")
-    for field in ("containers", "initContainers"):
-        for index, container in enumerate(read_maps(spec.get(field), f"{where}.{field}")):
-            at = f"{where}.{field}[{index}]"
-            if not read_text(container, "name", at):
-                raise BadField(f"{at}.name", "a container needs one")
-            read_text(container, "restartPolicy", at)
-            resources = read_map(container.get("resources"), f"{at}.resources")
-            for side in ("requests", "limits"):
-                require_positive(resources.get(side), f"{at}.resources.{side}")
-    require_positive(spec.get("overhead"), f"{where}.overhead")
-    affinity = read_map(spec.get("affinity"), f"{where}.affinity")
-    for kind in ("podAffinity", "podAntiAffinity"):
-        at = f"{where}.affinity.{kind}.{REQUIRED}"
-        terms = read_map(affinity.get(kind), f"{where}.affinity.{kind}").get(REQUIRED)
-        for index, term in enumerate(read_maps(terms, at)):
-            if not read_text(term, "topologyKey", f"{at}[{index}]"):
-                raise BadField(f"{at}[{index}].topologyKey", "an affinity term needs one")
+    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for index, container in enumerate(containers):
+            if not container.name:
+                raise BadField(f"{where}.{field}[{index}].name", "a container needs one")
+            for side, amounts in (("requests", container.resources.requests), ("limits", container.resources.limits)):
+                if amounts.negative is not None:
+                    require_positive(amounts, f"{where}.{field}[{index}].resources.{side}")
+    require_positive(spec.overhead, f"{where}.overhead")
+    for kind, affinity in (
+        ("podAffinity", spec.affinity.pod_affinity),
+        ("podAntiAffinity", spec.affinity.pod_anti_affinity),
+    ):
+        for index, term in enumerate(affinity.required):
+            if not term.topology_key:
+                at = f"{where}.affinity.{kind}.{REQUIRED}[{index}].topologyKey"
+                raise BadField(at, "an affinity term needs one")
 
 
 def require_positive(amounts: object, where: str) -> None:
-    for key, amount in read_resource_list(amounts, where).items():
+    for key, amount in (amounts if isinstance(amounts, Amounts) else read_resource_list(amounts, where)).items():
         if amount.nano < 0:
             raise BadField(f"{where}[{key}]", f"{amount} is negative; an amount is zero or more")
 
@@ -203,10 +211,23 @@ def _read_namespace(body: Body) -> None:
         raise BadField(f"metadata.labels[{LABEL}]", f"{level!r} is not one of {', '.join(LEVELS)}")
 
 
-def _read_node_rules(body: Body) -> None:
-    status = read_map(body.get("status"), "status")
-    for field in ("allocatable", "capacity"):
-        require_positive(status.get(field), f"status.{field}")
+def _read_whole_node(body: Body) -> Node:
+    node = decode(objects.Node, body, "")
+    found = node_of(node)
+    require_positive(node.status.allocatable, "status.allocatable")
+    require_positive(node.status.capacity, "status.capacity")
+    return found
+
+
+def _read_whole_pod(body: Body) -> BoundPod | None:
+    if takes_up_room(body):
+        pod = decode(objects.BoundPod, body, "")
+        _require_containers(pod.spec, "spec")
+        return bound_pod(pod, body)
+    _require_containers(decode(objects.PodParts, body.get("spec"), "spec"), "spec")
+    read_bound_pod(body)
+    read_schedulable_pod(body)
+    return None
 
 
 def _read_claim(body: Body) -> None:
@@ -267,12 +288,8 @@ READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
     "Namespace": (_read_namespace,),
     "PriorityClass": (read_priority_class,),
     "RuntimeClass": (read_runtime_class, require_whole_runtime_class),
-    "Node": (read_node, _read_node_rules, require_whole_taints("taints")),
-    "Pod": (
-        lambda body: _require_containers(read_map(body.get("spec"), "spec"), "spec"),
-        read_bound_pod,
-        read_schedulable_pod,
-    ),
+    "Node": (_read_whole_node, require_whole_taints("taints")),
+    "Pod": (_read_whole_pod,),
     "PersistentVolumeClaim": (_read_claim, _read_annotations),
     "PersistentVolume": (lambda body: read_text(read_map(body.get("spec"), "spec"), "storageClassName", "spec"),),
     "StorageClass": (_read_annotations,),

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.core.errors import Where
+from gpuflow.formats.argo import LOOPS, TYPES, Template
 from gpuflow.formats.nodes import mapping, maps, plain_value
 from gpuflow.importing.argo.scope import AnyItem, Scope
-from gpuflow.importing.argo.templates import Importer, Template, refuse_artifacts
+from gpuflow.importing.argo.templates import Importer, refuse_artifacts
 from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label
 from gpuflow.importing.pods import TAG_HINT
 from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, Unsupported
@@ -117,7 +118,6 @@ def needs(task: dict[str, Any], skippable: set[str]) -> tuple[list[str], bool] |
 ITEM = "item"
 MOST_UNROLLED = 50
 """So many items become steps of their own; more than that is no longer a pipeline that somebody reads."""
-LOOPS = ("withItems", "withParam", "withSequence")
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ class Graph:
                 text = f"it becomes more than {MOST_STEPS:,} steps"
                 self.listing.cannot(f"template {self.template.name}", text, where, "use a loop", TEMPLATE)
             return
-        template = self.importer.find(call, self.template, where)
+        template = self.importer.find(call, self.template.workflow, where)
         if template is None:
             self.scope.refused.add(name)
             return
@@ -383,7 +383,8 @@ class Graph:
             step = nested
         else:
             where = self.importer.place_of(template).of(template.tree, template.type)
-            what = template.type or "template without anything to run"
+            many = any(template.tree.get(each) is not None for each in TYPES)
+            what = template.type or f"template {'that is several things' if many else 'without anything to run'}"
             self.listing.cannot(
                 what, TYPE_REASONS.get(template.type or "", "a pipeline has no word for it"), where, RUN_IT
             )
@@ -497,7 +498,7 @@ class Graph:
         found: dict[str, dict[str, Any]] = {}
         for call in calls:
             self.listing.fields(call, CALL[:6], "exit step", self.place, CALL_HINTS)
-            inner = self.importer.find(call, template, self.place.of(call))
+            inner = self.importer.find(call, template.workflow, self.place.of(call))
             if inner is None:
                 continue
             on = exit_status_of(str(call["when"])) if call.get("when") else None

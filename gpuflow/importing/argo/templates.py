@@ -8,7 +8,8 @@ from typing import Any
 
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import GpuflowError, Where
-from gpuflow.formats.documents import Document, Library
+from gpuflow.formats.argo import Template, Workflow, template_of
+from gpuflow.formats.documents import Library
 from gpuflow.formats.nodes import mapping, maps, plain_value
 from gpuflow.importing.argo.scope import RETRIES, Scope, without_supervisor
 from gpuflow.importing.draft import identifier
@@ -84,10 +85,6 @@ def metric_fields(metrics: Any, listing: Unsupported, place: Place) -> list[dict
     return found
 
 
-TEMPLATES = (
-    "container", "script", "steps", "dag", "suspend", "resource", "http", "data", "plugin", "containerSet",
-)  # fmt: skip
-"""What a template can be; of several, the first counts."""
 TEMPLATE_OF_POD = (
     "affinity", "automountServiceAccountToken", "hostAliases", "initContainers", "nodeSelector", "priorityClassName",
     "schedulerName", "securityContext", "serviceAccountName", "tolerations", "volumes",
@@ -105,81 +102,52 @@ LEAF = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Template:
-    """A template, and the document whose other templates it may call."""
-
-    tree: Mapping[str, Any]
-    owner: Document
-    spec: Mapping[str, Any]
-    """The workflow spec that it stands in."""
-
-    @property
-    def type(self) -> str | None:
-        """What it does."""
-        return next((key for key in TEMPLATES if self.tree.get(key) is not None), None)
-
-    @property
-    def name(self) -> str:
-        return str(self.tree.get("name") or "inline")
+NOT_GIVEN, GIVE_IT = "it is in none of the files given", "name the file that holds it as well"
 
 
 @dataclass
 class Importer:
     """What all templates of one import share."""
 
-    document: Document
+    workflow: Workflow
+    """The workflow that runs."""
+    spec: Mapping[str, Any]
+    """Its fields, where they stand in one document with their places."""
     library: Library
     site: Site
     listing: Unsupported
-    spec: Mapping[str, Any]
-    """The spec of the workflow that runs."""
     claims: dict[str, str] = field(default_factory=dict)
     calls: int = 0
 
     def place_of(self, template: Template) -> Place:
-        return Place(template.owner, Place(template.owner).of(template.tree))
+        document = template.workflow.document
+        return Place(document, Place(document).of(template.tree))
 
-    def find(self, call: Mapping[str, Any], within: Template, where: Where) -> Template | None:
+    def find(self, call: Mapping[str, Any], within: Workflow, where: Where) -> Template | None:
         """The template that a task or step calls."""
-        if isinstance(call.get("inline"), Mapping):
-            return Template(call["inline"], within.owner, within.spec)
-        reference = call.get("templateRef")
-        if isinstance(reference, Mapping):
-            kind = "ClusterWorkflowTemplate" if reference.get("clusterScope") else "WorkflowTemplate"
-            owner = self.library.find(kind, str(reference.get("name")))
-            if owner is None:
-                hint = "name the file that holds it as well"
-                text = f"{kind} {reference.get('name')}"
-                self.listing.cannot(text, "it is in none of the files given", where, hint, TEMPLATE)
-                return None
-            within = Template({}, owner, mapping(owner.tree.get("spec")))
-            return self.template_named(str(reference.get("template")), within, where)
-        return self.template_named(str(call.get("template")), within, where)
-
-    def template_named(self, name: str, within: Template, where: Where) -> Template | None:
-        for each in maps(within.spec.get("templates")):
-            if each.get("name") == name:
-                return Template(each, within.owner, within.spec)
-        self.listing.cannot(f"template {name}", "there is none of that name", where, None, TEMPLATE)
-        return None
+        found = template_of(call, within, (), self.library, str)
+        if not found.is_given:
+            self.listing.cannot(str(found.owner), NOT_GIVEN, where, GIVE_IT, TEMPLATE)
+        elif found.template is None:
+            self.listing.cannot(f"template {found.wanted or None}", "there is none of that name", where, None, TEMPLATE)
+        elif self.listing.has_wrong_shapes(found.template.workflow.document):
+            return None
+        return found.template
 
     def step(self, template: Template, scope: Scope) -> Step:
         """A container or a script as a step."""
         before = len(self.listing.found)
-        tree, place = _with_defaults(template.tree, self.spec), self.place_of(template)
-        listing = self.listing
+        tree, place, listing = self._with_defaults(template), self.place_of(template), self.listing
         script = tree.get("script")
         main: Mapping[str, Any] = mapping(script if script is not None else tree.get("container"))
         listing.fields(tree, LEAF, "template", place, HINTS)
         names = {"podPriorityClassName": "priorityClassName"}
         spec = {names.get(key, key): self.spec[key] for key in WORKFLOW_OF_POD if self.spec.get(key) is not None}
         volumes = [*(self.spec.get("volumes") or ()), *(tree.get("volumes") or ())]
-        spec |= {key: tree[key] for key in TEMPLATE_OF_POD if tree.get(key) is not None}
-        if self.spec.get("nodeSelector") and tree.get("nodeSelector"):
-            spec["nodeSelector"] = {**self.spec["nodeSelector"], **tree["nodeSelector"]}
-        if self.spec.get("tolerations") and tree.get("tolerations"):
-            spec["tolerations"] = [*self.spec["tolerations"], *tree["tolerations"]]
+        aliases = [*(self.spec.get("hostAliases") or ()), *(tree.get("hostAliases") or ())]
+        spec |= {key: tree[key] for key in TEMPLATE_OF_POD if tree.get(key) not in (None, [], {})}
+        if aliases:
+            spec["hostAliases"] = aliases
         if volumes:
             spec["volumes"] = volumes
         helpers = [*(tree.get("initContainers") or ()), *map(_as_sidecar, tree.get("sidecars") or ())]
@@ -208,6 +176,19 @@ class Importer:
         self._template_options(tree, step, place)
         step.sound = len(listing.found) == before
         return step
+
+    def _with_defaults(self, template: Template) -> Mapping[str, Any]:
+        """The template with `templateDefaults`, which Argo merges below it."""
+        if not self.workflow.defaults:
+            return template.tree
+        try:
+            merged = self.workflow.with_defaults(template)
+        except (BadPatch, TypeError, AttributeError) as refusal:
+            where = self.workflow.where("templateDefaults")
+            self.listing.cannot("templateDefaults", f"they cannot be merged: {refusal}", where)
+            return template.tree
+        found: Mapping[str, Any] = _with_positions(merged, template.tree)
+        return found
 
     def _apply_pod_patch(
         self, patch: Any, owner: Mapping[str, Any], spec: dict[str, Any], main: Any, reader: PodReader
@@ -287,31 +268,12 @@ HINTS = {
 }
 
 
-def _with_defaults(tree: Mapping[str, Any], spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The template with `templateDefaults`, which Argo merges below it."""
-    defaults = spec.get("templateDefaults")
-    if not isinstance(defaults, Mapping):
+def _with_positions(tree: Any, like: Any) -> Any:
+    """The map with the places of another, and those in it too, so that messages know the line."""
+    if not isinstance(like, yaml_tree.Map) or not isinstance(tree, Mapping):
         return tree
-    below: Mapping[str, Any] = _merge_defaults(tree, {key: value for key, value in defaults.items() if key != "name"})
-    return below
-
-
-def _merge_defaults(own: Any, under: Any) -> Any:
-    if not (isinstance(own, Mapping) and isinstance(under, Mapping)):
-        return own
-    found = _with_positions({**under, **own}, own)
-    for key in under:
-        if key in own and isinstance(own[key], Mapping):
-            found[key] = _merge_defaults(own[key], under[key])
-    return found
-
-
-def _with_positions(tree: Mapping[str, Any], like: Any) -> Any:
-    """The map with the places of another, so that messages know the line."""
-    if not isinstance(like, yaml_tree.Map):
-        return dict(tree)
     found = yaml_tree.Map(like.spot)
-    found.update(tree)
+    found.update({key: _with_positions(each, like.get(key)) for key, each in tree.items()})
     found.key_at, found.value_at = like.key_at, like.value_at
     return found
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpuflow.formats.argo import Template, workflow_of
 from gpuflow.formats.documents import Document, Library
 from gpuflow.formats.nodes import mapping, maps, plain_value
 from gpuflow.importing.argo.graph import Graph
 from gpuflow.importing.argo.scope import Scope
-from gpuflow.importing.argo.templates import WORKFLOW_OF_POD, Importer, Template, metric_fields, refuse_artifacts
+from gpuflow.importing.argo.templates import (
+    GIVE_IT,
+    NOT_GIVEN,
+    WORKFLOW_OF_POD,
+    Importer,
+    metric_fields,
+    refuse_artifacts,
+)
 from gpuflow.importing.draft import Draft, identifier, label, object_metadata, read_schedule
 from gpuflow.importing.unsupported import TEMPLATE, Place, Unsupported
 from gpuflow.importing.values import Parts
@@ -37,40 +45,32 @@ CRON = (
 def pipeline_of(document: Document, library: Library, site: Site, listing: Unsupported) -> Draft:
     place = Place(document)
     outer = mapping(document.tree.get("spec"))
-    scheduled = document.kind == "CronWorkflow"
-    spec = mapping(outer.get("workflowSpec")) if scheduled else outer
+    workflow = workflow_of(document, library)
+    spec = workflow.own
     draft = Draft()
     _metadata(document, outer, draft, listing, place)
-    if scheduled:
+    if document.kind == "CronWorkflow":
         _schedule(outer, draft, listing, place, site)
-    owner = document
-    reference = spec.get("workflowTemplateRef")
-    if isinstance(reference, Mapping):
-        kind = "ClusterWorkflowTemplate" if reference.get("clusterScope") else "WorkflowTemplate"
-        found = library.find(kind, str(reference.get("name")))
-        if found is None:
-            where = place.of(spec, "workflowTemplateRef")
-            hint = "name the file that holds it as well"
-            text = f"{kind} {reference.get('name')}"
-            listing.cannot(text, "it is in none of the files given", where, hint, TEMPLATE)
+    if workflow.missing is not None:
+        where = place.of(spec, "workflowTemplateRef")
+        listing.cannot(workflow.missing, NOT_GIVEN, where, GIVE_IT, TEMPLATE)
+        return draft
+    if workflow.behind is not None:
+        if listing.has_wrong_shapes(workflow.behind.document):
             return draft
-        owner, place = found, Place(found)
-        under = mapping(found.tree.get("spec"))
-        listing.fields(spec, ("workflowTemplateRef", "arguments", "entrypoint"), "spec", Place(document), HINTS)
-        given = {"arguments": _merge_arguments(under.get("arguments"), spec.get("arguments"))}
-        spec = {**under, **({"entrypoint": spec["entrypoint"]} if spec.get("entrypoint") else {}), **given}
+        listing.fields(spec, ("workflowTemplateRef", "arguments", "entrypoint"), "spec", place, HINTS)
+        spec, place = workflow.tree, Place(workflow.behind.document)
     listing.fields(spec, SPEC, "spec", place, HINTS)
     listing.fields(spec.get("templateDefaults"), DEFAULTS, "templateDefaults", place)
-    importer = Importer(owner, library, site, listing, spec)
+    importer = Importer(workflow, spec, library, site, listing)
     _claims(spec, draft, importer, place)
     known = _params(spec, draft, listing, place)
     _engine_options(spec, draft, listing, place)
     scope = Scope(draft, outer=known.get)
-    within = Template({}, owner, spec)
     if not spec.get("entrypoint"):
         listing.cannot("entrypoint", "no template is named to start with", place.of(spec), "name one: entrypoint: …")
         return draft
-    entry = importer.template_named(str(spec["entrypoint"]), within, place.of(spec, "entrypoint"))
+    entry = importer.find({"template": spec["entrypoint"]}, workflow, place.of(spec, "entrypoint"))
     if spec.get("parallelism") is not None:
         draft.head["parallel"] = plain_value(spec["parallelism"])
     if entry is not None:
@@ -81,11 +81,9 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Unsup
         elif (step := graph.step({"name": entry.name}, entry, graph.scope)) is not None:
             draft.steps[label(entry.name, ())] = step
         last = spec.get("onExit") or mapping(mapping(spec.get("hooks")).get("exit")).get("template")
-        if last:
-            ending = importer.template_named(str(last), within, place.of(spec, "onExit"))
-            if ending is not None:
-                after = Graph(importer, draft, scope, ending, (id(ending.tree),))
-                draft.exit = after.exit_steps(ending)
+        if last and (ending := importer.find({"template": last}, workflow, place.of(spec, "onExit"))) is not None:
+            after = Graph(importer, draft, scope, ending, (id(ending.tree),))
+            draft.exit = after.exit_steps(ending)
     return draft
 
 
@@ -207,6 +205,7 @@ def _engine_options(spec: Mapping[str, Any], draft: Draft, listing: Unsupported,
     if spec.get("podMetadata"):
         draft.argo["pod_metadata"] = plain_value(spec["podMetadata"])
     for name, hook in mapping(spec.get("hooks")).items():
+        hook = mapping(hook)
         reference = mapping(hook.get("templateRef"))
         if name == "exit" and set(hook) == {"template"} and not spec.get("onExit"):
             continue  # what runs at the end
@@ -230,13 +229,3 @@ DEFAULTS = (
     "metadata", "serviceAccountName", "securityContext", "priorityClassName", "schedulerName", "volumes",
     "initContainers", "sidecars", "automountServiceAccountToken", "hostAliases", "podSpecPatch",
 )  # fmt: skip
-
-
-def _merge_arguments(under: Any, own: Any) -> dict[str, Any]:
-    """The arguments of a WorkflowTemplate with those of the workflow that names it."""
-    found = {str(each.get("name")): each for each in maps(mapping(under).get("parameters"))}
-    found |= {str(each.get("name")): each for each in maps(mapping(own).get("parameters"))}
-    return {
-        "parameters": list(found.values()),
-        "artifacts": [*(mapping(under).get("artifacts") or ()), *(mapping(own).get("artifacts") or ())],
-    }

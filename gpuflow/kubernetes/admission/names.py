@@ -15,6 +15,7 @@ from gpuflow.kubernetes.resources import is_hugepages
 
 LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN: Final = rf"{LABEL}(\.{LABEL})*"
+_LABEL, _SUBDOMAIN = re.compile(LABEL), re.compile(SUBDOMAIN)
 LABEL_KEY: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 
 ALPHANUMERIC_ENDS: Final = "and must start and end with an alphanumeric character"
@@ -55,15 +56,15 @@ STANDARD_RESOURCES: Final = (
 @lru_cache(maxsize=4096)
 def dns_label_faults(name: str) -> tuple[str, ...]:
     faults = ["must be no more than 63 characters"] if _bytes(name) > 63 else []
-    if not re.fullmatch(LABEL, name):
-        faults.append("must not contain dots" if re.fullmatch(SUBDOMAIN, name) else LABEL_RULE)
+    if not _LABEL.fullmatch(name):
+        faults.append("must not contain dots" if _SUBDOMAIN.fullmatch(name) else LABEL_RULE)
     return tuple(faults)
 
 
 @lru_cache(maxsize=4096)
 def dns_subdomain_faults(name: str, unit: str = "characters") -> tuple[str, ...]:
     faults = [f"must be no more than 253 {unit}"] if _bytes(name) > 253 else []
-    if not re.fullmatch(SUBDOMAIN, name):
+    if not _SUBDOMAIN.fullmatch(name):
         faults.append(SUBDOMAIN_RULE)
     return tuple(faults)
 

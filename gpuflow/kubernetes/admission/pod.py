@@ -176,8 +176,8 @@ def read_pod(manifest: object) -> Pod:
         containers = _read_containers(spec, "containers", _read_requirements)
         init_containers = _read_containers(spec, "initContainers", _read_requirements)
         level = _round_requirements(default_level(containers, init_containers, _read_level(spec)))
-        containers = tuple(map(_round_container, containers))
-        init_containers = tuple(map(_round_container, init_containers))
+        containers = tuple(map(round_container, containers))
+        init_containers = tuple(map(round_container, init_containers))
     overhead = spec.get("overhead")
     return Pod(
         manifest=manifest,
@@ -301,7 +301,7 @@ def _round_requirements(written: Requirements) -> Requirements:
     return Requirements(round_to_milli(written.requests), round_to_milli(written.limits))
 
 
-def _round_container(container: Container) -> Container:
+def round_container(container: Container) -> Container:
     requests, limits = round_to_milli(container.requests), round_to_milli(container.limits)
     if requests is container.requests and limits is container.limits:
         return container

@@ -23,6 +23,7 @@ from gpuflow.demands.model import (
     UnseenPart,
 )
 from gpuflow.engines import NO_ENGINE
+from gpuflow.formats.argo import Workflow, names_of, workflow_of
 from gpuflow.formats.documents import Document, Library
 from gpuflow.formats.nodes import as_list, as_plain, mapping, maps_in, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Tree
@@ -40,19 +41,18 @@ from gpuflow.readers.argo.flow import (
 from gpuflow.readers.argo.pods import PodMaker, wrong_in_claim
 from gpuflow.readers.argo.removed_fields import Release, removed_in_workflow
 from gpuflow.readers.argo.resource_templates import read_resource_template
-from gpuflow.readers.argo.variables import Scope, bound_by, filled_tree, locks_of
+from gpuflow.readers.argo.variables import Scope, arguments_of, bound_by, filled_tree, global_scope, locks_of
 from gpuflow.readers.argo.walk import MOST_STEPS, Call, Place, Readers, TooLarge, Walk, WalkResult, serial_tree
-from gpuflow.readers.argo.workflow_spec import Spec, arguments_of, global_scope, home_of, names_of, spec_of
 from gpuflow.readers.interface import Options, PassiveObject
 
 RESOURCES = {"requests": {"cpu": "10m", "memory": "64M"}, "limits": {"cpu": "100m", "memory": "256M"}}
 NAME = "agent"
 
 
-def agent_step(spec: Spec, workflow: str) -> StepDemand:
+def agent_step(workflow: Workflow) -> StepDemand:
     """The agent as a step; all of it is the engine's."""
     labels = {
-        "workflows.argoproj.io/workflow": workflow,
+        "workflows.argoproj.io/workflow": workflow.document.name,
         "workflows.argoproj.io/completed": "false",
         "workflows.argoproj.io/component": "agent",
     }
@@ -60,12 +60,12 @@ def agent_step(spec: Spec, workflow: str) -> StepDemand:
     for group, name in (("initContainers", "init"), ("containers", "main")):
         body[group] = [{"name": name, "image": "engine", "resources": RESOURCES, **RESTRICTED}]
     for field in ("nodeSelector", "affinity", "tolerations", "schedulerName", "serviceAccountName"):
-        value = as_plain(spec.tree.get(field))
+        value = as_plain(workflow.tree.get(field))
         if value:
             body[field] = value
-    labels |= mapping(as_plain(mapping(spec.tree.get("podMetadata")).get("labels")))
+    labels |= mapping(as_plain(mapping(workflow.tree.get("podMetadata")).get("labels")))
     step = StepDemand(
-        NAME, (PodSet("main", 1, {"metadata": {"labels": labels}, "spec": body}),), where=spec.home.where()
+        NAME, (PodSet("main", 1, {"metadata": {"labels": labels}, "spec": body}),), where=workflow.where()
     )
     return replace(step, overhead=step.usage)
 
@@ -76,53 +76,46 @@ COLLECTING = ("OnPodCompletion", "OnPodSuccess")
 
 def demand_of(document: Document, library: Library, options: Options) -> Demand | PassiveObject:
     """What a workflow asks of a cluster."""
-    home, not_given = home_of(document, library)
-    spec = spec_of(home)
-    entry = spec.text("entrypoint")
-    if not_given is not None:
-        where = home.where("workflowTemplateRef")
-        because = f"workflowTemplateRef names {not_given}, which was not given"
-        unseen = UnseenPart(document.name, because, where, hint=f"name the file of {not_given} as well")
-        return _demand(document, spec, options, (), Dag({}), unseen=(unseen,))
+    workflow = workflow_of(document, library)
+    entry = workflow.text("entrypoint")
+    if workflow.missing is not None:
+        where = workflow.where("workflowTemplateRef")
+        because = f"workflowTemplateRef names {workflow.missing}, which was not given"
+        unseen = UnseenPart(document.name, because, where, hint=f"name the file of {workflow.missing} as well")
+        return _demand(workflow, options, (), Dag({}), unseen=(unseen,))
     if entry is None and document.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate"):
         return PassiveObject(document, "it has no entrypoint, so that its templates run only where others call them")
-    return _demand_of_spec(document, spec, library, options, entry)
-
-
-def _demand_of_spec(document: Document, spec: Spec, library: Library, options: Options, entry: str | None) -> Demand:
-    home = spec.home
-    template = home.templates.get(entry or "")
+    template = workflow.templates.get(entry or "")
     if template is None:
         text = f"entrypoint {entry!r} is no template of the workflow" if entry else "the workflow has no entrypoint"
-        hint = f"its templates: {names_of(home.templates) or 'none'}"
-        refusal = Finding("GF711", f"{document.kind} {document.name}: {text}", home.where("entrypoint"), hint)
-        return _demand(document, spec, options, (), Dag({}), refusals=(refusal,))
-    scope, found = global_scope(spec, library, options.params), WalkResult()
-    claims = {claim.volume: claim for claim in _claims(spec, scope, found)}
+        hint = f"its templates: {names_of(workflow.templates)}"
+        refusal = Finding("GF711", f"{document.kind} {document.name}: {text}", workflow.where("entrypoint"), hint)
+        return _demand(workflow, options, (), Dag({}), refusals=(refusal,))
+    scope, found = global_scope(workflow, library, options.params), WalkResult()
+    claims = {claim.volume: claim for claim in _claims(workflow, scope, found)}
     parts = engine_of(options.site, options.engine)
-    walk = Walk(spec, library, scope, PodMaker(spec, parts, document.name, claims), options, READERS)
+    walk = Walk(workflow, library, scope, PodMaker(workflow, parts, claims), options, READERS)
     walk.found = found
-    at = Call(home, scope)
+    at = Call(workflow, scope)
     try:
-        place = Place(template.home, template.path)
+        place = Place(template.workflow, template.path)
         name = walk.unique_name(own_name(template.name, 0))
-        arguments = arguments_of(spec.tree, scope, library)
+        arguments = arguments_of(workflow.tree, scope, library)
         tree = walk.template(template, arguments, at, name, place).tree
         tree = _with_hooks(walk, at, tree)
     except TooLarge:
         because = f"it has more than {MOST_STEPS:,} steps, or templates that call each other as often"
-        return _demand(
-            document, spec, options, (), Dag({}), unseen=(UnseenPart(document.name, because, document.where()),)
-        )
-    return _make_demand(document, spec, options, walk, tree, tuple(claims.values()))
+        unseen = UnseenPart(document.name, because, document.where())
+        return _demand(workflow, options, (), Dag({}), unseen=(unseen,))
+    return _make_demand(workflow, options, walk, tree, tuple(claims.values()))
 
 
 def _with_hooks(walk: Walk, at: Call, main: Tree) -> Tree:
     """The whole run: exit handlers after everything else, hooks beside it."""
-    home = walk.spec.home
+    workflow = walk.workflow
     beside: dict[str, Tree] = {}
     after: dict[str, Tree] = {}
-    for key, hook, spot, ends in hooks_of(walk, walk.spec.tree, Place(home, home.path)):
+    for key, hook, spot, ends in hooks_of(walk, workflow.tree, Place(workflow, workflow.path)):
         inside = replace(at, sure=at.sure and key == EXIT, is_exit=key == EXIT, on_exit=key == EXIT)
         name = "onExit" if key == EXIT else f"hook-{key}"
         if key != EXIT or text_of(hook.get("expression")):
@@ -134,15 +127,15 @@ def _with_hooks(walk: Walk, at: Call, main: Tree) -> Tree:
 
 
 def _make_demand(
-    document: Document, spec: Spec, options: Options, walk: Walk, tree: Tree, claims: tuple[ClaimDemand, ...]
+    workflow: Workflow, options: Options, walk: Walk, tree: Tree, claims: tuple[ClaimDemand, ...]
 ) -> Demand:
-    found = walk.found
-    removed = removed_in_workflow(document, spec.tree, spec.home.where, walk.release)
+    document, found = workflow.document, walk.found
+    removed = removed_in_workflow(document, workflow.tree, workflow.where, walk.release)
     refusals = [*found.findings, *removed]
-    parallel = number_of(spec.tree.get("parallelism"))
+    parallel = number_of(workflow.tree.get("parallelism"))
     if parallel is not None and parallel < 1 and found.steps:
         text = f"{document.kind} {document.name}: parallelism is {parallel}, so that no pod ever starts"
-        refusals.append(Finding("GF718", text, spec.home.where("parallelism"), "give 1 or more, or leave it out"))
+        refusals.append(Finding("GF718", text, workflow.where("parallelism"), "give 1 or more, or leave it out"))
         parallel = None
     at_most = [*found.at_most, *bound_by(found.locks)]
     if found.daemons and (parallel is not None or found.limited):
@@ -166,7 +159,7 @@ def _make_demand(
         tree = Dag({"run": tree, **{f"created-{index}": each for index, each in enumerate(found.escaped)}})
     steps: tuple[StepDemand, ...] = tuple(found.steps)
     if found.agent and options.engine != NO_ENGINE:
-        agent = agent_step(spec, document.name)
+        agent = agent_step(workflow)
         steps = (*steps, agent)
         tree = Dag({"run": tree, agent.name: Leaf(agent.name, {}, 1)})
     if not isinstance(tree, Dag):
@@ -178,7 +171,7 @@ def _make_demand(
     for when, name, pods in found.later.values():
         later.setdefault(when, {})[name] = pods
     return _demand(
-        document, spec, options, steps, tree,
+        workflow, options, steps, tree,
         claims=(*claims, *found.claims),
         conditional=conditional,
         later=tuple(LaterAttempts(when, pod_sets) for when, pod_sets in later.items()),
@@ -188,10 +181,9 @@ def _make_demand(
     )  # fmt: skip
 
 
-def _demand(
-    document: Document, spec: Spec, options: Options, steps: tuple[StepDemand, ...], tree: Tree, **more: Any
-) -> Demand:
-    keeps, collected = _kept_pods(spec)
+def _demand(workflow: Workflow, options: Options, steps: tuple[StepDemand, ...], tree: Tree, **more: Any) -> Demand:
+    document = workflow.document
+    keeps, collected = _kept_pods(workflow)
     parts = engine_of(options.site, options.engine)
     return Demand(
         document.name,
@@ -199,8 +191,8 @@ def _demand(
         tree,
         engine=options.engine,
         file=document.file,
-        deadline=_deadline(spec),
-        overlap=_overlap(document, spec, options.site.engine("argo").release),
+        deadline=_deadline(workflow),
+        overlap=_overlap(workflow, options.site.engine("argo").release),
         keeps_pods=keeps,
         pods_collected=collected,
         engine_settings=settings_of(parts, options.engine),
@@ -209,9 +201,9 @@ def _demand(
     )
 
 
-def _claims(spec: Spec, scope: Scope, found: WalkResult) -> Iterator[ClaimDemand]:
+def _claims(workflow: Workflow, scope: Scope, found: WalkResult) -> Iterator[ClaimDemand]:
     """The claims that are made for each run; what is not known of one, or wrong with it, is noted."""
-    for index, written in maps_in(spec.tree.get("volumeClaimTemplates")):
+    for index, written in maps_in(workflow.tree.get("volumeClaimTemplates")):
         path = ("volumeClaimTemplates", index)
         claim = filled_tree(as_plain(written), scope)
         name = text_of(mapping(claim.get("metadata")).get("name"))
@@ -221,47 +213,48 @@ def _claims(spec: Spec, scope: Scope, found: WalkResult) -> Iterator[ClaimDemand
         wanted = mapping(mapping(body.get("resources")).get("requests")).get("storage")
         if isinstance(wanted, str) and "{{" in wanted:
             because = f"claim {name}: {scope.fill(wanted)[1][0].because}"
-            found.unseen.append(UnseenPart(name, because, spec.home.where(*path, "spec", "resources"), "storage"))
+            found.unseen.append(UnseenPart(name, because, workflow.where(*path, "spec", "resources"), "storage"))
             body = {key: each for key, each in body.items() if key != "resources"}
         wrong = wrong_in_claim({"spec": body})
         if wrong is not None:
-            found.findings.append(Finding("GF715", f"claim {name}: {wrong}", spec.home.where(*path)))
+            found.findings.append(Finding("GF715", f"claim {name}: {wrong}", workflow.where(*path)))
             continue
         yield ClaimDemand(
             name,
             {"metadata": {"name": name}, "spec": body},
             name,
-            spec.home.where(*path),
-            spec.home.where(*path, "spec", "resources"),
-            spec.home.where(*path, "spec", "storageClassName"),
+            workflow.where(*path),
+            workflow.where(*path, "spec", "resources"),
+            workflow.where(*path, "spec", "storageClassName"),
         )
 
 
-def _deadline(spec: Spec) -> Deadline | None:
-    seconds = number_of(spec.tree.get("activeDeadlineSeconds"))
+def _deadline(workflow: Workflow) -> Deadline | None:
+    seconds = number_of(workflow.tree.get("activeDeadlineSeconds"))
     if seconds is None or seconds <= 0:
         return None
-    return Deadline(f"{seconds}s", seconds, spec.home.where("activeDeadlineSeconds"))
+    return Deadline(f"{seconds}s", seconds, workflow.where("activeDeadlineSeconds"))
 
 
-def _kept_pods(spec: Spec) -> tuple[KeptPods, bool]:
+def _kept_pods(workflow: Workflow) -> tuple[KeptPods, bool]:
     """Which finished pods stay, and whether the others go while the run goes on."""
-    policy = mapping(spec.tree.get("podGC"))
+    policy = mapping(workflow.tree.get("podGC"))
     collected = text_of(policy.get("strategy")) in COLLECTING
     if mapping(policy.get("labelSelector")):
         return "unknown", False
     return "all", collected
 
 
-def _overlap(document: Document, spec: Spec, release: Release | None) -> Overlap | None:
+def _overlap(workflow: Workflow, release: Release | None) -> Overlap | None:
     """Runs of a schedule that may be active at the same time."""
+    document = workflow.document
     if document.kind != "CronWorkflow":
         return None
     cron = mapping(document.tree.get("spec"))
     policy = text_of(cron.get("concurrencyPolicy")) or "Allow"
     if policy != "Allow" or cron.get("suspend") is True:
         return None
-    limits = [limit for _, limit in locks_of(spec.tree, global_scope(spec, Library(), {}), Library(), release)]
+    limits = [limit for _, limit in locks_of(workflow.tree, global_scope(workflow, Library(), {}), Library(), release)]
     if 1 in limits:
         return None
     written = [text_of(each) or "" for each in (*as_list(cron.get("schedules")), cron.get("schedule")) if each]

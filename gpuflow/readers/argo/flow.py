@@ -17,11 +17,12 @@ from itertools import chain, product
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from gpuflow.formats.argo import LOOPS, Template
 from gpuflow.formats.nodes import as_list, mapping, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, find_cycle
 from gpuflow.readers.argo.expressions import NotConstant, depends_holds
+from gpuflow.readers.argo.variables import arguments_of
 from gpuflow.readers.argo.walk import Call, Child, Place, Walk, parallel_tree, serial_tree
-from gpuflow.readers.argo.workflow_spec import Template, arguments_of
 
 _NAME: Final = re.compile(r"([a-zA-Z0-9][-a-zA-Z0-9]*?\.[A-Z][a-zA-Z]+)|([a-zA-Z0-9][-a-zA-Z0-9]*)")
 _SIMPLE_DEPENDS: Final = re.compile(r"[\w\s&()-]*")
@@ -113,7 +114,7 @@ def own_name(text: str | None, index: int) -> str:
 def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, name: str) -> Child:
     """Groups of steps, one group after the other."""
     groups: dict[str, dict[str, Child]] = {}
-    place = Place(template.home, (*template.path, "steps"))
+    place = Place(template.workflow, (*template.path, "steps"))
     for index, group in enumerate(as_list(tree.get("steps"))):
         if not isinstance(group, list):
             walk.refuse("GF713", f"template {template.name}: steps[{index}] is not a list", place.where(index))
@@ -146,7 +147,7 @@ def read_steps(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call
 
 def read_dag(walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, name: str) -> Child:
     """Tasks, each after those that it waits for."""
-    place = Place(template.home, (*template.path, "dag", "tasks"))
+    place = Place(template.workflow, (*template.path, "dag", "tasks"))
     dag = mapping(tree.get("dag"))
     tasks: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for index, task in enumerate(as_list(dag.get("tasks"))):
@@ -310,7 +311,6 @@ def _sum(children: Iterable[Child]) -> float:
 
 
 EXIT = "exit"
-LOOPS = ("withItems", "withParam", "withSequence")
 _END_STATUS = re.compile(r"""['"](Succeeded|Failed|Error)['"]""")
 
 
@@ -366,7 +366,7 @@ def run_hook(walk: Walk, hook: Mapping[str, Any], at: Call, name: str, place: Pl
     template = walk.resolve_template(hook, at, name, place)
     if template is None:
         return Child(Leaf(name, {}, 0), count=0)
-    source = hook if mapping(hook.get("arguments")) else walk.spec.tree
+    source = hook if mapping(hook.get("arguments")) else walk.workflow.tree
     return walk.template(template, arguments_of(source, at.scope, walk.library), at, name, place)
 
 

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import GpuflowError
+from gpuflow.formats.argo import Workflow
 from gpuflow.formats.nodes import as_list, as_plain, mapping, maps_in, number_of, text_of
 from gpuflow.kubernetes.pod_fields import SCALARS, Field, fields_of
 from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_patch
 from gpuflow.pod.engine_containers import resources_of, with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.variables import TAG, OpenValue, Scope, filled_tree, merge_open, names_in
-from gpuflow.readers.argo.workflow_spec import Spec
 from gpuflow.readers.gang_launcher import manifest_in
 from gpuflow.site.model import Engine
 from gpuflow.spec.duration import Duration
@@ -213,10 +213,10 @@ def place_of(tree: Mapping[str, Any], scope: Scope) -> str:
 class PodMaker:
     """Makes pods; templates that ask for the same share one."""
 
-    def __init__(self, spec: Spec, parts: Engine, name: str, claims: Mapping[str, Any]) -> None:
-        self.spec, self.parts, self.name, self.claims = spec, parts, name, claims
+    def __init__(self, workflow: Workflow, parts: Engine, claims: Mapping[str, Any]) -> None:
+        self.parts, self.name, self.claims = parts, workflow.document.name, claims
         self.common = {
-            key: as_plain(each) for key, each in spec.tree.items() if key not in ("arguments", "templateDefaults")
+            key: as_plain(each) for key, each in workflow.tree.items() if key not in ("arguments", "templateDefaults")
         }
         self._shared = _variables(self.common)
         self._made: dict[Any, BuiltPod] = {}

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from gpuflow.core.errors import GpuflowError, Where
 from gpuflow.demands.model import Demand
+from gpuflow.formats.argo import Template
 from gpuflow.formats.documents import READERS, Document, kind_of
 from gpuflow.formats.nodes import as_plain, mapping, text_of
 from gpuflow.graph import Dag, Loop, Tree, Unknown, rename
 from gpuflow.readers.argo.pods import BadPod, gang_command, gang_manifest, parsed_with_tags
 from gpuflow.readers.argo.variables import OpenValue, merge_open
 from gpuflow.readers.argo.walk import MOST_STEPS, Call, Child, TooLarge, Walk
-from gpuflow.readers.argo.workflow_spec import Template
 from gpuflow.readers.gang_launcher import later_in, nodes_avoided_in
 from gpuflow.readers.interface import Options, PassiveObject
 
@@ -68,7 +68,7 @@ def read_resource_template(
         return Child(own)
     if (kind, group) not in READERS or not isinstance(manifest, dict):
         return Child(own)
-    document = Document(manifest, template.home.document.file, kind, group, 0)
+    document = Document(manifest, template.workflow.document.file, kind, group, 0)
     if document.namespace and "{{" in document.namespace:
         walk.add_unknown(
             name, merge_open(missing) or OpenValue(f"metadata.namespace of its {kind} is only known in the run"), where
@@ -92,7 +92,7 @@ def _waited_for(
 ) -> Child:
     kind, group = kind_of(manifest)
     where = template.where("container")
-    document = Document(manifest, template.home.document.file, kind, group, 0)
+    document = Document(manifest, template.workflow.document.file, kind, group, 0)
     demand = _read(walk, document, name, None, where) if (kind, group) in READERS else None
     if demand is None:
         return Child(own)

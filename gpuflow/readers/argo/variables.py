@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpuflow.formats.argo import Workflow
 from gpuflow.formats.documents import Library
-from gpuflow.formats.nodes import MAX_INT64, as_list, as_plain, mapping, number_of, text_of
+from gpuflow.formats.nodes import MAX_INT64, as_list, as_plain, mapping, maps_in, number_of, text_of
 from gpuflow.readers.argo.expressions import NotConstant, evaluate
 from gpuflow.readers.argo.removed_fields import SYNCHRONIZATION, Release, is_read
 
@@ -73,6 +74,11 @@ class Scope:
             text = after
         return text, tuple(opened.values())
 
+    def value(self, text: str) -> Value:
+        """The text with every tag replaced; why it is not known where one of them is not."""
+        filled, missing = self.fill(text)
+        return merge_open(missing) or filled
+
     def of_tag(self, inner: str) -> Value:
         """The value of one tag, without its braces."""
         inner = inner.strip()
@@ -107,10 +113,7 @@ class Scope:
         if name.startswith("item.") and isinstance(item, OpenValue):
             return OpenValue(item.because, item.loops, item.hint)
         if name.startswith("workflow.parameters."):
-            parameter = name.removeprefix("workflow.parameters.")
-            return OpenValue(
-                f"parameter {parameter} of the workflow has no value", hint=f"give --param {parameter}=VALUE"
-            )
+            return _no_value(name.removeprefix("workflow.parameters."))
         return OpenValue(f"{{{{{_shorten(name)}}}}} is only known in the run")
 
 
@@ -154,6 +157,89 @@ def filled_tree(value: Any, scope: Scope, skipped: Collection[str] = ()) -> Any:
             return [filled_tree(each, scope, skipped) for each in value]
         case _:
             return value
+
+
+def global_scope(workflow: Workflow, library: Library, params: Mapping[str, str]) -> Scope:
+    """The variables of the whole workflow, as far as they are known."""
+    document = workflow.document
+    values: dict[str, Value] = {}
+    metadata = mapping(document.tree.get("metadata"))
+    if document.kind == "Workflow":
+        if text_of(metadata.get("name")):
+            values["workflow.name"] = str(text_of(metadata["name"]))
+        for field_name in ("labels", "annotations"):
+            for key, each in mapping(metadata.get(field_name)).items():
+                values[f"workflow.{field_name}.{key}"] = text_of(each) or ""
+    if library.namespace or document.namespace:
+        values["workflow.namespace"] = library.namespace or str(document.namespace)
+    values["workflow.serviceAccountName"] = workflow.text("serviceAccountName") or "default"
+    if workflow.text("entrypoint"):
+        values["workflow.mainEntrypoint"] = str(workflow.text("entrypoint"))
+    scope = Scope(values)
+    for name, parameter in _parameters(workflow.tree.get("arguments")):
+        value = _value(parameter, scope, library)
+        value = text_of(parameter.get("default")) if value is None else value
+        values[f"workflow.parameters.{name}"] = _no_value(name) if value is None else value
+    for name, given in params.items():
+        values[f"workflow.parameters.{name}"] = given
+    return scope
+
+
+def _no_value(name: str) -> OpenValue:
+    return OpenValue(f"parameter {name} of the workflow has no value", hint=f"give --param {name}=VALUE")
+
+
+def _parameters(owner: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The parameters of arguments or inputs, by name."""
+    for _, parameter in maps_in(mapping(owner).get("parameters")):
+        name = text_of(parameter.get("name"))
+        if name:
+            yield name, parameter
+
+
+def _value(parameter: Mapping[str, Any], scope: Scope, library: Library) -> Value | None:
+    """What a parameter says itself, or a ConfigMap that it names; None when it says nothing."""
+    written = text_of(parameter.get("value"))
+    if written is not None:
+        return scope.value(written)
+    source = mapping(mapping(parameter.get("valueFrom")).get("configMapKeyRef"))
+    name, key = text_of(source.get("name")), text_of(source.get("key"))
+    if not name or not key:
+        return None
+    found = library.find("ConfigMap", name)
+    value = None if found is None else text_of(mapping(found.tree.get("data")).get(key))
+    because = f"its value stands in ConfigMap {name}, key {key}, which was not given"
+    return OpenValue(because, hint="name the ConfigMap's file as well") if value is None else value
+
+
+def inputs_of(
+    tree: Mapping[str, Any], arguments: Mapping[str, Value], outer: Scope, library: Library
+) -> dict[str, Value]:
+    """The inputs of a template: what is handed to it, or what it says itself."""
+    found: dict[str, Value] = {}
+    for name, parameter in _parameters(tree.get("inputs")):
+        value = arguments.get(name)
+        value = _value(parameter, outer, library) if value is None else value
+        if value is None:
+            default = text_of(parameter.get("default"))
+            because = f"input {name} of template {text_of(tree.get('name'))} has no value"
+            value = OpenValue(because) if default is None else outer.value(default)
+        found[f"inputs.parameters.{name}"] = value
+    return found
+
+
+def arguments_of(call: Mapping[str, Any], scope: Scope, library: Library) -> dict[str, Value]:
+    """What a step, task or hook hands to its template, by name."""
+    found: dict[str, Value] = {}
+    for name, parameter in _parameters(call.get("arguments")):
+        source = mapping(parameter.get("valueFrom"))
+        expression = text_of(source.get("expression"))
+        if text_of(parameter.get("value")) is None and expression:
+            parameter = {"value": f"{{{{={expression}}}}}"}
+        value = _value(parameter, scope, library)
+        if value is not None or source:
+            found[name] = OpenValue(f"argument {name} is only known in the run") if value is None else value
+    return found
 
 
 _FORMAT = re.compile(r"[^%]*%(0?)(\d{0,2})([dxXo])[^%]*")

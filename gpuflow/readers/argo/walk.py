@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, UnseenPart
 from gpuflow.engines import NO_ENGINE
+from gpuflow.formats.argo import TYPES, Path, Template, Workflow, names_of, template_of
 from gpuflow.formats.documents import Library
 from gpuflow.formats.nodes import as_plain, mapping, number_of, text_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
@@ -27,23 +28,12 @@ from gpuflow.readers.argo.variables import (
     OpenValue,
     Scope,
     Value,
+    arguments_of,
+    inputs_of,
     items_of,
     locks_of,
     merge_open,
     names_in,
-)
-from gpuflow.readers.argo.workflow_spec import (
-    GROUP,
-    TYPES,
-    Home,
-    Path,
-    Spec,
-    Template,
-    arguments_of,
-    inputs_of,
-    kind_of_reference,
-    names_of,
-    type_of,
 )
 from gpuflow.readers.interface import Options
 
@@ -64,21 +54,21 @@ class TooLarge(Exception):
 class Place(NamedTuple):
     """A part of a document."""
 
-    home: Home
+    workflow: Workflow
     path: Path
 
     def where(self, *more: str | int) -> Where:
-        return self.home.document.where(*self.path, *more)
+        return self.workflow.document.where(*self.path, *more)
 
     def at(self, *more: str | int) -> Place:
-        return Place(self.home, (*self.path, *more))
+        return Place(self.workflow, (*self.path, *more))
 
 
 @dataclass(frozen=True)
 class Call:
     """Where in the run something is called."""
 
-    home: Home
+    workflow: Workflow
     scope: Scope
     boundary: str = ""
     """Where the template around it wants its pods."""
@@ -186,14 +176,14 @@ LATER_ATTEMPTS: Final[Mapping[str, Mapping[str, str]]] = {
 
 class Walk:
     def __init__(
-        self, spec: Spec, library: Library, scope: Scope, pods: PodMaker, options: Options, readers: Readers
+        self, workflow: Workflow, library: Library, scope: Scope, pods: PodMaker, options: Options, readers: Readers
     ) -> None:
-        self.spec, self.library, self.globals, self.pods = spec, library, scope, pods
+        self.workflow, self.library, self.globals, self.pods = workflow, library, scope, pods
         self.readers = readers
         self.site, self.engine = options.site, options.engine
         self.release = options.site.engine("argo").release
         self.params = options.params
-        self.has_defaults = spec.home.document.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate")
+        self.has_defaults = workflow.document.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate")
         self.with_engine = options.engine != NO_ENGINE
         self.found = WalkResult()
         self.calls = 0
@@ -366,47 +356,31 @@ class Walk:
 
     def resolve_template(self, call: Mapping[str, Any], at: Call, name: str, place: Place) -> Template | None:
         """The template that is called; None, with the reason noted, when there is none."""
-        inline = call.get("inline")
-        if isinstance(inline, Mapping):
-            return Template(inline, at.home, (*place.path, "inline"), type_of(inline))
-        reference = call.get("templateRef")
-        if isinstance(reference, Mapping):
-            return self._resolve_reference(reference, at, name, place)
-        written, missing = at.scope.fill(text_of(call.get("template")) or "")
-        unknown = merge_open(missing)
-        if unknown is not None:
-            self.add_unknown(
-                name, replace(unknown, because=f"which template it calls: {unknown.because}"), place.where("template")
-            )
-            return None
-        found = at.home.templates.get(written)
-        if found is None:
-            there = names_of(at.home.templates)
-            text = (
-                f"{name} calls template {written!r}, which does not exist" if written else f"{name} calls no template"
-            )
-            self.refuse("GF712", text, place.where("template"), f"templates of the document: {there or 'none'}")
-        return found
+        opened: list[OpenValue] = []
 
-    def _resolve_reference(self, reference: Mapping[str, Any], at: Call, name: str, place: Place) -> Template | None:
-        texts = {key: at.scope.fill(text_of(reference.get(key)) or "") for key in ("name", "template")}
-        unknown = merge_open(each for _, missing in texts.values() for each in missing)
-        where = place.where("templateRef")
+        def fill(text: str) -> str | None:
+            filled, missing = at.scope.fill(text)
+            opened.extend(missing)
+            return None if missing else filled
+
+        found = template_of(call, at.workflow, place.path, self.library, fill)
+        if found.template is not None:
+            return found.template
+        where = place.where("templateRef" if isinstance(call.get("templateRef"), Mapping) else "template")
+        unknown = merge_open(opened)
         if unknown is not None:
-            self.add_unknown(name, replace(unknown, because=f"which template it calls: {unknown.because}"), where)
-            return None
-        kind, document, wanted = kind_of_reference(reference), texts["name"][0], texts["template"][0]
-        found = self.library.find(kind, document)
-        if found is None or found.group != GROUP:
-            because = f"templateRef names template {wanted} of {kind} {document}, which was not given"
-            self.add_unknown(name, OpenValue(because, hint=f"name the file of {kind} {document} as well"), where)
-            return None
-        home = Home(found, ("spec",))
-        template = home.templates.get(wanted)
-        if template is None:
-            text = f"{name} calls template {wanted!r} of {kind} {document}, which does not exist"
-            self.refuse("GF712", text, where, f"templates there: {names_of(home.templates) or 'none'}")
-        return template
+            unknown = replace(unknown, because=f"which template it calls: {unknown.because}")
+            self.add_unknown(name, unknown, where)
+        elif not found.is_given:
+            because = f"templateRef names template {found.wanted} of {found.owner}, which was not given"
+            self.add_unknown(name, OpenValue(because, hint=f"name the file of {found.owner} as well"), where)
+        elif found.owner is not None:
+            text = f"{name} calls template {found.wanted!r} of {found.owner}, which does not exist"
+            self.refuse("GF712", text, where, f"templates there: {names_of(found.among)}")
+        else:
+            text = f"calls template {found.wanted!r}, which does not exist" if found.wanted else "calls no template"
+            self.refuse("GF712", f"{name} {text}", where, f"templates of the document: {names_of(found.among)}")
+        return None
 
     def template(self, template: Template, arguments: Mapping[str, Value], at: Call, name: str, place: Place) -> Child:
         mark = id(template.tree)
@@ -426,12 +400,12 @@ class Walk:
             )
             return self.empty_node(name)
         scope = self.globals.with_variables(inputs_of(tree, arguments, self.globals, self.library))
-        retry = tree.get("retryStrategy", self.spec.tree.get("retryStrategy"))
+        retry = tree.get("retryStrategy", self.workflow.tree.get("retryStrategy"))
         if isinstance(retry, Mapping):
             scope = scope.at(FIRST_ATTEMPT)
         tries = min(at.tries * self._tries(retry, scope), ENDLESS_RETRIES)
         sure = at.sure and not mapping(tree.get("memoize"))
-        inside = replace(at, home=template.home, scope=scope, stack=(*at.stack, mark), tries=tries, sure=sure)
+        inside = replace(at, workflow=template.workflow, scope=scope, stack=(*at.stack, mark), tries=tries, sure=sure)
         locks = tuple(locks_of(tree, scope, self.library, self.release))
         where = partial(self._template_place, template)
         self.found.findings += removed_in_template(template.name, tree, where, self.release)
@@ -448,16 +422,16 @@ class Walk:
         """Where a field of a template is written: in it, or in the defaults of all templates."""
         if path[0] in template.tree:
             return template.where(*path, key=key)
-        return self.spec.home.where("templateDefaults", *path, key=key)
+        return self.workflow.where("templateDefaults", *path, key=key)
 
     def _with_defaults(self, template: Template) -> Mapping[str, Any]:
         found = self._trees.get(id(template.tree))
         if found is None:
             try:
-                found = self.spec.with_defaults(template)
+                found = self.workflow.with_defaults(template)
             except (BadPatch, TypeError, AttributeError) as refusal:
                 self.refuse(
-                    "GF717", f"templateDefaults cannot be merged: {refusal}", self.spec.home.where("templateDefaults")
+                    "GF717", f"templateDefaults cannot be merged: {refusal}", self.workflow.where("templateDefaults")
                 )
                 found = mapping(template.tree)
             found = self._with_pod_metadata(template, found)
@@ -470,8 +444,8 @@ class Walk:
 
         Mirrors addPodMetadata of workflow/templateresolution/context.go.
         """
-        own = template.home is self.spec.home or template.home is self.spec.home.behind
-        written = (self.spec.tree if own else template.home.tree).get("podMetadata")
+        own = template.workflow is self.workflow or template.workflow is self.workflow.behind
+        written = (self.workflow.tree if own else template.workflow.own).get("podMetadata")
         if template.path[-1] == "inline" or not isinstance(written, Mapping):
             return tree
         metadata = dict(mapping(tree.get("metadata")))
@@ -518,7 +492,7 @@ class Walk:
             where = template.where(*field_path)
             self.add_unknown(name, part.value, where, part.resource, placement=part.resource is None)
         bare, full, overhead = self._pod_sets(made)
-        retry = mapping(tree.get("retryStrategy", self.spec.tree.get("retryStrategy")))
+        retry = mapping(tree.get("retryStrategy", self.workflow.tree.get("retryStrategy")))
         avoids = "nodeAntiAffinity" in mapping(retry.get("affinity"))
         step = StepDemand(
             name,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.core.operator_parser import Parser, Token
-from gpuflow.readers.kfp.ir import as_driver_reads
+from gpuflow.formats.kfp import as_driver_reads
 from gpuflow.readers.kfp.values import KnownValue, NotJson, OpenValue, Value, Values, parse_json
 from gpuflow.spec.expression import COMPARISONS
 

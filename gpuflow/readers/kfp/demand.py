@@ -8,10 +8,10 @@ from gpuflow.core.errors import Finding, fail
 from gpuflow.demands.model import ClaimDemand, Deadline, Demand, DriverPods, LaterAttempts, PodSet, UnseenPart
 from gpuflow.engines import facts_of
 from gpuflow.formats.documents import Document, Library
+from gpuflow.formats.kfp import MOST_TASKS, Ir, Message, ir_of, task_count
 from gpuflow.graph import Dag
 from gpuflow.pod.engine_containers import driver_pod, engine_of, settings_of
 from gpuflow.readers.interface import Options, PassiveObject
-from gpuflow.readers.kfp.ir import MOST_TASKS, Ir, Message, ir_of, task_count
 from gpuflow.readers.kfp.pods import WORKSPACE_VOLUME, quantity
 from gpuflow.readers.kfp.settings import MODES
 from gpuflow.readers.kfp.tasks import Call, Context, Drivers, Part, Tasks

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuflow.core.errors import Finding, Where, fail
+from gpuflow.formats.kfp import AMOUNTS, Message
 from gpuflow.quantity import Quantity
-from gpuflow.readers.kfp.ir import Message
 from gpuflow.readers.kfp.values import WORKSPACE, KnownValue, OpenValue, Scope, Values, go_number, substitute
 
 COMPONENT_MARK = {"pipelines.kubeflow.org/v2_component": "true"}
@@ -21,12 +21,6 @@ CONFINED_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop":
 FORWARDED_VARIABLES = ("RESOURCES", "ENV", "KUBERNETES_AFFINITY", "KUBERNETES_TOLERATIONS", "KUBERNETES_NODE_SELECTOR",
              "KUBERNETES_VOLUMES")  # fmt: skip
 """What a component may hand to a workload that its program creates, instead of setting it on its own pod."""
-_TEXT_FIELDS = (
-    ("limits", "memory", "resourceMemoryLimit", "memoryLimit", "G"),
-    ("requests", "memory", "resourceMemoryRequest", "memoryRequest", "G"),
-    ("limits", "cpu", "resourceCpuLimit", "cpuLimit", ""),
-    ("requests", "cpu", "resourceCpuRequest", "cpuRequest", ""),
-)
 
 
 @dataclass(frozen=True)
@@ -128,7 +122,7 @@ def _on_pod(component: Message) -> dict[str, bool]:
 
 def _resources(task: Task, spec: Message, made: BuiltPod) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    for side, resource, name, old, unit in _TEXT_FIELDS:
+    for side, resource, name, old, unit in AMOUNTS:
         text = spec.text(name)
         if text:
             value, where = substitute(text, task.inputs), spec.where(name)

@@ -12,8 +12,8 @@ from typing import Any
 
 from gpuflow.core.errors import Finding, fail
 from gpuflow.demands.model import ClaimDemand, UnseenPart
+from gpuflow.formats.kfp import Message, snake
 from gpuflow.pod.volumes import volume_name
-from gpuflow.readers.kfp.ir import Message, snake
 from gpuflow.readers.kfp.pods import CONFINED_SECURITY, BuiltPod, Task, UnknownPart, quantity
 from gpuflow.readers.kfp.values import KnownValue, OpenValue, Value
 

@@ -17,12 +17,12 @@ from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.demands.model import LAUNCHER, ClaimDemand, Demand, PodSet, StepDemand, UnseenPart
 from gpuflow.engines import NO_ENGINE, facts_of
 from gpuflow.formats.documents import READERS, Document, Library, kind_of
+from gpuflow.formats.kfp import Ir, Message, waits_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle, order
 from gpuflow.pod.engine_containers import driver_pod, engine_of
 from gpuflow.readers.gang_launcher import later_in, manifest_in, nodes_avoided_in
 from gpuflow.readers.interface import Options, PassiveObject, with_parts
 from gpuflow.readers.kfp.conditions import condition_of
-from gpuflow.readers.kfp.ir import Ir, Message
 from gpuflow.readers.kfp.pods import WORKSPACE_PATH, BuiltPod, Task, pod_of
 from gpuflow.readers.kfp.settings import apply_settings, claims_of, is_claim_task
 from gpuflow.readers.kfp.values import KnownValue, OpenValue, Scope, Value, Values, items_of, parse_json, task_inputs
@@ -187,14 +187,8 @@ class Tasks:
                 )
 
     def _waits_for(self, name: str, task: Message, tasks: Message) -> Iterator[str]:
-        """The tasks that a task waits for: those it names, and those whose outputs it reads."""
-        inputs = task.message("inputs")
-        named = [(each, task.where("dependentTasks")) for each in task.texts("dependentTasks")]
-        for kind, field_name in (("parameters", "taskOutputParameter"), ("artifacts", "taskOutputArtifact")):
-            for _, spec in inputs.message(kind).entries():
-                if field_name in spec:
-                    named.append((spec.message(field_name).text("producerTask"), spec.where(field_name)))
-        for each, where in named:
+        """The tasks that a task waits for, which must stand beside it."""
+        for each, where in waits_of(task):
             if each not in tasks.value:
                 hint = did_you_mean(each, tasks.value)
                 raise fail(

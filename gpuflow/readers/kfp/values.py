@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from gpuflow.core.errors import did_you_mean, fail
-from gpuflow.readers.kfp.ir import Message
+from gpuflow.formats.kfp import Message
 
 PLACEHOLDER = re.compile(r"\$.inputs.parameters\['(.+?)'\]")
 """As the driver finds an input in the text of a resource or an image (driver/util.go)."""

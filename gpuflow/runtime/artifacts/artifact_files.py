@@ -158,10 +158,8 @@ class NotKept(Exception):
 
 
 class Artifact:
-    """One file or directory on its way into a store. `progress` hears of the bytes of each chunk, and may raise.
-
-    `told` hears how much there is, and how much of it has passed.
-    """
+    """One file or directory on its way into a store. `progress` hears of the bytes of each chunk, and may raise. `told`
+    hears how much there is, and how much of it has passed."""
 
     def __init__(
         self,
@@ -334,10 +332,8 @@ class _Reader:
 
 
 def entries_of(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
-    """What there is to keep, parents first. A link inside stays a link; one to a file elsewhere is that file.
-
-    NotKept for what must not be: keys, tokens, Secrets.
-    """
+    """What there is to keep, parents first. A link inside stays a link; one to a file elsewhere is that file. NotKept
+    for what must not be: keys, tokens, Secrets."""
     if not os.path.isdir(source):
         status = _stat(source)
         if not stat.S_ISREG(status.st_mode):

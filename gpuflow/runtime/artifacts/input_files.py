@@ -185,10 +185,8 @@ def _manifest(store: Store, prefix: str, name: str, keys: Keys | None, say: Call
 
 
 def signed_places(run: str | None, url: str) -> list[str]:
-    """What the manifest at a URL may be signed for: its key below a root, or at a URI of its own its run and URL.
-
-    The root need not be known: below one, an artifact lies in a folder that spells its run.
-    """
+    """What the manifest at a URL may be signed for: its key below a root, or at a URI of its own its run and URL. The
+    root need not be known: below one, an artifact lies in a folder that spells its run."""
     if run is None:
         return [url]
     parts = url.rsplit("/", 4)

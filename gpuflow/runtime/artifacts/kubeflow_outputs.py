@@ -144,11 +144,8 @@ def _leave(artifact: Artifact, whole: bool, place: str, own: bool) -> None:
 
 
 def resolve_input(value: str, mounts: Collection[str] = tuple(_MOUNTS.values())) -> tuple[str, str | None]:
-    """What an input's value leads to, and the type where that is known already.
-
-    Where KFP's launcher has brought an artifact, that is the file or directory at its path, or what a pointer there
-    points at.
-    """
+    """What an input's value leads to, and the type where that is known already. Where KFP's launcher has brought an
+    artifact, that is the file or directory at its path, or what a pointer there points at."""
     if not value.startswith(tuple(mounts)):
         return value, None
     try:

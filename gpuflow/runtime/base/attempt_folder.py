@@ -54,10 +54,8 @@ def identity_path(pipeline: str, run: str, step: str, item: str | None, task: st
 
 
 def without_attempt_numbers(task: str) -> str:
-    """The name of a task without the numbers of attempts: Argo calls them `train(0)` and `train(1)`.
-
-    The turns of its loops are called `train(0:item)`, and stay apart.
-    """
+    """The name of a task without the numbers of attempts: Argo calls them `train(0)` and `train(1)`. The turns of its
+    loops are called `train(0:item)`, and stay apart."""
     import re
 
     return re.sub(r"\(\d+\)", "", task)
@@ -81,11 +79,6 @@ def identity_of(base: str) -> str:
     import hashlib
 
     return hashlib.sha256(base.encode()).hexdigest()[:16]
-
-
-def attempt_path(hidden: str, base: str, attempt_id: str) -> str:
-    """The folder of an attempt in `<checkpoint directory>/.gpuflow`."""
-    return os.path.join(hidden, identity_of(base), attempt_id)
 
 
 class AttemptFolder:

@@ -218,10 +218,8 @@ class Child:
 
 
 class Pump(threading.Thread):
-    """Carries output and error output through unchanged and remembers the end of it.
-
-    Where both go to the same place they share one pipe, so that their order stays. A terminal is left alone.
-    """
+    """Carries output and error output through unchanged and remembers the end of it. Where both go to the same place
+    they share one pipe, so that their order stays. A terminal is left alone."""
 
     def __init__(self) -> None:
         super().__init__(name="output", daemon=True)

@@ -291,10 +291,8 @@ def is_own(pid: int) -> bool:
 
 
 def end_processes(look: Callable[[], Processes], seconds: float) -> Processes:
-    """SIGKILL to all that `look` finds, again and again until it finds none: those that fork meanwhile too.
-
-    What is left after `seconds` cannot be ended from here: it waits in the kernel, or belongs to another user.
-    """
+    """SIGKILL to all that `look` finds, again and again until it finds none: those that fork meanwhile too. What is
+    left after `seconds` cannot be ended from here: it waits in the kernel, or belongs to another user."""
     until = time.monotonic() + seconds
     pause = 0.002
     while True:

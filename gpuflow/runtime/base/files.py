@@ -238,10 +238,8 @@ class SharedFolder:
             return sorted(os.listdir(handle))
 
     def walk(self, inside: str = "") -> Iterator[tuple[str, os.stat_result]]:
-        """All that a folder holds, with its path from there; parents first, sorted, links as what they are.
-
-        A folder that is gone meanwhile, or is none any more, is passed over; one that cannot be read is an error.
-        """
+        """All that a folder holds, with its path from there; parents first, sorted, links as what they are. A folder
+        that is gone meanwhile, or is none any more, is passed over; one that cannot be read is an error."""
         left = [""]
         while left:
             above = left.pop()
@@ -353,9 +351,7 @@ def truncate_here(handle: int) -> None:
 
 def private_folder(places: Sequence[str], name: str) -> str:
     """A new folder that only this user may look into, under a name nobody can guess, in the first place that has room.
-
-    OSError when there is none.
-    """
+    OSError when there is none."""
     refusal: OSError = FileNotFoundError(errno.ENOENT, "there is no place for temporary files")
     for place in places:
         path = os.path.join(os.path.abspath(place), f"{name}-{os.urandom(8).hex()}")

@@ -90,7 +90,7 @@ class Record:
 
     FIELDS: Mapping[str, Field] = {}
     NAMES_FILES = False
-    """Whether it may be large. In version 1 these had a hash, attempts and ends had none."""
+    """Whether it may be large."""
     signed = False
     """Whether it came with a signature; with keys, one that was verified."""
 

@@ -2,7 +2,6 @@
 
 Every record is one JSON object with `format`, `hash` (SHA-256 over the rest) and `signature` (see `signing`). What is
 not exactly what it should be is Corrupt; a format number that we do not know is UnknownFormat and never guessed at.
-Records of version 1 (no `format`) are read; they are never written.
 """
 
 from __future__ import annotations
@@ -21,11 +20,8 @@ if TYPE_CHECKING:
 
 
 class PreviousAttempt(Record):
-    """What was known of the attempt before when the next one was claimed.
-
-    `assumed` says that it had left no word: should one turn up later, or a judgment, that is counted instead of
-    `outcome`.
-    """
+    """What was known of the attempt before when the next one was claimed. `assumed` says that it had left no word:
+    should one turn up later, or a judgment, that is counted instead of `outcome`."""
 
     attempt: int = field(record_fields.count)
     id: str = field(record_fields.word)
@@ -243,10 +239,8 @@ def pack(record: Record, place: str = "", keys: Keys | None = None) -> bytes:
 
 
 def unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None = None) -> Any:
-    """The record in these bytes; Corrupt, or UnknownFormat. `key` is its place in the store.
-
-    With keys, what none of them has signed for this place is Corrupt, whatever format it claims to have.
-    """
+    """The record in these bytes; Corrupt, or UnknownFormat. `key` is its place in the store. With keys, what none of
+    them has signed for this place is Corrupt, whatever format it claims to have."""
     most = LARGE if kind.NAMES_FILES else SMALL
     if len(data) > most:
         raise Corrupt(f"{key} is larger than {most} bytes, and so no record")
@@ -266,15 +260,15 @@ def _unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None) -> Any
     hashed = digest(value)
     if keys is not None and (value.get("hash") != hashed or not keys.verify(value.get("signature"), hashed, key)):
         raise Corrupt(f"{key} is not signed with our key")
-    version = value.get("format", value.get("contract", 1))
+    version = value.get("format", value.get("contract"))  # manifests and successes of format 1 have `contract`
     if isinstance(version, bool) or not isinstance(version, int):
         raise Corrupt(f"{key} is not whole")
-    if version not in (1, FORMAT) or ("format" in value and version != FORMAT):
+    if version != FORMAT:
         raise UnknownFormat(
-            f"{key} is of format {version}, and this gpuflow-run knows 1 and {FORMAT}; use a newer gpuflow-run, "
+            f"{key} is of format {version}, and this gpuflow-run knows {FORMAT}; use the gpuflow-run that wrote it, "
             "or another --run-id, or remove the object if no gpuflow-run wrote it"
         )
-    if (version == FORMAT or "hash" in value or kind.NAMES_FILES) and value.get("hash") != hashed:
+    if value.get("hash") != hashed:
         raise Corrupt(f"{key} is not whole")
     try:
         record = kind(**record_fields.known_fields(kind, value))

@@ -33,9 +33,7 @@ _PIECE = 1 << 20
 
 def lacking_file(indexes: Mapping[str, str], paths: Iterable[str]) -> str | None:
     """The first file that an index names and that is not there. `indexes`: path in the checkpoint -> where to read it.
-
-    An index that cannot be read any more says nothing: the checkpoint is then gone, too.
-    """
+    An index that cannot be read any more says nothing: the checkpoint is then gone, too."""
     there = set(paths)
     for relative in sorted(indexes):
         folder = posixpath.dirname(relative)

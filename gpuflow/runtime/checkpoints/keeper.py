@@ -26,7 +26,7 @@ from gpuflow.runtime.base.records import Corrupt, File, Manifest, checkpoint_nam
 from gpuflow.runtime.checkpoints import completeness, interval, transfer
 from gpuflow.runtime.checkpoints.completeness import Watch
 from gpuflow.runtime.state.checkpoint_dir import Directory, Entry
-from gpuflow.runtime.state.directory_owner import BEAT, read_owner
+from gpuflow.runtime.state.directory_owner import read_owner
 from gpuflow.runtime.state.ledger import Ledger, OwnershipLost
 from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.storage_timeout import Limit
@@ -78,10 +78,8 @@ def _newest_signed(store: Store, ledger: Ledger, whole: list[str], keep: int) ->
 
 
 def _not_signed(store: Store, ledger: Ledger, manifests: list[str]) -> set[str]:
-    """With keys, what none of ours has signed is not ours to remove: who has the wrong key must not destroy a run.
-
-    What was forgotten goes all the same.
-    """
+    """With keys, what none of ours has signed is not ours to remove: who has the wrong key must not destroy a run. What
+    was forgotten goes all the same."""
     if ledger.keys is None:
         return set()
     found = []
@@ -209,10 +207,8 @@ class Keeper:
         self._wake()
 
     def finish(self, deadline: float | None = None) -> None:
-        """The program has ended: upload the newest checkpoint if it is not there yet, then end.
-
-        Without a deadline there is time for as long as something arrives in the store.
-        """
+        """The program has ended: upload the newest checkpoint if it is not there yet, then end. Without a deadline
+        there is time for as long as something arrives in the store."""
         self._deadline = deadline
         self._limit.progress()
         self._tries.progress()
@@ -310,8 +306,7 @@ class Keeper:
         """See what the program has finished; waits for something, so long or until it is time for the next upload."""
         assert self._watch is not None
         if seconds is None:
-            weak = self.directory.occupancy is not None and self.directory.occupancy.weak
-            pause = min(_LOOK if self._watch.hears and not self._removed else _LOOK_DEAF, BEAT if weak else _LOOK)
+            pause = _LOOK if self._watch.hears and not self._removed else _LOOK_DEAF
             until = (
                 min(time.monotonic() + pause, self._next_upload) if self._newest_unsaved() else time.monotonic() + pause
             )
@@ -327,8 +322,6 @@ class Keeper:
 
     def _check_owner(self) -> None:
         """Whether this attempt still owns the run; asked at once when a newer one has written its name here."""
-        if self.directory.occupancy is not None:
-            self.directory.occupancy.beat()
         there = read_owner(self.directory)
         number = there.get("attempt") if there.get("identity") == self.directory.identity else None
         newer = isinstance(number, int) and number > self.ledger.number
@@ -491,10 +484,8 @@ class Keeper:
             raise transfer.CheckpointRefused(f"it is a part of a checkpoint and lacks {missing}{hint}")
 
     def _settle_local(self, entry: Entry) -> None:
-        """Without a store: force a checkpoint to disk, and write down what its files hash to.
-
-        Once the program has ended only the first is done: there may be no time, and the disk is what counts.
-        """
+        """Without a store: force a checkpoint to disk, and write down what its files hash to. Once the program has
+        ended only the first is done: there may be no time, and the disk is what counts."""
         try:
             items = local_files.list_items(entry.path, self.directory.follow)
             for item in items:
@@ -533,8 +524,6 @@ class Keeper:
     def _add_progress(self, count: int | None = None) -> None:
         self._limit.progress()
         self._tries.progress(count)
-        if self.directory.occupancy is not None:
-            self.directory.occupancy.beat()
 
     def _proceed(self) -> bool:
         return self.lost is None and not self._is_over()

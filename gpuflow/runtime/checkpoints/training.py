@@ -311,10 +311,8 @@ class Checkpointing:
         stall: float = 0.0,
         together: CollectiveWriter | None = None,
     ) -> None:
-        """Like `save`, in a thread: `write` must use data that the program no longer changes. One at a time.
-
-        `stall` is how long the program stood still to make that data; the interval is chosen by it.
-        """
+        """Like `save`, in a thread: `write` must use data that the program no longer changes. One at a time. `stall` is
+        how long the program stood still to make that data; the interval is chosen by it."""
         self.wait()
         asked, self._asked = self._asked, False
         before, chosen, began = self._last_save, name or self._next_name(), time.monotonic()

@@ -187,10 +187,8 @@ def commit(store: Store, prefix: str, manifest: Manifest, keys: Keys | None = No
 
 
 def manifests(store: Store, base: str, since: int = 0) -> list[tuple[str, str]]:
-    """Checkpoints that exist, oldest first, as (name, prefix). The name orders them: attempt, then number.
-
-    Those of attempts before `since` were forgotten.
-    """
+    """Checkpoints that exist, oldest first, as (name, prefix). The name orders them: attempt, then number. Those of
+    attempts before `since` were forgotten."""
     top = f"{base}/checkpoints/"
     found = []
     for key, _ in store.names(top.rstrip("/")):

@@ -147,9 +147,7 @@ def read_outputs(
     declared: Sequence[Output], rank_0: Mapping[str, Any] | None, container: str
 ) -> dict[str, KeptOutput] | None:
     """The declared outputs in rank 0's last words; None when it left no word, BadOutput when they are not as declared.
-
-    Of a file or directory the words say where it is kept.
-    """
+    Of a file or directory the words say where it is kept."""
     given = _outputs_in_message(rank_0, container)
     if given is None:
         return None

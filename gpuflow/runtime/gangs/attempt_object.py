@@ -127,9 +127,7 @@ class Gang:
         self, attempt: int, failures: int, interruptions: int, before: EarlierAttempts | None = None, secret: str = ""
     ) -> dict[str, Any]:
         """The object of one attempt. `before`: what else is known of those before, by which it may be different.
-
-        `secret`: what its ranks know each other by, unless the manifest says it.
-        """
+        `secret`: what its ranks know each other by, unless the manifest says it."""
         made = copy.deepcopy(self._manifest)
         metadata = made["metadata"]
         metadata.pop("generateName", None)
@@ -294,10 +292,8 @@ def prepare_prerequisite(
 def give_to_object(
     api: ApiServer, folder: str, kind: GangKind, made: Mapping[str, Any], first: Mapping[str, Any] | None = None
 ) -> None:
-    """Let what has the name of an attempt's object go with it from now on. `first`: made anew where it is gone.
-
-    It goes with the run until then, and what ended that may have taken it away and left the object.
-    """
+    """Let what has the name of an attempt's object go with it from now on. `first`: made anew where it is gone. It goes
+    with the run until then, and what ended that may have taken it away and left the object."""
     name = made["metadata"]["name"]
     owners = {"ownerReferences": [owner_reference(kind, made)]}
     try:

@@ -116,10 +116,8 @@ def has_ended(jobset: Object, jobs: Iterable[Object], kind: GangKind = JOBSET) -
 
 
 def failed_since(jobs: Iterable[Object]) -> str | None:
-    """When the first Job failed: what its controller deletes from then on is collateral.
-
-    The training operator notes the time, deletes, and only then says that it failed.
-    """
+    """When the first Job failed: what its controller deletes from then on is collateral. The training operator notes
+    the time, deletes, and only then says that it failed."""
     times = []
     for job in jobs:
         failure = _failure(job)
@@ -180,10 +178,8 @@ def _verdict(
 def _with_word_of_rank_0(
     verdict: Verdict, jobset: Object, pods: Sequence[Object], container: str, kind: GangKind
 ) -> Verdict:
-    """A failure with what the supervisors agreed on: they exit alike, and only rank 0's last words tell the first.
-
-    They may say which failure it was, and never that it was none.
-    """
+    """A failure with what the supervisors agreed on: they exit alike, and only rank 0's last words tell the first. They
+    may say which failure it was, and never that it was none."""
     if verdict.outcome not in (RETRYABLE, OUT_OF_MEMORY):
         return verdict
     for pod in pods:

@@ -100,28 +100,26 @@ class GangKind(NamedTuple):
     """As manifests name it: two groups may have the same."""
     api_version: str
     plural: str
-    pods: str
-    """The label by which its pods are found; the value is the object's name."""
     role: str
     """The label that says which set a pod belongs to."""
     rank: str
     """The label with the number of a pod in its set."""
-    suspend: str | None
-    """The field by which Kueue holds it back; None: Kueue does not know the kind."""
-    container: str
-    """What the controller wants the program's container to be called."""
-    has_jobs: bool
-    """Whether its pods are those of Jobs, which write down why they failed. Otherwise it says so itself."""
-    replaces_pods: bool
-    """Whether its controller makes a lost pod anew. Restarts cannot be turned off then: a lost rank ends the attempt
-    all the same, and the object is deleted."""
-    refusals: tuple[tuple[str, str], ...]
-    """Kind and reason of the events that say why a pod, or what makes it, could not be made."""
     integration: str | None
     """What Kueue's configuration calls it; None: Kueue does not know the kind."""
-    service_for_each: bool
-    """Whether every pod has a Service of its own; otherwise there is one for all."""
     pod_sets: Callable[[Mapping[str, Any]], list[PodSet]]
+    suspend: str | None = "spec.suspend"
+    """The field by which Kueue holds it back; None: Kueue does not know the kind."""
+    container: str = "main"
+    """What the controller wants the program's container to be called."""
+    has_jobs: bool = True
+    """Whether its pods are those of Jobs, which write down why they failed. Otherwise it says so itself."""
+    replaces_pods: bool = False
+    """Whether its controller makes a lost pod anew. Restarts cannot be turned off then: a lost rank ends the attempt
+    all the same, and the object is deleted."""
+    refusals: tuple[tuple[str, str], ...] = (("Job", "FailedCreate"),)
+    """Kind and reason of the events that say why a pod, or what makes it, could not be made."""
+    service_for_each: bool = False
+    """Whether every pod has a Service of its own; otherwise there is one for all."""
     as_job: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
     """The object with its end in conditions like those of a Job, where it does not say it so."""
     removed_by_it: str | None = None
@@ -156,6 +154,11 @@ class GangKind(NamedTuple):
     @property
     def version(self) -> str:
         return self.api_version.partition("/")[2]
+
+    @property
+    def pods(self) -> str:
+        """The label by which its pods are found; the value is the object's name."""
+        return object_state.PODS[self.name]
 
     @property
     def in_kueue(self) -> bool:
@@ -232,85 +235,53 @@ GROUP = "scheduling.k8s.io/group-name"
 """The annotation of a pod by which Volcano's scheduler knows its PodGroup."""
 
 
-def _name_runtime(made: dict[str, Any], name: str) -> None:
-    made["spec"]["runtimeRef"]["name"] = name
-
-
 def _join_group(made: dict[str, Any], name: str) -> None:
     for each in pod_sets_of_jobset(made):
         metadata = each.template.setdefault("metadata", {})
         metadata["annotations"] = {**(metadata.get("annotations") or {}), GROUP: name}
 
 
-RUNTIME = Prerequisite("runtime", "trainer.kubeflow.org/v1alpha1", "trainingruntimes", _name_runtime)
+RUNTIME = Prerequisite(
+    *("runtime", "trainer.kubeflow.org/v1alpha1", "trainingruntimes"),
+    lambda made, name: made["spec"]["runtimeRef"].update(name=name),
+)
 POD_GROUP = Prerequisite("podGroup", "scheduling.volcano.sh/v1beta1", "podgroups", _join_group)
 
 JOBSET = GangKind(
-    "JobSet",
-    "jobset",
-    "JobSet",
-    "jobset.x-k8s.io/v1alpha2",
-    "jobsets",
-    pods=object_state.PODS["JobSet"],
+    *("JobSet", "jobset", "JobSet", "jobset.x-k8s.io/v1alpha2", "jobsets"),
     role="jobset.sigs.k8s.io/replicatedjob-name",
     rank="batch.kubernetes.io/job-completion-index",
-    suspend="spec.suspend",
-    container="main",
-    has_jobs=True,
-    replaces_pods=False,
-    refusals=(("Job", "FailedCreate"),),
     integration="jobset.x-k8s.io/jobset",
-    service_for_each=False,
     pod_sets=pod_sets_of_jobset,
 )
-JOBSET_BY_VOLCANO = JOBSET._replace(
-    word="jobset+volcano",
-    scheduler="volcano",
-    before=POD_GROUP,
-    beside=("count/podgroups.scheduling.volcano.sh",),
-)
+_BESIDE = ("count/podgroups.scheduling.volcano.sh",)
+JOBSET_BY_VOLCANO = JOBSET._replace(word="jobset+volcano", scheduler="volcano", before=POD_GROUP, beside=_BESIDE)
 """A JobSet whose pods Volcano places, all of them or none: they are of one PodGroup, which is made before it."""
 PYTORCHJOB = GangKind(
-    "PyTorchJob",
-    "pytorchjob",
-    "PyTorchJob",
-    "kubeflow.org/v1",
-    "pytorchjobs",
-    pods=object_state.PODS["PyTorchJob"],
+    *("PyTorchJob", "pytorchjob", "PyTorchJob", "kubeflow.org/v1", "pytorchjobs"),
     role="training.kubeflow.org/replica-type",
     rank="training.kubeflow.org/replica-index",
+    integration="kubeflow.org/pytorchjob",
+    pod_sets=pod_sets_of_pytorchjob,
     suspend="spec.runPolicy.suspend",
     container="pytorch",
     has_jobs=False,
     replaces_pods=True,
     refusals=(("PyTorchJob", "FailedCreatePod"),),
-    integration="kubeflow.org/pytorchjob",
     service_for_each=True,
-    pod_sets=pod_sets_of_pytorchjob,
     sets=(1,),
 )
 TRAINJOB = GangKind(
-    "TrainJob",
-    "trainjob",
-    "TrainJob",
-    "trainer.kubeflow.org/v1alpha1",
-    "trainjobs",
-    pods=object_state.PODS["TrainJob"],
+    *("TrainJob", "trainjob", "TrainJob", "trainer.kubeflow.org/v1alpha1", "trainjobs"),
     role=JOBSET.role,
     rank=JOBSET.rank,
-    suspend="spec.suspend",
-    container="node",
-    has_jobs=True,
-    replaces_pods=False,
-    refusals=(("Job", "FailedCreate"), ("TrainJob", "TrainJobResourcesCreationFailed")),
     integration="trainer.kubeflow.org/trainjob",
-    service_for_each=False,
     pod_sets=pod_sets_of_trainjob,
+    container="node",
+    refusals=(("Job", "FailedCreate"), ("TrainJob", "TrainJobResourcesCreationFailed")),
     beside=(
-        "count/trainingruntimes.trainer.kubeflow.org",
-        "count/jobsets.jobset.x-k8s.io",
-        "configmaps",
-        "count/configmaps",
+        *("count/trainingruntimes.trainer.kubeflow.org", "count/jobsets.jobset.x-k8s.io"),
+        *("configmaps", "count/configmaps"),
     ),
     before=RUNTIME,
     through=True,
@@ -319,46 +290,28 @@ TRAINJOB = GangKind(
     deletion="Background",
 )
 VOLCANO = GangKind(
-    "Volcano Job",
-    "volcano",
-    "Job",
-    "batch.volcano.sh/v1alpha1",
-    "jobs",
-    pods=object_state.PODS["Volcano Job"],
+    *("Volcano Job", "volcano", "Job", "batch.volcano.sh/v1alpha1", "jobs"),
     role="volcano.sh/task-spec",
     rank="volcano.sh/task-index",
-    suspend=None,
-    container="main",
-    has_jobs=False,
-    # Its policies end it when a pod is lost.
-    replaces_pods=False,
-    refusals=(("Job", "FailedCreate"),),
     integration=None,
-    service_for_each=False,
     pod_sets=pod_sets_of_volcano,
+    suspend=None,
+    has_jobs=False,
     as_job=_volcano_as_job,
     removed_by_it="volcano.sh/controller-out-of-sync",
     queue="spec.queue",
-    beside=("configmaps", "count/configmaps", "count/podgroups.scheduling.volcano.sh"),
+    beside=("configmaps", "count/configmaps", *_BESIDE),
     leaves_all=False,
 )
 MPIJOB = GangKind(
-    "MPIJob",
-    "mpijob",
-    "MPIJob",
-    "kubeflow.org/v2beta1",
-    "mpijobs",
-    pods=object_state.PODS["MPIJob"],
+    *("MPIJob", "mpijob", "MPIJob", "kubeflow.org/v2beta1", "mpijobs"),
     role="training.kubeflow.org/job-role",
-    rank="training.kubeflow.org/replica-index",
+    rank=PYTORCHJOB.rank,
+    integration="kubeflow.org/mpijob",
+    pod_sets=pod_sets_of_mpijob,
     suspend="spec.runPolicy.suspend",
-    container="main",
-    has_jobs=True,
     replaces_pods=True,
     refusals=(("MPIJob", "MPIJobFailed"), ("MPIJob", "ValidationError"), ("Job", "FailedCreate")),
-    integration="kubeflow.org/mpijob",
-    service_for_each=False,
-    pod_sets=pod_sets_of_mpijob,
     beside=("configmaps", "count/configmaps", "secrets", "count/secrets"),
     sets=(2,),
     leading_job="-launcher",

@@ -60,10 +60,8 @@ class Changes(NamedTuple):
     other_node: bool = False
 
     def spec(self, first: Mapping[str, Any], before: EarlierAttempts, container: int = 0) -> dict[str, Any]:
-        """The spec of the attempt that comes after all that; `first` is that of the first attempt.
-
-        `container`: which of the pod's containers is the one that grows.
-        """
+        """The spec of the attempt that comes after all that; `first` is that of the first attempt. `container`: which
+        of the pod's containers is the one that grows."""
         spec = dict(first)
         if self._is_off_spot(before):
             spec = {key: value for key, value in {**spec, **self.on_demand}.items() if value is not None}

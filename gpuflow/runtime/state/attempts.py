@@ -385,10 +385,8 @@ def read_history_again(run: RunRecords, history: History) -> History:
 
 
 def newest_claim(run: RunRecords, numbers: list[int]) -> tuple[Claim | None, list[int]]:
-    """The newest claim that can be read, and the numbers after it that cannot, oldest first.
-
-    Budgets never go back: where no record tells what was used up, the records are refused.
-    """
+    """The newest claim that can be read, and the numbers after it that cannot, oldest first. Budgets never go back:
+    where no record tells what was used up, the records are refused."""
     unreadable: list[int] = []
     for number in reversed(numbers):
         try:
@@ -409,10 +407,8 @@ def newest_claim(run: RunRecords, numbers: list[int]) -> tuple[Claim | None, lis
 
 
 def outcome_of(run: RunRecords, number: int, owner: str) -> tuple[str, End | None] | None:
-    """How an attempt ended by its own word, or by what was found out later; None when nobody knows.
-
-    Its own word wins, but for one thing that it cannot know: why it was told to stop.
-    """
+    """How an attempt ended by its own word, or by what was found out later; None when nobody knows. Its own word wins,
+    but for one thing that it cannot know: why it was told to stop."""
     try:
         end = run.read(End, run.end_key(number, owner))
     except Corrupt as damage:

@@ -32,11 +32,9 @@ if TYPE_CHECKING:
         """An attempt's hold on a directory; `directory_owner` has it."""
 
         held: bool
-        weak: bool
         said: dict[str, Any]
 
         def renew(self) -> bool: ...
-        def beat(self) -> None: ...
         def write_again(self) -> None: ...
         def leave(self) -> None: ...
 
@@ -47,11 +45,8 @@ MARKER = ".gpuflow-complete"
 
 
 class Entry:
-    """A finished checkpoint in the directory.
-
-    `stored` names its copy in the store. Without a store: `settled` when it was forced to disk, `total` what its
-    files hash to together.
-    """
+    """A finished checkpoint in the directory. `stored` names its copy in the store. Without a store: `settled` when it
+    was forced to disk, `total` what its files hash to together."""
 
     def __init__(self, name: str, path: str, record: dict[str, Any]) -> None:
         self.name, self.path = name, path
@@ -76,6 +71,8 @@ class Directory:
         self.follow: Sequence[str] = ()
         """Folders outside that links in a checkpoint may lead to."""
         self.hidden = os.path.join(self.path, HIDDEN_FOLDER)
+        self.is_own = bool(own)
+        """Whether it is a folder that only this run, step and item work in."""
         self.occupancy: Occupancy | None = None
         self.remarks: list[str] = []
         """What someone should be told: the keeper says it."""
@@ -158,10 +155,8 @@ class Directory:
         return f"{entry.name} is an empty folder" if not count and self.shared.is_folder(entry.name) else None
 
     def look(self, renamed: Iterable[str] = (), *, deaf: bool = False) -> None:
-        """Find newly finished entries: those renamed, marked, or seen under another name by the look before.
-
-        When no one tells of renames (`deaf`), a file's own times do: writing sets both, renaming only the second.
-        """
+        """Find newly finished entries: those renamed, marked, or seen under another name by the look before. When no
+        one tells of renames (`deaf`), a file's own times do: writing sets both, renaming only the second."""
         for name, record in list(self._unwritten.items()):
             self._write(name, record)
         told = {name for name in renamed if not name.startswith(".")}
@@ -200,10 +195,8 @@ class Directory:
                     self._there[name] = key
 
     def disown(self, *, others: bool = False) -> None:
-        """Believe nothing that lies here: forget what was written down, and pass over what is marked finished.
-
-        With `others`, only what this identity did not write down itself.
-        """
+        """Believe nothing that lies here: forget what was written down, and pass over what is marked finished. With
+        `others`, only what this identity did not write down itself."""
         mine = {entry.name for entry in self.finished_entries()} if others else set()
         for name in self._recorded_names():
             if name not in mine:
@@ -313,9 +306,7 @@ class Directory:
 
     def unsure_names(self) -> list[str]:
         """Files that came since `remember` and of which nothing shows whether they were renamed or written in place.
-
-        That is so when the last write and the rename have one time, which on Linux is a tick of some milliseconds.
-        """
+        That is so when the last write and the rename have one time, which on Linux is a tick of some milliseconds."""
         known, names = {entry.name for entry in self.finished_entries()}, []
         with contextlib.suppress(OSError):
             for name in sorted(os.listdir(self.path)):

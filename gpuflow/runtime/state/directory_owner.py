@@ -7,8 +7,8 @@ the two. Each attempt holds a lock on `alive` in its own folder, so that nobody 
 one run, the second never has the lock of the directory, and is alive all the same when the third takes it from the
 first.
 
-Where a file system has no locks (some FUSE and SMB mounts), a number in `owner.json` that counts up says that its
-writer lives. That is weaker, and is said: a supervisor that stands still for some seconds looks dead.
+Where a file system has no locks (some FUSE and SMB mounts), nobody can tell that another run lives: a directory there
+is refused, unless it is a folder of the run's own (`--own-folder`).
 
 Orphans are programs of earlier attempts that outlived their supervisor. They are ended before another program starts in
 their place. They are known by the mark in their environment: that of this run, or, when they work in this directory,
@@ -109,8 +109,6 @@ def _lock_alive(shared: SharedFolder, path: str) -> int:
 
 _PATIENCE = 2.0
 """How long a supervisor that is just ending is waited for."""
-BEAT = 1.0
-_BEATS_MISSED = 4.0
 
 
 class Occupancy:
@@ -120,11 +118,10 @@ class Occupancy:
         self, directory: Directory, ledger: Ledger, say: Callable[[str], None], *, arbitrated: bool = True
     ) -> None:
         self.directory, self.ledger, self.say, self.arbitrated = directory, ledger, say, arbitrated
-        self.held = self.weak = False
+        self.held, self._no_locks = False, ""
         self._handle = -1
         self._alive = AttemptLock()
         self.said: dict[str, Any] = {}
-        self._beat, self._next_beat = 0, 0.0
 
     def enter(self) -> None:
         """Take the directory, or BadOption when another run that is alive has it."""
@@ -138,10 +135,14 @@ class Occupancy:
         try:
             if self.renew():
                 self._clear(before)
-            elif self.weak:
-                self._watch_other_run(before)
-            else:
+            elif not self._no_locks:
                 self._wait_for_holder()
+            elif not self.directory.is_own:
+                raise BadOption(
+                    f"{self.directory.path} is on a file system without locks ({self._no_locks}), where another run "
+                    "would not be noticed: use another one, or give this run a folder of its own with --own-folder "
+                    "(GPUFLOW_RUN_OWN_FOLDER=true)"
+                )
         except BadOption:
             self.leave()
             remove_if_dead(self.directory.shared, self.directory.attempt_folder)
@@ -152,13 +153,10 @@ class Occupancy:
     def renew(self) -> bool:
         """Try for the lock: the older attempt that had it may be gone, or the directory was made anew."""
         path = os.path.join(self.directory.hidden, "lock")
-        if not self.weak:
-            self._alive.hold(self.directory.shared, self.directory.attempt_folder)
+        self._alive.hold(self.directory.shared, self.directory.attempt_folder)
         if self.held and is_same_file(self._handle, self.directory.shared, path):
             return True
         self._give_back()
-        if self.weak:
-            return False
         import fcntl
 
         handle = self.directory.shared.open(path, os.O_RDWR | os.O_CREAT)
@@ -166,12 +164,7 @@ class Occupancy:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as refusal:
             os.close(handle)
-            if refusal.errno not in LOCK_TAKEN:
-                self.weak = True
-                self.say(
-                    f"{self.directory.path} is on a file system without locks ({refusal.strerror}): that another "
-                    "run works here is noticed only while its supervisor gives signs of life"
-                )
+            self._no_locks = "" if refusal.errno in LOCK_TAKEN else str(refusal.strerror)
             return False
         self._handle, self.held = handle, True
         os.ftruncate(handle, 0)
@@ -179,16 +172,6 @@ class Occupancy:
             handle, f"{self.directory.identity} {self.ledger.id} {self.ledger.base}\n".encode(errors="replace"), 0
         )
         return True
-
-    def beat(self) -> None:
-        """A sign of life, where there is no lock."""
-        if self.weak and time.monotonic() >= self._next_beat:
-            self._next_beat = time.monotonic() + BEAT
-            self._beat += 1
-            mine = read_owner(self.directory)
-            if mine.get("id") == self.ledger.id:
-                with contextlib.suppress(OSError):
-                    dump(self.directory.shared, _owner_path(self.directory), {**mine, "beat": self._beat})
 
     def write_again(self) -> None:
         """Write the owner file again after the directory was recreated."""
@@ -219,16 +202,6 @@ class Occupancy:
                 self._clear(read_owner(self.directory))
                 return
 
-    def _watch_other_run(self, before: dict[str, Any]) -> None:
-        if before.get("identity", self.directory.identity) == self.directory.identity and self.arbitrated:
-            return
-        until = time.monotonic() + _BEATS_MISSED * BEAT
-        while "beat" in before and time.monotonic() < until:
-            time.sleep(BEAT / 4)
-            now = read_owner(self.directory)
-            if (now.get("id"), now.get("beat")) != (before.get("id"), before.get("beat")):
-                raise self._refusal(str(now.get("run")))
-
     def _holder(self) -> tuple[str, str, str]:
         try:
             line = self.directory.shared.read(os.path.join(self.directory.hidden, "lock")).decode("utf-8", "replace")
@@ -245,10 +218,8 @@ class Occupancy:
         )
 
     def _clear(self, before: dict[str, Any]) -> None:
-        """The lock is ours, so no other run lives: remove what the dead left half done, theirs and ours.
-
-        On another machine's word for it nothing of another run is touched: a mount may keep locks to itself.
-        """
+        """The lock is ours, so no other run lives: remove what the dead left half done, theirs and ours. On another
+        machine's word for it nothing of another run is touched: a mount may keep locks to itself."""
         here, shared = before.get("boot") == boot_id(), self.directory.shared
         try:
             folders = shared.names(self.directory.hidden)

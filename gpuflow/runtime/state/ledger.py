@@ -111,10 +111,8 @@ class Ledger(RunRecords):
     # -- writing
 
     def claim(self, history: History, *, fresh: bool = False, renew: bool = False) -> bool:
-        """Become the newest attempt; False when another one took the number: read the records again.
-
-        `fresh` forgets all attempts before, `renew` only what they have cost.
-        """
+        """Become the newest attempt; False when another one took the number: read the records again. `fresh` forgets
+        all attempts before, `renew` only what they have cost."""
         self.probe()
         number, self.id = self.may_take(history.next), self.id or os.urandom(8).hex()
         claim = self._claim_after(history, number, fresh=fresh, renew=renew)

@@ -130,11 +130,7 @@ class Folder(Store):
             except files.NotAFile as refusal:
                 raise Corrupt(f"{key}: {refusal.strerror}") from None
             with files.close_after(handle):
-                while True:
-                    data = os.read(handle, CHUNK)
-                    if not data:
-                        return
-                    yield data
+                yield from iter(lambda: os.read(handle, CHUNK), b"")
 
     def clone(self, key: str, handle: int) -> bool:
         import fcntl

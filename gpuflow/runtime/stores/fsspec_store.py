@@ -277,10 +277,8 @@ class Remote(Store):
         return int(info.get("size") or 0)
 
     def _fetch_blocks(self, direct: DirectClient, name: str, tags: list[str | None]) -> Iterator[bytes]:
-        """The first block tells how long it is; of a long one several blocks come at once, where there is room.
-
-        `tags` hears which object it is, as the server marks it.
-        """
+        """The first block tells how long it is; of a long one several blocks come at once, where there is room. `tags`
+        hears which object it is, as the server marks it."""
         answer, size, tag = direct.get(name, 0, _WHOLE)
         tags.append(tag)
         yield from answer.pieces()

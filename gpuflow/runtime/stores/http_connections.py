@@ -41,10 +41,8 @@ class StaleConnection(BadAnswer):
 
 
 class FileBody:
-    """A body that is read from an open file while it is sent, so that none of it is held.
-
-    It is read twice: for its sums, and to be sent. What is sent is never complete unless it is the same.
-    """
+    """A body that is read from an open file while it is sent, so that none of it is held. It is read twice: for its
+    sums, and to be sent. What is sent is never complete unless it is the same."""
 
     def __init__(self, handle: int, size: int, buffer: memoryview, passed: Callable[[int], None]) -> None:
         """`passed` hears of each piece that is sent."""

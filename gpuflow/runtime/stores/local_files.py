@@ -338,11 +338,7 @@ def _count_and_hash(
 def _read_clone(handle: int) -> Iterator[bytes]:
     """What was cloned, from the clone itself: that is what the program gets."""
     os.lseek(handle, 0, os.SEEK_SET)
-    while True:
-        data = os.read(handle, CHUNK)
-        if not data:
-            return
-        yield data
+    yield from iter(lambda: os.read(handle, CHUNK), b"")
 
 
 def _write_pieces(pieces: Iterable[bytes | memoryview], handle: int) -> Iterator[bytes | memoryview]:

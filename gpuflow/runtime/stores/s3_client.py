@@ -54,9 +54,7 @@ class Signer:
 
     def authorization(self, method: str, path: str, query: str, headers: Mapping[str, str]) -> str:
         """The value of `Authorization`. All `headers` are signed: their names in lower case, values without margins.
-
-        Path and query are percent-encoded, the query's fields are sorted.
-        """
+        Path and query are percent-encoded, the query's fields are sorted."""
         when, payload = headers["x-amz-date"], headers["x-amz-content-sha256"]
         names = sorted(headers)
         lines = "".join([f"{name}:{headers[name]}\n" for name in names])
@@ -186,10 +184,8 @@ class DirectClient:
         return {**found, "ChecksumCRC32": checksum} if checksum else found
 
     def get(self, key: str, begin: int, end: int, tag: str | None = None) -> tuple[Answer, int, str | None]:
-        """Bytes from `begin` up to `end` of an object, how long all of it is, and its tag.
-
-        With a tag: only of the object that has it still.
-        """
+        """Bytes from `begin` up to `end` of an object, how long all of it is, and its tag. With a tag: only of the
+        object that has it still."""
         more = {"range": f"bytes={begin}-{end - 1}"}
         if tag:
             more["if-match"] = tag

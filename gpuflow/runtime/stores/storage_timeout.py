@@ -197,9 +197,7 @@ def attend(
     limit: Limit | None = None,
 ) -> Any:
     """What the action comes to. Silent after so many seconds without progress, StorageError when it must be given up.
-
-    `since` is when something moved last, or this began; `limit` hears of bytes that moved in another way.
-    """
+    `since` is when something moved last, or this began; `limit` hears of bytes that moved in another way."""
     turn = WatchedCall(current())
     context, began = contextvars.copy_context(), time.monotonic()
     thread = threading.Thread(target=context.run, args=(turn.run, action), name="storage", daemon=True)
@@ -384,9 +382,7 @@ def _attend_alone(action: Callable[[], Any]) -> Any:
 
 def with_disk_timeout(method: Any) -> Any:
     """The same for a folder, where it may take long without a sign: nobody sees how far a disk, or a mount, has come.
-
-    That is said, and a notice is heard, but it is not given up.
-    """
+    That is said, and a notice is heard, but it is not given up."""
 
     def ask(turn: WatchedCall, work: Callable[[], Any]) -> Any:
         with turn.on_disk():

@@ -124,10 +124,8 @@ class Order:
 
 
 def put_order(key: str, path: str, seen: Sequence[int], size: int, *, is_limited: bool) -> list[Any] | None:
-    """The words of an order to send a file, the one that was seen; None when several connections had better send it.
-
-    A worker sends as fast as it can: where that `is_limited`, it is given no more than a moment's work.
-    """
+    """The words of an order to send a file, the one that was seen; None when several connections had better send it. A
+    worker sends as fast as it can: where that `is_limited`, it is given no more than a moment's work."""
     return ["put", key, path, list(seen[:2])] if size <= (_MOMENT if is_limited else LONG) else None
 
 

@@ -132,10 +132,8 @@ def format_value(value: Any) -> str:
 
 
 def put(document: dict[str, Any], place: str, value: str) -> None:
-    """Set a value of a manifest: text, in a place whose surroundings are there.
-
-    A program gets it as it is: where the kubelet would replace `$(NAME)`, be it by a Secret, the `$` are doubled.
-    """
+    """Set a value of a manifest: text, in a place whose surroundings are there. A program gets it as it is: where the
+    kubelet would replace `$(NAME)`, be it by a Secret, the `$` are doubled."""
     steps = list(_steps(place))
     if _EXPANDED_FIELDS.search("/".join(name or "*" for name, *_ in steps)):
         value = _VARIABLE.sub(lambda match: 2 * match[0], value)

@@ -51,9 +51,7 @@ def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def judge(directory: str, max_age: float | None, *, ready: bool, now: float, moment: float) -> tuple[bool, str]:
     """Whether the program in a directory is healthy, and why. Without an age: three intervals, at least ten minutes.
-
-    Signs of life carry their moment on the clock that nobody sets; the times of files are compared with `now`.
-    """
+    Signs of life carry their moment on the clock that nobody sets; the times of files are compared with `now`."""
     directory = os.path.abspath(directory)
     hidden = os.path.join(directory, HIDDEN_FOLDER)
     if not os.path.exists(os.path.join(hidden, "owner.json")):

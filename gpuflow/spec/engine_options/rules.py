@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuflow.core.errors import Finding, Problem, did_you_mean, rule
 from gpuflow.engines import AIRFLOW, KUBEFLOW
+from gpuflow.graph.order import reachable
 from gpuflow.spec.engine_options.airflow import ROLES, AirflowTask, Teardown
 from gpuflow.spec.references import upstream
 from gpuflow.spec.rules.step_rules import finding_at
@@ -64,7 +65,7 @@ def _teardown(
     pipeline: Pipeline, name: str, teardown: Teardown, needs: Mapping[str, Sequence[str]]
 ) -> Iterator[Finding]:
     where = pipeline.where_step(name, "engines", AIRFLOW, "teardown")
-    step, before = pipeline.steps[name], _all_before(name, needs)
+    step, before = pipeline.steps[name], reachable(needs, [name])
     for setup in teardown.setups:
         if setup not in pipeline.steps:
             text = f'teardown "{name}" belongs to "{setup}", which is no step'
@@ -84,15 +85,6 @@ def _teardown(
 
 def _airflow_options(step: Step) -> AirflowTask | None:
     return step.engines.airflow if step.engines is not None else None
-
-
-def _all_before(name: str, needs: Mapping[str, Sequence[str]]) -> set[str]:
-    found: set[str] = set()
-    left = {name}
-    while left:
-        left = {need for each in left for need in needs[each]} - found
-        found |= left
-    return found
 
 
 def option_faults(pipeline: Pipeline) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """Documents that name others, schedules, hooks, locks, and what steps create.
 
 Tests gpuflow/readers/argo/variables.py, gpuflow/readers/argo/resource_templates.py and
-gpuflow/readers/argo/workflow_spec.py.
+gpuflow/formats/argo.py.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from gpuflow.targets.argo.facts import ArgoOptions
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.target import Request, compile_with
 from tests.targets.argo.manifests import HEAD, artifact, compiled, schema_errors, task, template
+from tools.files_that_run import files_apart
 
 HERE = Path(__file__).parent
 DEMO = HERE.parents[2] / "gpuflow" / "demo"
@@ -334,3 +335,7 @@ def test_a_time_limit_of_a_sub_pipeline_is_refused_by_name(outer: str, inner: st
     text = f"steps: {{sub: {{{outer}pipeline: {{name: q, {inner}steps: {{a: {{image: i, command: [x]}}}}}}}}}}"
     with pytest.raises(GpuflowError, match=r"GF301 argo does not support pipeline\.(timeout|deadline)"):
         compiled(text)
+
+
+def test_few_files_run_for_the_compile_of_the_readme() -> None:
+    assert len(files_apart("compile")["executed"]) <= 190

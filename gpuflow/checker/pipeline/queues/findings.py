@@ -72,13 +72,13 @@ def _is_allowed_to(queue_verdicts: QueueVerdicts, each: QueueVerdict, other: Que
         return False
     priority, victim = (queue_verdicts.setup.priority_of(one.request.pod_group) or 0 for one in (each, other))
     if own is their:
-        policy = own.preemption.within_queue
+        policy = own.preemption.within_cluster_queue
         # Of two with the same priority the older one evicts: it was too large at first, and the other passed it.
         passed = policy == "LowerOrNewerEqualPriority" and priority == victim and _is_larger(each, other)
         return policy != NEVER and (priority > victim or passed)
     if root_of(queue_verdicts.kueue, each.request) is not root_of(queue_verdicts.kueue, other.request):
         return False
-    policy = own.preemption.reclaim
+    policy = own.preemption.reclaim_within_cohort
     return policy == "Any" or (policy != NEVER and priority > victim)
 
 

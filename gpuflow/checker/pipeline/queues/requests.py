@@ -22,7 +22,7 @@ from gpuflow.checker.contention.proof import Contention
 from gpuflow.checker.kueue import Assignment, Kueue
 from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, minus, plus
 from gpuflow.checker.kueue.flavor_assigner import check_pod_set_and_flavor_match_for_tas
-from gpuflow.checker.kueue.queues import MAY_STOP, NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue
+from gpuflow.checker.kueue.queues import NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue
 from gpuflow.checker.kueue.scheduler import Head
 from gpuflow.checker.kueue.snapshot import NO_QUOTA, QuotaNode
 from gpuflow.checker.kueue.workloads import read_workload
@@ -106,7 +106,8 @@ def _groups(kueue: Kueue, head: Head, amounts: Mapping[str, int]) -> Iterator[Gr
     known = (kueue.flavors[name] for name in queue.flavors)
     topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
     policy, fungibility = queue.preemption, queue.fungibility
-    may_preempt = (policy.within_queue, policy.reclaim, policy.borrow) != (NEVER, NEVER, NEVER)
+    policies = policy.within_cluster_queue, policy.reclaim_within_cohort, policy.borrow_within_cohort.policy
+    may_preempt = policies != (NEVER, NEVER, NEVER)
     for group in queue.groups:
         named = group.covered & amounts.keys()
         if not named:
@@ -122,7 +123,7 @@ def _groups(kueue: Kueue, head: Head, amounts: Mapping[str, int]) -> Iterator[Gr
             and all(node.potential_available((name, resource)) >= amount for resource, amount in asked.items())
         )
         may_preempt_on = may_preempt and len(fitting) > 1
-        first_flavor_only = may_preempt_on and fungibility.when_can_preempt == MAY_STOP
+        first_flavor_only = may_preempt_on and fungibility.when_can_preempt != TRY_NEXT
         yield GroupRequest(
             asked,
             fitting,
@@ -132,7 +133,7 @@ def _groups(kueue: Kueue, head: Head, amounts: Mapping[str, int]) -> Iterator[Gr
                 fungibility.preference == PREEMPTION_FIRST
                 or (first_flavor_only and fungibility.when_can_borrow == TRY_NEXT)
             ),
-            fungibility.when_can_borrow == MAY_STOP,
+            fungibility.when_can_borrow != TRY_NEXT,
         )
 
 

@@ -294,7 +294,7 @@ class QueueVerdicts:
         possible = {name for group in request.groups for name in group.flavors}
         for check in queue.checks:
             words = check_decides(check.name)
-            if check.flavors & possible and words not in request.found.unmodeled:
+            if check.on_flavors & possible and words not in request.found.unmodeled:
                 yield words
 
     def _find_refusal(self, request: QueueRequest) -> QueueRefusal | None:

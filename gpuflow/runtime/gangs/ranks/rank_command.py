@@ -89,9 +89,7 @@ class MemberRun(RankRun):
 
     def _finish_keeper(self) -> None:
         """Rank 0 says when nothing more is asked for. Until then this rank waits for the verdict, and its keeper works.
-
-        A stop that comes meanwhile must be told to the others at once, so nobody waits here.
-        """
+        A stop that comes meanwhile must be told to the others at once, so nobody waits here."""
         if self.keeper is not None:
             self.keeper.finish(self.deadline)
 

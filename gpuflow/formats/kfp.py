@@ -22,6 +22,13 @@ from gpuflow.core.errors import GpuflowError, Where, did_you_mean, fail
 from gpuflow.formats.documents import PLATFORM, Document, Library
 from gpuflow.kubernetes.expansion import expand
 
+AMOUNTS = (
+    ("limits", "memory", "resourceMemoryLimit", "memoryLimit", "G"),
+    ("requests", "memory", "resourceMemoryRequest", "memoryRequest", "G"),
+    ("limits", "cpu", "resourceCpuLimit", "cpuLimit", ""),
+    ("requests", "cpu", "resourceCpuRequest", "cpuRequest", ""),
+)
+"""The amounts of a container: the text that says one, the number that older documents have, and its unit."""
 UNREAD_FIELD = "podMetadata"
 """What Argo puts on the pod by itself: the driver has no part in it."""
 
@@ -214,6 +221,10 @@ class Ir:
     """What `platforms.kubernetes` says; empty where there is no platform document."""
     given: Mapping[str, Any]
     """The parameters that a PipelineJob is started with."""
+    beside: Message
+    """The whole platform document."""
+    whole: Message
+    """What the PipelineSpec stands in; the PipelineSpec itself where it stands alone."""
 
     @property
     def root(self) -> Message:
@@ -264,7 +275,17 @@ def ir_of(document: Document, library: Library) -> Ir:
     runtime = whole.message("runtimeConfig")
     old = {name: spec.old_value() for name, spec in runtime.message("parameters").entries()}
     given = {**old, **runtime.message("parameterValues").value}
-    return Ir(spec, platform.message("platforms").entry("kubernetes"), given)
+    return Ir(spec, platform.message("platforms").entry("kubernetes"), given, platform, whole)
+
+
+def waits_of(task: Message) -> list[tuple[str, Where]]:
+    """The tasks that a task waits for, those it names and those whose outputs it reads, each with where it says so."""
+    found = [(each, task.where("dependentTasks")) for each in task.texts("dependentTasks")]
+    for kind, field in (("parameters", "taskOutputParameter"), ("artifacts", "taskOutputArtifact")):
+        for _, spec in task.message("inputs").message(kind).entries():
+            if field in spec:
+                found.append((spec.message(field).text("producerTask"), spec.where(field)))
+    return found
 
 
 def _platform_document(document: Document, library: Library) -> Document | None:
