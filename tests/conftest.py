@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from gpuflow.core.errors import Finding, Rule
+from gpuflow.core.errors import Rule
+from gpuflow.targets.capabilities import RefusalRule
 
 # Times are not judged: the machine may be busy. GPUFLOW_EXAMPLES looks longer than every change can wait for.
 settings.register_profile("gpuflow", deadline=None, max_examples=int(os.environ.get("GPUFLOW_EXAMPLES", "60")))
@@ -87,15 +88,18 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
 @pytest.fixture(scope="session", autouse=True)
 def rules_say_their_own_codes() -> Iterator[None]:
     """A rule says only codes that it declares: by them it is found."""
-    plain = Rule.__call__
 
-    def checked(self: Rule[Any], context: Any) -> Iterator[Finding]:
-        for each in plain(self, context):
-            assert not self.codes or each.code in self.codes, f"{self.find.__qualname__} says {each.code}"
-            yield each
+    def checked(plain: Callable[[Any, Any], Iterator[Any]]) -> Callable[[Any, Any], Iterator[Any]]:
+        def call(self: Any, context: Any) -> Iterator[Any]:
+            for each in plain(self, context):
+                assert not self.codes or each.code in self.codes, f"{self.find.__qualname__} says {each.code}"
+                yield each
+
+        return call
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Rule, "__call__", checked)
+        for kind in (Rule, RefusalRule):
+            patch.setattr(kind, "__call__", checked(kind.__call__))
         yield
 
 

@@ -1,6 +1,6 @@
 """Rules are values: each is listed in its family, says codes that exist, and is found by its code.
 
-Tests gpuflow/cli/explain.py and gpuflow/checker/rules/__init__.py.
+Tests gpuflow/cli/explain.py, gpuflow/checker/rules/__init__.py and gpuflow/targets/capabilities.py.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from gpuflow.checker.rules import RULES as CHECK_RULES
 from gpuflow.checker.rules import placement
 from gpuflow.cli.explain import places_of_rules
 from gpuflow.core.codes import CODES
+from gpuflow.core.errors import Finding, Problem, Where
+from gpuflow.targets.capabilities import Loss, RefusalRule
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "gpuflow"
@@ -27,9 +29,17 @@ FAMILIES = {
     "plan": "gpuflow.demands.planned_pipeline:RULES",
     "document": "gpuflow.readers.findings.source:RULES",
     "check": "gpuflow.checker.rules:RULES",
+    "argo's refusals": "gpuflow.targets.argo.refusals:REFUSALS",
+    "argo's notes": "gpuflow.targets.argo.notes:RULES",
+    "airflow's refusals": "gpuflow.targets.airflow.refusals:REFUSALS",
+    "airflow's notes": "gpuflow.targets.airflow.notes:NOTES",
+    "kubeflow's refusals": "gpuflow.targets.kubeflow.refusals:REFUSALS",
+    "kubeflow's refusals beside alerts": "gpuflow.targets.kubeflow:BESIDE_ALERTS",
+    "kubeflow's support": "gpuflow.targets.kubeflow:SUPPORT",
+    "kubeflow's notes": "gpuflow.targets.kubeflow.notes:NOTES",
 }
 """Where the rules over each kind of context are listed, in the order of a report."""
-DECORATORS = ("rule", "check_rule")
+DECORATORS = ("rule", "check_rule", "refusal")
 
 
 def rules_in(family: str) -> tuple[Any, ...]:
@@ -59,6 +69,20 @@ def test_every_rule_in_the_source_is_in_exactly_one_family() -> None:
 
 def test_the_codes_of_rules_are_in_the_table() -> None:
     assert {code for each in EVERY for code in each.codes} <= set(CODES)
+
+
+def test_what_a_refusal_finds_may_be_left_out_or_not_as_it_says() -> None:
+    """Losses that say so themselves are passed on."""
+    found = [Problem("m", Where("a"), "h"), Finding("GF313", "m"), Loss("m", Where("a"), None, "params")]
+    assert [
+        (each.code, each.optional) for each in RefusalRule(lambda _: found, ("GF306", "GF313", "GF301"), False)(None)
+    ] == [
+        ("GF306", False),
+        ("GF313", False),
+        ("GF301", True),
+    ]
+    with pytest.raises(AssertionError, match="says GF313"):
+        list(RefusalRule(lambda _: found, ("GF306",), optional=True)(None))
 
 
 def test_an_error_of_a_check_has_a_verdict() -> None:

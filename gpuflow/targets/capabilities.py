@@ -9,11 +9,11 @@ carry, or a named part of one. What the launcher or the ranks of a gang keep is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Generic, Literal
 
-from gpuflow.core.errors import Finding, Where, did_you_mean
+from gpuflow.core.errors import Context, Finding, Problem, Where, did_you_mean
 from gpuflow.plan import Plan
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.constructs import RUN, VOCABULARY, Use, uses
@@ -101,14 +101,30 @@ class Loss:
         return Finding("GF303", self.message, self.where, self.instead, "warning")
 
 
-def refusal_loss(finding: Finding) -> Loss:
-    """A finding as a loss that cannot be left out: the pipeline would do something else, or never run."""
-    return Loss(finding.message, finding.where, finding.hint, None, False, finding.code)
+@dataclass(frozen=True, slots=True)
+class RefusalRule(Generic[Context]):
+    """A function that finds parts of constructs that an engine does not support."""
+
+    find: Callable[[Context], Iterable[Problem | Finding | Loss]]
+    codes: tuple[str, ...]
+    """The first is that of its `Problem`s."""
+    optional: bool
+    """Whether what it finds may be left out; otherwise the pipeline would do something else, or never run."""
+
+    def __call__(self, context: Context) -> Iterator[Loss]:
+        for each in self.find(context):
+            if isinstance(each, Loss):
+                yield each
+            else:
+                code = self.codes[0] if isinstance(each, Problem) else each.code
+                yield Loss(each.message, each.where, each.hint, None, self.optional, code)
 
 
-def optional_loss(finding: Finding) -> Loss:
-    """A finding as a loss that may be left out: the pipeline does the same work without it."""
-    return Loss(finding.message, finding.where, finding.hint, None, True, finding.code)
+def refusal(
+    *codes: str, optional: bool = False
+) -> Callable[[Callable[[Context], Iterable[Problem | Finding | Loss]]], RefusalRule[Context]]:
+    """`@refusal("GF306")` makes a rule of the function below it."""
+    return lambda find: RefusalRule(find, codes, optional)
 
 
 def named_steps(names: tuple[str, ...]) -> str:

@@ -82,18 +82,14 @@ def version_at(site: Site, engine: str) -> Version | None:
     return site.engine(engine).release
 
 
-def version_problem(site: Site, engine: str, title: str, oldest: Version, code: str, example: str) -> Finding | None:
+def version_problem(site: Site, engine: str, title: str, oldest: Version, code: str, example: str) -> list[Finding]:
     """A site whose engine would drop or misread what is written, or that says no version. `example`: one that is."""
     said, found, least = site.engine(engine).version, version_at(site, engine), ".".join(map(str, oldest))
     if said is None or (found is not None and found >= oldest):
-        return None
+        return []
     what = f"is older than {least}" if found is not None else f"is not a version such as {example}"
-    return Finding(
-        code,
-        f'site "{site.name}" runs {title} {said}, which {what}',
-        Where(site.source.file),
-        f"artifacts are for {title} {least} and later: correct engines.{engine}.version, or upgrade {title}",
-    )
+    hint = f"artifacts are for {title} {least} and later: correct engines.{engine}.version, or upgrade {title}"
+    return [Finding(code, f'site "{site.name}" runs {title} {said}, which {what}', Where(site.source.file), hint)]
 
 
 MOST_ITEMS = 100_000
@@ -115,20 +111,6 @@ def dates_of(plan: Plan, *fields: str) -> Iterator[tuple[PlannedStep, RunRef, Wh
         for path, ref in each.step.references():
             if isinstance(ref, RunRef) and ref.is_date and (not fields or ref.field in fields):
                 yield each, ref, each.where(*path)
-
-
-def no_interval(plan: Plan, target: str) -> Iterator[Finding]:
-    """An interval begins at a scheduled time, so a pipeline without a schedule has none."""
-    if plan.pipeline.schedule is not None:
-        return
-    for each, ref, where in dates_of(plan, "interval_start"):
-        yield Finding(
-            "GF301",
-            f'{target} does not support {{run: {ref.field}}} (step "{each.name}"): without a schedule a run has no '
-            "interval",
-            where,
-            "use {run: logical_date}, or give the pipeline a schedule",
-        )
 
 
 Path = tuple[str | int, ...]

@@ -17,7 +17,7 @@ from pathlib import PurePath
 from typing import Any, TypeVar
 
 from gpuflow.core import gc_pause
-from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Unsound, install_line
+from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Rule, Unsound, install_line
 from gpuflow.core.version import __version__
 from gpuflow.engines import NO_ENGINE, EngineFacts, engine_names, load_engine
 from gpuflow.plan import Plan, PlannedStep, Restarts, plan_of, planned_step, supervision_of
@@ -30,7 +30,14 @@ from gpuflow.spec.canonical import digest_of_meaning, meaning_of
 from gpuflow.spec.pipeline import Pipeline, changed_steps
 from gpuflow.spec.rules.pipeline_rules import broken_rules
 from gpuflow.spec.rules.remarks import remarks_on, without_silenced
-from gpuflow.targets.capabilities import Capabilities, Loss, construct_losses, named_steps, partial_support_notes
+from gpuflow.targets.capabilities import (
+    Capabilities,
+    Loss,
+    RefusalRule,
+    construct_losses,
+    named_steps,
+    partial_support_notes,
+)
 from gpuflow.targets.constructs import Use, uses
 from gpuflow.targets.refusals import site_losses, site_weaknesses
 
@@ -170,6 +177,8 @@ class Target(ABC):
     capabilities: Capabilities
     options: type[Any] = NoOptions
     """Its own options: a frozen dataclass, from which the command line makes its flags."""
+    refusal_rules: tuple[RefusalRule[Request], ...] = ()
+    note_rules: tuple[Rule[Request], ...] = ()
     run_values: str = ""
     """What becomes of values that only the run knows, and who could still misuse them; for the reference."""
     separator: str | None = ""
@@ -190,7 +199,7 @@ class Target(ABC):
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         """Parts of constructs that it does not support, and what these options cannot compile. Needs no SDK."""
-        return ()
+        return (loss for each in self.refusal_rules for loss in each(request))
 
     def used_constructs(self, request: Request) -> Iterable[Use]:
         """The constructs that its table answers for: those that the pipeline uses, unless others carry them."""
@@ -222,7 +231,7 @@ class Target(ABC):
 
     def notes(self, request: Request) -> Iterable[Finding]:
         """What a reader of the artifact should know about this pipeline, although nothing is lost."""
-        return ()
+        return (finding for each in self.note_rules for finding in each(request))
 
     @abstractmethod
     def compile(self, request: Request) -> tuple[Artifact, ...]:

@@ -44,6 +44,7 @@ EXPECTED_GATES = {
     "SchedulerTimestampPreemptionBuffer": False,
     "TopologyAwareScheduling": True,
     "VectorizedResourceRequests": True,
+    "WorkloadPriorityClassDefaulting": False,
 }
 """Feature gates that change the answer, as Kueue 0.19 sets them and as they are followed here."""
 

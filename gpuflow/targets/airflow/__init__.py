@@ -5,19 +5,18 @@ Writing the file imports nothing of Airflow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from gpuflow.core.errors import Finding, fail
+from gpuflow.core.errors import fail
 from gpuflow.pod.launcher import AIRFLOW_ACCOUNTS, airflow_role
 from gpuflow.site import Site
 from gpuflow.targets.airflow.dag import dag_of
 from gpuflow.targets.airflow.dag_file import dag_file
 from gpuflow.targets.airflow.facts import CAPABILITIES, FACTS, AirflowOptions
-from gpuflow.targets.airflow.notes import file_of, notes_of
-from gpuflow.targets.airflow.refusals import partial_losses
+from gpuflow.targets.airflow.notes import NOTES, file_of
+from gpuflow.targets.airflow.refusals import REFUSALS
 from gpuflow.targets.airflow.standalone import for_version, import_homes, standalone
-from gpuflow.targets.capabilities import Loss
 from gpuflow.targets.target import Artifact, Request, Target
 
 
@@ -27,15 +26,14 @@ class Airflow(Target):
     facts = FACTS
     capabilities = CAPABILITIES
     options = AirflowOptions
+    refusal_rules = REFUSALS
+    note_rules = NOTES
     run_values = (
         "Airflow checks a parameter against its type, enum, min and max when a run is started. What reaches a pod is "
         "text that the kubelet does not expand: `$` is doubled where it would mean something."
     )
     folder = "dags/"
     first_run = "put dags/my_pipeline.py where your Airflow reads DAGs; gpuflow must be installed there too"
-
-    def partial_losses(self, request: Request) -> Iterable[Loss]:
-        return partial_losses(request)
 
     def gang_account(self, site: Site, namespace: str | None, accounts: Sequence[str] | None) -> list[dict[str, Any]]:
         """What Airflow's own accounts must be allowed where gangs run."""
@@ -45,9 +43,6 @@ class Airflow(Target):
                 text = f"--account {home}{name}: an account is written NAMESPACE/NAME"
                 raise fail("GF388", text, hint="write it like airflow/airflow-worker")
         return airflow_role([(home, name) for home, _, name in given], namespace, site.gangs.made_as)
-
-    def notes(self, request: Request) -> Iterable[Finding]:
-        return notes_of(request)
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:
         dag, options = dag_of(request), request.options_as(AirflowOptions)

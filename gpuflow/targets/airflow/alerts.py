@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, rule
 from gpuflow.site.policy import alerts_of
 from gpuflow.spec.notify import Alert, SecretValue, Webhook
 from gpuflow.targets.airflow.facts import AirflowOptions
 from gpuflow.targets.airflow.python_source import Call
+from gpuflow.targets.capabilities import refusal
 from gpuflow.targets.refusals import NO_ALERTS_HINT, alerts_with_places, endless_waits
 from gpuflow.targets.target import Request
 
@@ -40,6 +41,7 @@ def callbacks(request: Request) -> dict[str, list[Call]]:
     return found
 
 
+@refusal("GF301", "GF383", optional=True)
 def alert_refusals(request: Request) -> Iterator[Finding]:
     """Alerts that need what Airflow cannot read: Secrets of the cluster."""
     stock = request.options_as(AirflowOptions).standalone
@@ -53,6 +55,7 @@ def alert_refusals(request: Request) -> Iterator[Finding]:
             yield Finding("GF301", text, where, hint)
 
 
+@rule("GF384", "GF385")
 def alert_notes(request: Request) -> Iterator[Finding]:
     """Waits without end, and what a file that does not import gpuflow needs and leaves out."""
     yield from endless_waits(request.plan, queue_timeout=True)

@@ -20,7 +20,8 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import every_step
 from gpuflow.spec.step import Step
 from gpuflow.targets.airflow.python_source import Call, Import
-from gpuflow.targets.capabilities import named_steps
+from gpuflow.targets.capabilities import named_steps, refusal
+from gpuflow.targets.target import Request
 
 OWNER_LABELS = ("owner", "team")
 """Labels that say whose the pipeline is, the first one first."""
@@ -136,8 +137,10 @@ def datetime_call(moment: datetime, zone: str) -> Call:
     return Call("datetime", parts, {"tzinfo": Call("ZoneInfo", (zone,))})
 
 
-def refused_options(pipeline: Pipeline) -> Iterator[Finding]:
+@refusal("GF355", "GF365")
+def refused_options(request: Request) -> Iterator[Finding]:
     """Words that a step cannot have, or that two places contradict."""
+    pipeline = request.pipeline
     defaults = dag_options(pipeline).default_args or AirflowTask()
     for name, step in every_step(pipeline):
         words = task_options(step)
@@ -217,6 +220,11 @@ def kept_assets(step: Step, site: Site | None, home: str) -> dict[str, str]:
         if isinstance(uri, str) and "://" in uri:
             found[name] = uri
     return found
+
+
+@refusal("GF355")
+def asset_refusals(request: Request) -> Iterator[Finding]:
+    return refused_assets(request.pipeline, request.site)
 
 
 def refused_assets(pipeline: Pipeline, site: Site | None = None) -> Iterator[Finding]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import Final
 
-from gpuflow.core.errors import Finding, Where
+from gpuflow.core.errors import Finding, Problem, Rule, Where, rule
 from gpuflow.plan import PlannedStep
 from gpuflow.runtime import bundle
 from gpuflow.spec.text import RUN_DATES
@@ -29,6 +30,7 @@ def image_lines(request: Request) -> list[str]:
     return lines + ([f"Nothing of gpuflow in the image: {', '.join(each.name for each in free)}."] if free else [])
 
 
+@rule("GF366", severity="note")
 def image_notes(request: Request) -> Iterator[Finding]:
     """The same, on the console."""
     if not request.options_as(AirflowOptions).standalone:
@@ -86,18 +88,8 @@ def file_of(pipeline: str) -> str:
     return f"{pipeline.replace('-', '_')}.py"
 
 
-def notes_of(request: Request) -> Iterator[Finding]:
-    """What is worth a word about the file and its retries."""
-    yield from _file_name(request)
-    yield from _uncounted_interruptions(request)
-    yield from _unscheduled_dates(request)
-    yield from alert_notes(request)
-    yield from image_notes(request)
-    yield from gang_notes(request)
-    yield from _links(request)
-
-
-def _uncounted_interruptions(request: Request) -> Iterator[Finding]:
+@rule("GF305", "GF324", severity="note")
+def uncounted_interruptions(request: Request) -> Iterator[Finding]:
     """Whoever counts failures alone may think that a drained node is one. To the stock operator it is."""
     plan = request.plan
     standalone = request.options_as(AirflowOptions).standalone
@@ -124,20 +116,20 @@ def _uncounted_interruptions(request: Request) -> Iterator[Finding]:
         )
 
 
-def _links(request: Request) -> Iterator[Finding]:
+@rule("GF348", severity="note")
+def links_left_out(request: Request) -> Iterator[Problem]:
     """What the site says about pages of tasks, and stock operators cannot show."""
     links = request.site.engine("airflow").links
     if links and request.options_as(AirflowOptions).standalone:
-        yield Finding(
-            "GF348",
+        yield Problem(
             f"tasks of a --standalone file have none of the site's links: {', '.join(links)}",
             Where(request.site.source.file),
             "compile without --standalone, or register them in Airflow as a plugin",
-            "note",
         )
 
 
-def _unscheduled_dates(request: Request) -> Iterator[Finding]:
+@rule("GF334", severity="note")
+def unscheduled_dates(request: Request) -> Iterator[Problem]:
     """Dates of runs that no schedule makes: whoever reads them should know which moment they are."""
     pipeline = request.pipeline
     timed = pipeline.schedule is not None and not pipeline.schedule.suspended
@@ -145,16 +137,15 @@ def _unscheduled_dates(request: Request) -> Iterator[Finding]:
     if use is None or (timed and not pipeline.on_data):
         return
     who = "new data" if pipeline.on_data else "somebody"
-    yield Finding(
-        "GF334",
+    yield Problem(
         f'step "{use.step}" uses {{run: {use.construct.removeprefix("run.")}}}: a run that {who} starts has no '
         "scheduled time, and says the logical date it was given, or else when it was made",
         pipeline.where(*use.path),
-        severity="note",
     )
 
 
-def _file_name(request: Request) -> Iterator[Finding]:
+@rule("GF320")
+def file_name(request: Request) -> Iterator[Finding]:
     """`python dags/x.py` looks for modules in dags/ first, so a DAG file must not be called as one of them."""
     name = request.pipeline.name
     module = file_of(name).removesuffix(".py")
@@ -162,3 +153,8 @@ def _file_name(request: Request) -> Iterator[Finding]:
         text = f'pipeline "{name}" becomes {file_of(name)}, which has the name of the Python module {module}'
         hint = f'rename the pipeline, for example "{name}-pipeline", or name another file: -o dags/{module}_dag.py'
         yield Finding("GF320", text, request.pipeline.where("name"), hint, "warning")
+
+
+NOTES: Final[tuple[Rule[Request], ...]] = (
+    file_name, uncounted_interruptions, unscheduled_dates, alert_notes, image_notes, gang_notes, links_left_out,
+)  # fmt: skip

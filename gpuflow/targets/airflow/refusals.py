@@ -14,21 +14,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from gpuflow.core.cron import parse
-from gpuflow.core.errors import Finding, Where
+from gpuflow.core.errors import Finding, Problem, Where, rule
 from gpuflow.plan import PlannedStep, supervision_of, writes_xcom
 from gpuflow.pod.gang_kinds import SPELLINGS, Refusal, refusals_of
 from gpuflow.site import Site
 from gpuflow.spec.engine_options.rules import setups, teardowns
 from gpuflow.spec.params import text_of
-from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.schedule import has_rules, missing_rules_problem, zone_of
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, RunRef
 from gpuflow.targets.airflow.alerts import alert_refusals
-from gpuflow.targets.airflow.engine_options import dag_options, refused_assets, refused_options, stock_refusals
+from gpuflow.targets.airflow.engine_options import asset_refusals, dag_options, refused_options, stock_refusals
 from gpuflow.targets.airflow.facts import CAPABILITIES, STANDALONE_CANNOT, AirflowOptions
 from gpuflow.targets.airflow.flow import tasks_of, tasks_to_watch
 from gpuflow.targets.airflow.operators import slots
@@ -37,10 +36,10 @@ from gpuflow.targets.airflow.standalone import older_refusals
 from gpuflow.targets.capabilities import (
     LATER_ATTEMPTS,
     Loss,
+    RefusalRule,
     construct_losses,
     named_steps,
-    optional_loss,
-    refusal_loss,
+    refusal,
 )
 from gpuflow.targets.constructs import Use, uses
 from gpuflow.targets.target import Request
@@ -55,6 +54,7 @@ def gangs_of(request: Request) -> list[PlannedStep]:
     return [each for each in request.plan.containers if each.step.gang is not None]
 
 
+@refusal("GF378")
 def gang_findings(request: Request) -> Iterator[Finding]:
     """One finding for each thing that the operator of a gang, or its launcher, could not keep."""
     standalone = request.options_as(AirflowOptions).standalone
@@ -105,6 +105,7 @@ def _in_pools(step: Step, request: Request) -> Iterator[Refusal]:
         yield ("gang", "leader"), f"a task of Airflow is in one pool, and the gang takes from {pools}", hint
 
 
+@rule("GF379", "GF388", severity="note")
 def gang_notes(request: Request) -> Iterator[Finding]:
     """Who looks after the gangs, what that needs, and what is weaker where it is a pod of the stock operator."""
     gangs = gangs_of(request)
@@ -172,65 +173,61 @@ def _clock_changes(zone: str) -> Iterator[tuple[datetime, datetime]]:
         day += _DAY
 
 
-def partial_losses(request: Request) -> Iterator[Loss]:
-    """All that is in the way of compiling this pipeline for Airflow."""
-    yield from map(refusal_loss, older_refusals(request))
-    yield from map(refusal_loss, _values_nobody_gives(request.pipeline))
-    yield from _catch_up(request.pipeline)
-    yield from map(refusal_loss, _intervals(request.pipeline))
-    yield from map(optional_loss, alert_refusals(request))
-    yield from map(refusal_loss, refused_options(request.pipeline))
-    yield from map(refusal_loss, refused_assets(request.pipeline, request.site))
-    yield from map(refusal_loss, _setups_unwatched(request.pipeline))
-    yield from map(refusal_loss, gang_findings(request))
+@refusal("GF194", "GF301")
+def fan_outs(request: Request) -> Iterator[Finding]:
+    """References that a copy cannot have, then equal items."""
     if any(planned.step.for_each for planned in request.plan.steps):
         scope = Scope(request.pipeline, refused=[])
-        twins = [refusal_loss(finding) for finding in _scope_findings(scope, request.site)]
-        yield from map(refusal_loss, scope.refused or ())
+        twins = list(_scope_findings(scope, request.site))
+        yield from scope.refused or ()
         yield from twins
-    if request.options_as(AirflowOptions).standalone:
-        yield from _standalone(request)
 
 
-def _setups_unwatched(pipeline: Pipeline) -> Iterator[Finding]:
+@refusal("GF365")
+def setups_unwatched(request: Request) -> Iterator[Problem]:
     """What runs at the end would have to follow the setup itself, and Airflow lets it follow on success alone."""
+    pipeline = request.pipeline
     starts = setups(pipeline)
     for name in tasks_to_watch(tasks_of(Scope(pipeline)), teardowns(pipeline)) if starts else ():
         if name in starts:
             text = f'no step that is sure to run follows the setup "{name}"'
             hint = "let a step without a condition need it, and the teardown need that step"
-            yield Finding("GF365", text, pipeline.where_step(name), hint)
+            yield Problem(text, pipeline.where_step(name), hint)
 
 
-def _values_nobody_gives(pipeline: Pipeline) -> Iterator[Finding]:
+@refusal("GF301")
+def values_nobody_gives(request: Request) -> Iterator[Problem]:
     """Required parameters without a default in a pipeline with scheduled or data-triggered runs."""
+    pipeline = request.pipeline
     if pipeline.schedule is None and not pipeline.on_data and dag_options(pipeline).timetable is None:
         return
     for name, param in pipeline.params.items():
         if param.required:
-            yield Finding(
-                "GF301",
+            yield Problem(
                 f'airflow starts "{pipeline.name}" automatically, and the parameter "{name}" has no default',
                 pipeline.where("params", name, key=True),
                 "give it a default, or start the pipeline by hand only",
             )
 
 
-def _catch_up(pipeline: Pipeline) -> Iterator[Loss]:
+@refusal("GF301", optional=True)
+def catch_up(request: Request) -> Iterator[Loss]:
     """Missed times are counted from a start."""
-    schedule = pipeline.schedule
+    schedule = request.pipeline.schedule
     if schedule is not None and schedule.catch_up and schedule.start is None:
         yield Loss(
             "airflow does not support schedule.catch_up without schedule.start: it would run for years of missed times",
-            pipeline.where("schedule", "catch_up"),
+            request.pipeline.where("schedule", "catch_up"),
             "set schedule.start, or start missed runs with "
             "`airflow backfill create --dag-id … --from-date … --to-date …`",
             "schedule.catch_up",
         )
 
 
-def _intervals(pipeline: Pipeline) -> Iterator[Finding]:
+@refusal("GF301", "GF336", "GF345")
+def intervals(request: Request) -> Iterator[Finding]:
     """The start of an interval is the scheduled time before: there must be one, and a run at that time."""
+    pipeline = request.pipeline
     use = next((use for use in uses(pipeline) if use.construct == "run.interval_start"), None)
     if use is None:
         return
@@ -286,8 +283,11 @@ def equal_items(name: str, sources: Mapping[str, Any], where: Where | None = Non
             )
 
 
-def _standalone(request: Request) -> Iterator[Loss]:
+@refusal("GF301")
+def standalone_losses(request: Request) -> Iterator[Loss | Finding]:
     """What the stock operators lose besides."""
+    if not request.options_as(AirflowOptions).standalone:
+        return
     table = {**CAPABILITIES, **STANDALONE_CANNOT}
 
     def counts(use: Use) -> bool:
@@ -296,4 +296,11 @@ def _standalone(request: Request) -> Iterator[Loss]:
     for loss in construct_losses(request.pipeline, table, "airflow --standalone", optional=False, counts=counts):
         if loss.construct in STANDALONE_CANNOT:
             yield loss
-    yield from map(refusal_loss, stock_refusals(request.pipeline))
+    yield from stock_refusals(request.pipeline)
+
+
+REFUSALS: Final[tuple[RefusalRule[Request], ...]] = (
+    older_refusals, values_nobody_gives, catch_up, intervals, alert_refusals, refused_options, asset_refusals,
+    setups_unwatched, gang_findings, fan_outs, standalone_losses,
+)  # fmt: skip
+"""In the order in which they are said."""

@@ -36,6 +36,7 @@ from gpuflow.targets.airflow.engine_options import has_assets
 from gpuflow.targets.airflow.facts import AirflowOptions
 from gpuflow.targets.airflow.python_source import HOMES, Call, Method, Name, names_in, walk, with_parts
 from gpuflow.targets.airflow.references import SCHEDULED_TIME, ZONE, jinja_fact
+from gpuflow.targets.capabilities import refusal
 from gpuflow.targets.target import Request
 
 QUEUE_SECONDS = 7 * 86400
@@ -317,6 +318,7 @@ def _rewritten(tree: Any, is_2: bool) -> Any:
     return with_parts(tree, lambda part: _rewritten(part, is_2))
 
 
+@refusal("GF370")
 def older_refusals(request: Request) -> Iterator[Finding]:
     """What the Airflow that was asked for cannot say."""
     options = request.options_as(AirflowOptions)

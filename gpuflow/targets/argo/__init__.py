@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpuflow.core.errors import Finding
 from gpuflow.plan import Plan
 from gpuflow.pod.launcher import site_gang_account
 from gpuflow.site import Site
 from gpuflow.targets.argo.alerts import AGENT_POD, alert_rules, sent_by_agent
 from gpuflow.targets.argo.facts import CAPABILITIES, FACTS, ArgoOptions
-from gpuflow.targets.argo.notes import request_notes
-from gpuflow.targets.argo.refusals import BY_LAUNCHER, partial_losses
-from gpuflow.targets.capabilities import Loss, asked_of_engine
+from gpuflow.targets.argo.notes import RULES
+from gpuflow.targets.argo.refusals import BY_LAUNCHER, REFUSALS
+from gpuflow.targets.capabilities import asked_of_engine
 from gpuflow.targets.constructs import Use
 from gpuflow.targets.target import Artifact, Batch, Request, Target
 
@@ -34,6 +33,8 @@ class Argo(Target):
         "that a run begins with (`argo submit --entrypoint`) calls it past these checks: let such people "
         "start nothing that has secrets."
     )
+    refusal_rules = REFUSALS
+    note_rules = RULES
     separator = "---\n"
     folder = "argo_templates/"
     first_run = (
@@ -43,12 +44,6 @@ class Argo(Target):
 
     def used_constructs(self, request: Request) -> Iterable[Use]:
         return asked_of_engine(request.plan, request.uses, BY_LAUNCHER)
-
-    def partial_losses(self, request: Request) -> Iterable[Loss]:
-        return partial_losses(request)
-
-    def notes(self, request: Request) -> Iterable[Finding]:
-        return request_notes(request)
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:
         from gpuflow.targets.argo.workflow import compile_request  # loads Hera

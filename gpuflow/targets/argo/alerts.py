@@ -20,7 +20,7 @@ from typing import Any
 
 from gpuflow.core import alert as wording
 from gpuflow.core.emit import emit
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, Problem, rule
 from gpuflow.core.printable import comment
 from gpuflow.pod.build import LABEL
 from gpuflow.pod.engine_containers import RESTRICTED
@@ -35,6 +35,7 @@ from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.references import RUN_TIME
 from gpuflow.targets.argo.retries import NODE_LOSS_MESSAGES
 from gpuflow.targets.argo.shared_templates import Names
+from gpuflow.targets.capabilities import refusal
 from gpuflow.targets.refusals import NO_ALERTS_HINT, alerts_with_places, endless_waits
 from gpuflow.targets.target import Artifact, Request, header
 
@@ -130,14 +131,16 @@ def _post(sender: str, alert: Alert) -> dict[str, Any]:
     }
 
 
-def alert_refusals(request: Request) -> Iterator[Finding]:
+@refusal("GF383", optional=True)
+def alert_refusals(request: Request) -> Iterator[Problem]:
     """Alerts that need a Secret where Argo cannot put one."""
     for alert, where in alerts_with_places(request.pipeline, request.site):
         if alert.channel in CHANNELS and (lacking := _lacks(alert)):
             text, hint = lacking
-            yield Finding("GF383", f"notify.{alert.channel}: {text}", where, f"{hint}; {NO_ALERTS_HINT}")
+            yield Problem(f"notify.{alert.channel}: {text}", where, f"{hint}; {NO_ALERTS_HINT}")
 
 
+@rule("GF384", "GF385")
 def alert_notes(request: Request) -> Iterator[Finding]:
     """Waits without end, and what the agent needs."""
     yield from endless_waits(request.plan)

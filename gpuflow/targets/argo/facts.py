@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpuflow.core.errors import Finding
 from gpuflow.engines import EngineFacts, RunObject
 from gpuflow.site import Site
 from gpuflow.targets.capabilities import NoSupport, PartialSupport, capabilities
 from gpuflow.targets.constructs import ENGINE_OPTIONS, POD, RUN
-from gpuflow.targets.refusals import Version, version_at, version_problem
+from gpuflow.targets.refusals import Version, version_at
 from gpuflow.targets.target import option
 
 EXECUTOR: Final = "executor.resources in the ConfigMap workflow-controller-configmap"
@@ -75,11 +74,6 @@ NEWEST = (4, 0)
 
 def version(site: Site) -> Version:
     return version_at(site, "argo") or NEWEST
-
-
-def version_finding(site: Site) -> Finding | None:
-    """A site whose Argo would drop or misread what is written."""
-    return version_problem(site, "argo", "Argo", OLDEST, "GF308", "4.0")
 
 
 def for_version(manifest: dict[str, Any], site: Site) -> dict[str, Any]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
-from gpuflow.core.errors import Finding, GpuflowError, Where
+from gpuflow.core.errors import Finding, GpuflowError, Problem, Rule, Where, rule
 from gpuflow.engines import too_small_containers
-from gpuflow.plan import Plan, PlannedStep
+from gpuflow.plan import PlannedStep
 from gpuflow.pod import pod_of
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import falls_back
 from gpuflow.pod.supervision import saves_to_scratch, scratch_size
 from gpuflow.quantity import Quantity
-from gpuflow.site import Site
-from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.argo.alerts import alert_notes
 from gpuflow.targets.argo.engine_options import given_by_argo
 from gpuflow.targets.argo.facts import FACTS, ArgoOptions
@@ -133,9 +132,10 @@ NOTES: tuple[tuple[str, str, Applies, str, str], ...] = (
 )
 
 
-def notes(plan: Plan) -> Iterator[Finding]:
-    """One note for each thing that holds, with the steps it holds for."""
-    site = plan.site
+@rule("GF305", "GF322", "GF324", "GF379", "GF380")
+def step_notes(request: Request) -> Iterator[Finding]:
+    """One note for each thing of `NOTES` that holds, with the steps it holds for."""
+    plan, site = request.plan, request.site
     for _, steps in plan.pipelines:
         for code, field, applies, text, hint in NOTES:
             found = [each for each in steps if each.kind == "container" and applies(each)]
@@ -143,28 +143,27 @@ def notes(plan: Plan) -> Iterator[Finding]:
                 text = text.replace("JobSets", SPELLINGS[site.gangs.made_as].plural)
                 names = tuple(each.own_name for each in found)
                 yield Finding(code, f"{named_steps(names)}: {text}", found[0].where(field), hint, "note")
-    yield from _many_workloads(plan)
-    yield from _small_containers(plan)
 
 
-def _many_workloads(plan: Plan) -> Iterator[Finding]:
-    for each in plan.containers:
-        queue, copies = each.step.queue or plan.site.queue, each.copies_in_run
+@rule("GF319", severity="note")
+def many_workloads(request: Request) -> Iterator[Problem]:
+    """Fan-outs in a queue, of which each pod is a Workload of Kueue's."""
+    for each in request.plan.containers:
+        queue, copies = each.step.queue or request.site.queue, each.copies_in_run
         if queue is not None and copies is not None and copies >= MANY and each.step.gang is None:
-            yield Finding(
-                "GF319",
+            yield Problem(
                 f'step "{each.name}": {copies} pods in queue {queue} are {copies} Kueue Workloads',
                 each.where("for_each"),
                 "limit the fan-out with parallel, or give each pod several items",
-                "note",
             )
 
 
-def _small_containers(plan: Plan) -> Iterator[Finding]:
+@rule("GF321")
+def small_containers(request: Request) -> Iterator[Problem]:
     """Containers that Argo cannot start in the memory that they may use."""
     assert FACTS.launcher_memory is not None
     least = Quantity(FACTS.launcher_memory)
-    for each in plan.containers:
+    for each in request.plan.containers:
         step = each.step
         asked = [amount for amount in (step.memory, *(helper.memory for helper in step.sidecars)) if amount is not None]
         patched = step.kubernetes is not None and step.kubernetes.merge is not None
@@ -176,18 +175,18 @@ def _small_containers(plan: Plan) -> Iterator[Finding]:
         except GpuflowError:
             continue  # said by whoever makes the pod
         for name, limit in too_small_containers(pod, FACTS):
-            yield Finding(
-                "GF321",
+            yield Problem(
                 f'step "{each.name}": container "{name}" may use {limit} of memory, and Argo starts it through '
                 f"argoexec, which needs {FACTS.launcher_memory}",
                 each.where(),
                 f"give it a memory limit of {FACTS.launcher_memory} or more",
-                "warning",
             )
 
 
-def _token(site: Site, pipeline: Pipeline) -> Iterator[Finding]:
-    engine = site.engine(FACTS.name)
+@rule("GF317", severity="note")
+def token(request: Request) -> Iterator[Problem]:
+    """Programs that hold a token of Argo's own."""
+    engine = request.site.engine(FACTS.name)
     if engine.executor is None:
         held = "the programs of steps hold a token that may write the results of other steps"
         if engine.service_account is None:
@@ -196,23 +195,19 @@ def _token(site: Site, pipeline: Pipeline) -> Iterator[Finding]:
                 "no account is named: with the namespace's default account, Argo fails every step, unless that account "
                 "may create workflowtaskresults; the programs of steps then hold its token"
             )
-        yield Finding(
-            "GF317",
-            held,
-            Where(pipeline.source.file),
-            "name an account for Argo's own containers: engines.argo.executor in the site (gpuflow site executor)",
-            "note",
-        )
+        hint = "name an account for Argo's own containers: engines.argo.executor in the site (gpuflow site executor)"
+        yield Problem(held, Where(request.pipeline.source.file), hint)
 
 
-def request_notes(request: Request) -> Iterator[Finding]:
-    """Those about the pipeline, and what the kind that is asked for leaves out."""
-    yield from notes(request.plan)
-    yield from _token(request.site, request.pipeline)
-    yield from without_schedule(request.plan)
-    yield from alert_notes(request)
+@rule("GF305", severity="note")
+def no_schedule_in_kind(request: Request) -> Iterator[Problem]:
+    """What the kind that is asked for leaves out."""
     kind = request.options_as(ArgoOptions).kind
     if request.pipeline.schedule and kind not in (None, "CronWorkflow"):
         text = f"schedule: a {kind} has none, so nothing starts it on a schedule"
-        where = request.pipeline.where("schedule")
-        yield Finding("GF305", text, where, "compile without --as for a CronWorkflow", "note")
+        yield Problem(text, request.pipeline.where("schedule"), "compile without --as for a CronWorkflow")
+
+
+RULES: Final[tuple[Rule[Request], ...]] = (
+    step_notes, many_workloads, small_containers, token, without_schedule, alert_notes, no_schedule_in_kind,
+)  # fmt: skip

@@ -24,14 +24,15 @@ from itertools import groupby, pairwise
 
 from gpuflow.core import cron as clock
 from gpuflow.core.date_format import TIMESTAMP, pieces
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Problem, rule
 from gpuflow.kubernetes.expansion import escape
-from gpuflow.plan import Plan
 from gpuflow.spec import expression
 from gpuflow.spec.params import a
 from gpuflow.spec.schedule import Schedule
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
+from gpuflow.targets.capabilities import refusal
 from gpuflow.targets.refusals import dates_of
+from gpuflow.targets.target import Request
 
 RUN_TIME = "get(workflow, 'scheduledTime') ?? workflow.creationTimestamp.RFC3339"
 """The expression for the scheduled time, or the time when the run was made."""
@@ -147,14 +148,14 @@ def _one_of(moment: str, layout: str, numbers: Iterable[int], most: int) -> str:
     return f"{moment}.Format('{layout}') in [{words}]"
 
 
-def sparse_schedules(plan: Plan) -> Iterator[Finding]:
+@refusal("GF301")
+def sparse_schedules(request: Request) -> Iterator[Problem]:
     """Schedules whose times lie further apart than an expression looks."""
-    schedule = plan.pipeline.schedule
+    schedule = request.pipeline.schedule
     if schedule is None or steps_of(clock.parse(schedule.cron)) is not None:
         return
-    for _, _, where in dates_of(plan, "interval_start"):
-        yield Finding(
-            "GF301",
+    for _, _, where in dates_of(request.plan, "interval_start"):
+        yield Problem(
             f'argo does not support {{run: interval_start}} with the cron "{schedule.cron}": its times lie too far '
             "apart for an expression to find the one before",
             where,
@@ -163,16 +164,15 @@ def sparse_schedules(plan: Plan) -> Iterator[Finding]:
         return
 
 
-def without_schedule(plan: Plan) -> Iterator[Finding]:
+@rule("GF334", severity="note")
+def without_schedule(request: Request) -> Iterator[Problem]:
     """What dates are in a run that no schedule started."""
-    found = next(iter(dates_of(plan)), None)
+    found = next(iter(dates_of(request.plan)), None)
     if found is not None:
-        yield Finding(
-            "GF334",
+        yield Problem(
             f"dates of the run are {MANUAL_RUN_NOTE}",
             found[2],
             "argo submit --scheduled-time 2026-01-31T06:00:00Z sets it, for a missed or repeated time",
-            "note",
         )
 
 

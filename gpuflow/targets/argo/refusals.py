@@ -5,11 +5,12 @@ What a gang cannot have on Argo is here too: what belongs to one pod, or to Argo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Final
 
-from gpuflow.core.errors import Finding, GpuflowError, Where
-from gpuflow.plan import Plan, PlannedStep
+from gpuflow.core.errors import Finding, GpuflowError, Problem, Where
+from gpuflow.plan import PlannedStep
 from gpuflow.pod import pod_of
 from gpuflow.pod.gang_kinds import Refusal, refusals_of
 from gpuflow.spec.engine_options.base import EngineOptions
@@ -20,13 +21,13 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, RunRef
 from gpuflow.targets.argo.alerts import alert_refusals
 from gpuflow.targets.argo.engine_options import template_options, workflow_options
-from gpuflow.targets.argo.facts import FACTS, ArgoOptions, version_finding
+from gpuflow.targets.argo.facts import FACTS, OLDEST, ArgoOptions
 from gpuflow.targets.argo.graph import skipped_outputs
 from gpuflow.targets.argo.loops import item_findings
 from gpuflow.targets.argo.references import Inputs, sparse_schedules
 from gpuflow.targets.argo.templates import ENGINE, TOKEN, later_fields
-from gpuflow.targets.capabilities import LATER_ATTEMPTS, Loss, optional_loss, refusal_loss
-from gpuflow.targets.refusals import Path, holds_tags, no_interval, strings, unresolved_tags
+from gpuflow.targets.capabilities import LATER_ATTEMPTS, RefusalRule, refusal
+from gpuflow.targets.refusals import Path, dates_of, holds_tags, strings, unresolved_tags, version_problem
 from gpuflow.targets.target import Request
 
 BY_LAUNCHER = ("queue_timeout", *LATER_ATTEMPTS)
@@ -66,53 +67,39 @@ FIELDS_ARGO_NEVER_SEES = {"command", "args", "script", "for_each", "when", "pipe
 """Fields of a step whose text Argo never sees as it is written."""
 
 
-def partial_losses(request: Request) -> Iterator[Loss]:
-    """All that is in the way of compiling this pipeline for Argo."""
-    yield from map(refusal_loss, _findings(request))
-    yield from map(optional_loss, alert_refusals(request))
+@refusal("GF308")
+def outdated(request: Request) -> Iterable[Finding]:
+    """A site whose Argo would drop or misread what is written."""
+    return version_problem(request.site, "argo", "Argo", OLDEST, "GF308", "4.0")
 
 
-def _findings(request: Request) -> Iterator[Finding]:
-    pipeline, site = request.pipeline, request.site
-    outdated = version_finding(site)
-    if outdated is not None:
-        yield outdated
-    yield from _open_tags(pipeline)
-    yield from _open_words(request.plan)
-    yield from _claim_tags(pipeline)
-    yield from _annotation_tags(pipeline)
-    yield from _values_nobody_gives(request)
-    yield from no_interval(request.plan, "argo")
-    yield from sparse_schedules(request.plan)
-    yield from _steps(request.plan)
-
-
-def _open_tags(pipeline: Pipeline) -> Iterator[Finding]:
+@refusal("GF306")
+def open_tags(request: Request) -> Iterator[Problem]:
     """Argo reads an expression from `{{=` to the next `}}`, also into the next field, and then starts no run."""
-    for name, param in pipeline.params.items():
+    for name, param in request.pipeline.params.items():
         values = [] if param.required else [param.default]
         for text in map(text_of, (*values, *(param.enum or ()), param.description or "")):
             if "{{=" in text and "}}" not in text[text.rindex("{{=") :]:
-                yield Finding(
-                    "GF306",
+                yield Problem(
                     f'parameter "{name}": Argo would read an expression from {{{{= to the next }}}}: {text[:60]!r}',
-                    pipeline.where("params", name),
+                    request.pipeline.where("params", name),
                     "close it with }}, or write a space between {{ and =",
                 )
 
 
-def _open_words(plan: Plan) -> Iterator[Finding]:
+@refusal("GF306")
+def open_words(request: Request) -> Iterator[Problem]:
     """In Argo's own words a tag is meant. One that is not closed goes on into the next field, and takes its tags."""
+    plan = request.plan
     words: list[tuple[Pipeline, Path, EngineOptions]] = [(plan.pipeline, (), workflow_options(plan.pipeline))]
     said_by = (each for each in plan.steps if each.step.engines is not None)
     words += [(each.pipeline, (each.section, each.own_name), template_options(each.step)) for each in said_by]
     for pipeline, place, said in words:
-        # In a title and in annotations no tag is meant: `_annotation_tags`.
+        # In a title and in annotations no tag is meant: `annotation_tags`.
         for path, text in strings(said.model_dump(mode="json", exclude={"title", "annotations"})):
             if "{{" in text and "}}" not in text[text.rindex("{{") :]:
                 who = f'step "{place[1]}": ' if place else ""
-                yield Finding(
-                    "GF306",
+                yield Problem(
                     f"{who}engines.argo.{'.'.join(map(str, path))}: Argo would read a tag from {{{{ to the next }}}}, "
                     f"in another field: {text[:60]!r}",
                     pipeline.where(*place, "engines", "argo", *path),
@@ -120,21 +107,23 @@ def _open_words(plan: Plan) -> Iterator[Finding]:
                 )
 
 
-def _claim_tags(pipeline: Pipeline) -> Iterator[Finding]:
+@refusal("GF306")
+def claim_tags(request: Request) -> Iterator[Problem]:
     """Argo replaces tags in the claims that it makes for a run."""
-    for name, claim in pipeline.claims.items():
+    for name, claim in request.pipeline.claims.items():
         if "{{" in (claim.storage_class or ""):
             text = f'claim "{name}": Argo would replace the tag in the storage class: {claim.storage_class!r:.60}'
-            yield Finding("GF306", text, pipeline.where("claims", name, "storage_class"), "name the class without {{")
+            yield Problem(text, request.pipeline.where("claims", name, "storage_class"), "name the class without {{")
 
 
-def _annotation_tags(pipeline: Pipeline) -> Iterator[Finding]:
+@refusal("GF306")
+def annotation_tags(request: Request) -> Iterator[Finding]:
     """Argo replaces tags in what a template says of its runs' metadata, and in no other kind's."""
-    words = workflow_options(pipeline)
+    words = workflow_options(request.pipeline)
     titled = [(("title",), words.title)] if words.title else []
     for path, text in (*titled, *((("annotations", key), value) for key, value in words.annotations.items())):
         what = f"engines.argo.{path[0]}: Argo would replace the tag in the runs of a WorkflowTemplate"
-        yield from _tag(what, text, pipeline.where("engines", "argo", *path), "write it without {{")
+        yield from _tag(what, text, request.pipeline.where("engines", "argo", *path), "write it without {{")
 
 
 def _tag(what: str, text: str, where: Where, hint: str) -> Iterator[Finding]:
@@ -142,22 +131,34 @@ def _tag(what: str, text: str, where: Where, hint: str) -> Iterator[Finding]:
         yield Finding("GF306", f"{what}: {text[:60]!r}", where, hint)
 
 
-def _values_nobody_gives(request: Request) -> Iterator[Finding]:
+@refusal("GF301")
+def values_nobody_gives(request: Request) -> Iterator[Problem]:
     """Required parameters without a default in a pipeline with scheduled runs."""
     pipeline, kind = request.pipeline, request.options_as(ArgoOptions).kind
     if pipeline.schedule is None or kind not in (None, "CronWorkflow"):
         return
     for name, param in pipeline.params.items():
         if param.required:
-            yield Finding(
-                "GF301",
+            yield Problem(
                 f'argo starts "{pipeline.name}" automatically, and the parameter "{name}" has no default',
                 pipeline.where("params", name),
                 "give it a default, or compile with --as WorkflowTemplate, to be started by hand only",
             )
 
 
-def _steps(plan: Plan) -> Iterator[Finding]:
+@refusal("GF301")
+def no_interval(request: Request) -> Iterator[Problem]:
+    """An interval begins at a scheduled time, so a pipeline without a schedule has none."""
+    for each, ref, where in dates_of(request.plan, "interval_start") if request.pipeline.schedule is None else ():
+        text = f'argo does not support {{run: {ref.field}}} (step "{each.name}"): '
+        text += "without a schedule a run has no interval"
+        yield Problem(text, where, "use {run: logical_date}, or give the pipeline a schedule")
+
+
+@refusal("GF190", "GF301", "GF306", "GF313", "GF378")
+def steps(request: Request) -> Iterator[Finding]:
+    """What Argo cannot express of single steps, step by step."""
+    plan = request.plan
     tags_in_site = holds_tags(plan.site)
     for each in plan.steps:
         step = each.step
@@ -233,3 +234,10 @@ def _missing_outputs(pipeline: Pipeline) -> Iterator[Finding]:
                 pipeline.where("outputs", name),
                 f'give the output {ref.name} of "{ref.step}" a default',
             )
+
+
+REFUSALS: Final[tuple[RefusalRule[Request], ...]] = (
+    outdated, open_tags, open_words, claim_tags, annotation_tags, values_nobody_gives, no_interval, sparse_schedules,
+    steps, alert_refusals,
+)  # fmt: skip
+"""In the order in which they are said."""

@@ -160,7 +160,7 @@ def compile_request(request: Request) -> Artifact:
     """The manifest as YAML, with what a reader should know above it."""
     manifest = for_version(build(request), request.site)
     waiting = semaphore_remark(request.pipeline, request.site, request.options_as(ArgoOptions).semaphores)
-    by_hand = [f"Dates of the run are {MANUAL_RUN_NOTE}." for _ in without_schedule(request.plan)]
+    by_hand = [f"Dates of the run are {MANUAL_RUN_NOTE}." for _ in without_schedule(request)]
     findings = size_findings(request.plan, manifest)
     return Artifact(
         f"{request.pipeline.name}.yaml", comment((*header(request), *by_hand, *waiting)) + emit(manifest), findings

@@ -7,24 +7,25 @@ written. What KFP cannot say stands in `capabilities`, and what it can say only 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, Rule
 from gpuflow.plan import Plan, Restarts, plan_of
 from gpuflow.pod.launcher import gang_role
 from gpuflow.site import Site
-from gpuflow.targets.capabilities import Capabilities, Loss, asked_of_engine, optional_loss, refusal_loss
+from gpuflow.targets.capabilities import Capabilities, Loss, RefusalRule, asked_of_engine
 from gpuflow.targets.constructs import Use
-from gpuflow.targets.kubeflow.containers import never_cached
 from gpuflow.targets.kubeflow.exit_steps import alert_refusals, unsure_ends, with_alerts
 from gpuflow.targets.kubeflow.facts import CAPABILITIES, FACTS, KubeflowOptions, capabilities_at
-from gpuflow.targets.kubeflow.gangs import ACCOUNT, BY_RANKS, account_notes
-from gpuflow.targets.kubeflow.installation import unowned_volumes
-from gpuflow.targets.kubeflow.notes import hidden_paths, key_notes, notes, taken_mounts
+from gpuflow.targets.kubeflow.gangs import ACCOUNT, BY_RANKS
+from gpuflow.targets.kubeflow.notes import NOTES, taken_mounts
 from gpuflow.targets.kubeflow.refusals import partial_losses
-from gpuflow.targets.kubeflow.retries import restarts_at, retry_notes
-from gpuflow.targets.refusals import endless_waits
+from gpuflow.targets.kubeflow.retries import restarts_at, retries
 from gpuflow.targets.target import Artifact, Request, Target
+
+BESIDE_ALERTS: Final[tuple[RefusalRule[Plan], ...]] = (alert_refusals, taken_mounts)
+"""Refusals that look at the plan without the steps that alerts become."""
+SUPPORT: Final[tuple[Rule[Plan], ...]] = (retries, unsure_ends)
 
 
 class Kubeflow(Target):
@@ -58,26 +59,18 @@ class Kubeflow(Target):
         return asked_of_engine(request.plan, request.uses, BY_RANKS)
 
     def partial_support(self, request: Request) -> Iterable[Finding]:
-        yield from retry_notes(request.plan, restarts_at(request.site))
-        yield from unsure_ends(request.plan)
+        return (finding for each in SUPPORT for finding in each(request.plan))
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         yield from partial_losses(self.with_alerts(request.plan))
-        yield from map(optional_loss, alert_refusals(request))
-        yield from map(refusal_loss, taken_mounts(request.plan))
+        yield from (loss for each in BESIDE_ALERTS for loss in each(request.plan))
 
     def with_alerts(self, plan: Plan) -> Plan:
         pipeline = with_alerts(plan.pipeline, plan.site)
         return plan if pipeline is plan.pipeline else plan_of(pipeline, plan.site)
 
     def notes(self, request: Request) -> Iterable[Finding]:
-        yield from notes(request.plan)
-        yield from key_notes(request.plan)
-        yield from hidden_paths(request.plan)
-        yield from never_cached(request.plan)
-        yield from unowned_volumes(request.plan)
-        yield from account_notes(request.plan)
-        yield from endless_waits(request.plan)
+        return (finding for each in NOTES for finding in each(request.plan))
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:
         from gpuflow.targets.kubeflow.document import compile_request  # loads kfp

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, rule
 from gpuflow.kubernetes.expansion import escape
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod.supervision import RUN_ID, TASK
@@ -151,6 +151,7 @@ def _counts(entry: dict[str, Any]) -> bool:
     return entry["name"] not in _OF_THE_RUN and PLACEHOLDER not in entry.get("value", "")
 
 
+@rule("GF395", severity="note")
 def never_cached(plan: Plan) -> Iterator[Finding]:
     """One note about all steps that ask for a cached result and can never get one."""
     found = {each.name: why for each in plan.containers for why in (_no_cache_reason(each),) if why}

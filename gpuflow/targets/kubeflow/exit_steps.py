@@ -26,7 +26,7 @@ from importlib import resources
 from typing import Any
 
 from gpuflow.core.alert import PAGERDUTY, SLACK_API
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, Problem, rule
 from gpuflow.plan import Plan
 from gpuflow.site import Site
 from gpuflow.site.policy import alerts_of
@@ -37,10 +37,10 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_fields import Settings
 from gpuflow.spec.text import OutputRef, RunRef
+from gpuflow.targets.capabilities import refusal
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.references import StatusRef, channel_name, input_name
 from gpuflow.targets.refusals import NO_ALERTS_HINT, alerts_with_places
-from gpuflow.targets.target import Request
 
 CPU, MEMORY = "50m", FACTS.launcher_memory
 
@@ -180,6 +180,7 @@ def _program() -> str:
     return (resources.files("gpuflow.targets.kubeflow") / "ask_argo.py").read_text(encoding="utf-8")
 
 
+@rule("GF325", severity="note")
 def unsure_ends(plan: Plan) -> list[Finding]:
     """Exit steps that may not start although the run ended as they ask, because KFP has no record of its end."""
     pipeline = plan.pipeline
@@ -249,12 +250,13 @@ def with_alerts(pipeline: Pipeline, site: Site) -> Pipeline:
     return pipeline.model_copy(update=update)
 
 
-def alert_refusals(request: Request) -> Iterator[Finding]:
+@refusal("GF383", optional=True)
+def alert_refusals(plan: Plan) -> Iterator[Problem]:
     """Alerts that lack an image to be sent from, or a Secret."""
-    for alert, where in alerts_with_places(request.pipeline, request.site):
-        lacking = _lacks(alert, request.site) if alert.channel in CHANNELS else None
+    for alert, where in alerts_with_places(plan.pipeline, plan.site):
+        lacking = _lacks(alert, plan.site) if alert.channel in CHANNELS else None
         if lacking is not None:
-            yield Finding("GF383", f"notify.{alert.channel}: {lacking[0]}", where, f"{lacking[1]}; {NO_ALERTS_HINT}")
+            yield Problem(f"notify.{alert.channel}: {lacking[0]}", where, f"{lacking[1]}; {NO_ALERTS_HINT}")
 
 
 def _lacks(alert: Alert, site: Site) -> tuple[str, str] | None:

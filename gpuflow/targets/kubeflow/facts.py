@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuflow.core.errors import Finding
 from gpuflow.engines import EngineFacts
 from gpuflow.site import Site
 from gpuflow.targets.argo.facts import EXECUTOR, LAUNCHER_MEMORY, OBJECTS
 from gpuflow.targets.capabilities import Capabilities, NoSupport, PartialSupport, capabilities
 from gpuflow.targets.constructs import ENGINE_OPTIONS
-from gpuflow.targets.refusals import Version, version_at, version_problem
+from gpuflow.targets.refusals import Version, version_at
 from gpuflow.targets.target import option
 
 FACTS = EngineFacts(
@@ -68,11 +67,6 @@ def version(site: Site) -> Version:
 def adds_containers(site: Site) -> bool:
     """Whether the site's KFP adds containers to a step's pod."""
     return version(site) >= WITH_CONTAINERS
-
-
-def version_finding(site: Site) -> Finding | None:
-    """A site whose KFP would drop or misread what is written."""
-    return version_problem(site, FACTS.name, "KFP", OLDEST, "GF397", "2.17")
 
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"

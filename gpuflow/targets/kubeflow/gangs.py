@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, rule
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod import Engine, pod_of
 from gpuflow.pod.gang_kinds import SPELLINGS, Refusal, refusals_of
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.spec.step import Step
-from gpuflow.targets.capabilities import LATER_ATTEMPTS, named_steps
+from gpuflow.targets.capabilities import LATER_ATTEMPTS, named_steps, refusal
 from gpuflow.targets.constructs import POD
 from gpuflow.targets.kubeflow.containers import PLACEHOLDER
 from gpuflow.targets.kubeflow.facts import FACTS
@@ -63,6 +63,7 @@ def own_pods(plan: Plan) -> list[PlannedStep]:
     return [each for each in plan.containers if each.step.gang is None]
 
 
+@refusal("GF378")
 def gang_findings(plan: Plan) -> Iterator[Finding]:
     """One finding for each thing that the launcher of a step could not keep."""
     for each in plan.containers:
@@ -97,6 +98,7 @@ def _in_loop(each: PlannedStep) -> Iterator[Refusal]:
         above = above.parent
 
 
+@rule("GF389", severity="note")
 def account_notes(plan: Plan) -> Iterator[Finding]:
     """One note about all gangs: who may create them, and who else holds that right."""
     gangs = [each for each in plan.containers if each.step.gang is not None]

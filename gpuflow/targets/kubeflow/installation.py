@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from gpuflow.core.emit import emit
-from gpuflow.core.errors import Finding, Where
+from gpuflow.core.errors import Finding, Where, rule
 from gpuflow.core.printable import comment
 from gpuflow.plan import Plan
 from gpuflow.site import Site
 from gpuflow.spec.container import Security
 from gpuflow.spec.step import Step
 from gpuflow.spec.volumes import Volume
-from gpuflow.targets.capabilities import Loss, named_steps
+from gpuflow.targets.capabilities import Loss, named_steps, refusal
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.gangs import own_pods
 
@@ -35,6 +35,7 @@ def fs_group_patch(site: Site) -> dict[str, Any]:
     return {"templateDefaults": {"securityContext": {"fsGroup": site.identity.fs_group if said is None else said}}}
 
 
+@refusal("GF301", optional=True)
 def fs_group_losses(plan: Plan) -> Iterator[Loss]:
     """Steps that name a group other than the installation's."""
     given = plan.site.engine(FACTS.name).fs_group
@@ -50,6 +51,7 @@ def fs_group_losses(plan: Plan) -> Iterator[Loss]:
             )
 
 
+@rule("GF396")
 def unowned_volumes(plan: Plan) -> Iterator[Finding]:
     """One warning about all claims that a step may not be able to write to, because nobody gives them to its group."""
     found = {each.name: claims for each in own_pods(plan) if (claims := unowned_claims(each.step, plan.site))}

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from posixpath import normpath
+from typing import Final
 
-from gpuflow.core.errors import Finding, Where
+from gpuflow.core.errors import Finding, Problem, Rule, Where, rule
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod.supervision import has_records, is_below, saves_to_scratch
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import output_types
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
-from gpuflow.targets.capabilities import named_steps
-from gpuflow.targets.kubeflow.gangs import own_pods
+from gpuflow.targets.capabilities import named_steps, refusal
+from gpuflow.targets.kubeflow.containers import never_cached
+from gpuflow.targets.kubeflow.gangs import account_notes, own_pods
+from gpuflow.targets.kubeflow.installation import unowned_volumes
 from gpuflow.targets.kubeflow.retries import restarts_at
+from gpuflow.targets.refusals import endless_waits
 
 MOUNTS = ("/kfp-launcher", "/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config", "/var/run/argo")
 """Each is an empty folder of the pod: what the image has there is hidden."""
@@ -25,13 +29,13 @@ MOUNTS = ("/kfp-launcher", "/gcs", "/s3", "/minio", "/.local", "/.cache", "/.con
 Place = tuple[tuple[str | int, ...], str]
 
 
-def taken_mounts(plan: Plan) -> Iterator[Finding]:
+@refusal("GF386")
+def taken_mounts(plan: Plan) -> Iterator[Problem]:
     """Volumes where KFP mounts one itself: Kubernetes refuses two mounts of one path, and the step never starts."""
     for each in own_pods(plan):
         for place, path in _mount_places(each):
             if normpath(path) in MOUNTS:
-                yield Finding(
-                    "GF386",
+                yield Problem(
                     f'step "{each.name}" mounts a volume at {path}, where KFP mounts one of its own: Kubernetes '
                     "refuses such a pod",
                     each.where(*place),
@@ -39,20 +43,19 @@ def taken_mounts(plan: Plan) -> Iterator[Finding]:
                 )
 
 
-def hidden_paths(plan: Plan) -> Iterator[Finding]:
+@rule("GF387", severity="note")
+def hidden_paths(plan: Plan) -> Iterator[Problem]:
     """Steps that work where KFP mounts an empty folder."""
     for each in own_pods(plan):
         for place, path in _used_paths(each):
             mount = next((mount for mount in MOUNTS if is_below(normpath(path), mount)), None)
             covered = any(is_below(normpath(path), normpath(own)) for _, own in _mount_places(each))
             if mount is not None and not covered:
-                yield Finding(
-                    "GF387",
+                yield Problem(
                     f'step "{each.name}": {path} is in {mount}, where KFP mounts an empty folder: files of the image '
                     "are hidden there, and what is written there goes with the pod",
                     each.where(*place),
                     "use another path",
-                    "note",
                 )
 
 
@@ -77,7 +80,8 @@ _CONTAINER = ("command", "args", "env", "outputs", "checkpoint")
 """Where a reference ends in what the container is started with: a URI and a store are options of the supervisor."""
 
 
-def notes(plan: Plan) -> Iterator[Finding]:
+@rule("GF305", severity="note")
+def run_time_text(plan: Plan) -> Iterator[Problem]:
     """One note about all text that is only known when the pipeline runs, with the steps that are handed it."""
     handed: dict[str, Where] = {}
     for each in plan.containers:
@@ -86,29 +90,26 @@ def notes(plan: Plan) -> Iterator[Finding]:
                 handed[each.name] = each.where(*place)
                 break
     if handed:
-        yield Finding(
-            "GF305",
+        yield Problem(
             f"{named_steps(tuple(handed))}: text that is only known in the run passes Argo and the kubelet, "
             "which replace {{…}} and $(NAME) in it and make $$ one $",
             next(iter(handed.values())),
             "pass such text in a file, or give the parameter an enum; whoever may start runs with any text can read "
             "variables of these steps, Secrets included",
-            "note",
         )
 
 
-def key_notes(plan: Plan) -> Iterator[Finding]:
+@rule("GF305", severity="note")
+def key_notes(plan: Plan) -> Iterator[Problem]:
     """KFP can mount a Secret, but neither a single key of it nor with permissions of its own."""
     key = plan.site.runtime.key
     signed = tuple(each.name for each in own_pods(plan.under(restarts_at(plan.site))) if has_records(each))
     if key is not None and signed:
-        yield Finding(
-            "GF305",
+        yield Problem(
             f'{named_steps(signed)}: KFP mounts the whole Secret "{key.secret}", and every user in the container '
             "may read it",
             plan.by_name[signed[0]].where(),
             f'keep nothing but "{key.key}" in that Secret',
-            "note",
         )
 
 
@@ -123,3 +124,13 @@ def _is_run_time_text(pipeline: Pipeline, step: Step, ref: Ref) -> bool:
     before = pipeline.steps[source.step]
     one = before.model_copy(update={"for_each": None})  # a list of numbers is no text
     return output_types(one).get(source.name) in _TEXT
+
+
+@rule("GF384")
+def waits_without_end(plan: Plan) -> Iterator[Finding]:
+    return endless_waits(plan)
+
+
+NOTES: Final[tuple[Rule[Plan], ...]] = (
+    run_time_text, key_notes, hidden_paths, never_cached, unowned_volumes, account_notes, waits_without_end,
+)  # fmt: skip

@@ -7,10 +7,10 @@ field for is carried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.kubernetes.pod_fields import Field, fields_of
@@ -24,11 +24,11 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import every_step
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
-from gpuflow.targets.capabilities import Loss, refusal_loss
+from gpuflow.targets.capabilities import Loss, RefusalRule, refusal
 from gpuflow.targets.kubeflow.client_calls import accounts
 from gpuflow.targets.kubeflow.containers import command_words, helper_problems, step_outputs, volume_problems
 from gpuflow.targets.kubeflow.exit_steps import exit_reads, has_one_end
-from gpuflow.targets.kubeflow.facts import FACTS, adds_containers, version_finding
+from gpuflow.targets.kubeflow.facts import FACTS, OLDEST, adds_containers
 from gpuflow.targets.kubeflow.gangs import gang_findings, own_pods, task_pod
 from gpuflow.targets.kubeflow.installation import fs_group_losses
 from gpuflow.targets.kubeflow.references import (
@@ -40,7 +40,7 @@ from gpuflow.targets.kubeflow.references import (
     replaced_part,
 )
 from gpuflow.targets.kubeflow.retries import restarts_at
-from gpuflow.targets.refusals import dates_of, fan_out_finding, holds_tags, unresolved_tags
+from gpuflow.targets.refusals import dates_of, fan_out_finding, holds_tags, unresolved_tags, version_problem
 
 Path = tuple[str, ...]
 _ENV_SOURCES = ("secretKeyRef", "configMapKeyRef", "fieldRef")
@@ -127,24 +127,26 @@ LONGEST_CLAIM = 26
 """A run's claim is called by a UUID, a dash and this name, and so is the volume that mounts it."""
 
 
-def partial_losses(plan: Plan) -> Iterator[Loss]:
-    """What cannot be carried and cannot be left out, then what is left out when losses are accepted."""
-    old = version_finding(plan.site)
-    if old is not None:
-        yield refusal_loss(old)
-    yield from _losses_in_plan(plan, _pipeline, _step, optional=False)
-    yield from map(refusal_loss, _scheduled_dates(plan))
-    yield from map(refusal_loss, _fan_outs(plan))
-    yield from map(refusal_loss, _pods(plan))
-    yield from map(refusal_loss, gang_findings(plan))
-    yield from _losses_in_plan(plan, _pipeline_omissions, _step_omissions, optional=True)
-    yield from _unread_at_exit(plan)
-    yield from fs_group_losses(plan)
-    yield from _helpers(plan)
-    yield from _patches(plan)
+@refusal("GF397")
+def outdated(plan: Plan) -> Iterable[Finding]:
+    """A site whose KFP would drop or misread what is written."""
+    return version_problem(plan.site, FACTS.name, "KFP", OLDEST, "GF397", "2.17")
 
 
-def _patches(plan: Plan) -> Iterator[Loss]:
+@refusal("GF301")
+def carried_otherwise(plan: Plan) -> Iterator[Finding]:
+    """What cannot be carried and cannot be left out."""
+    return _findings_in_plan(plan, _pipeline, _step)
+
+
+@refusal("GF301", optional=True)
+def omissions(plan: Plan) -> Iterator[Finding]:
+    """What is left out when losses are accepted."""
+    return _findings_in_plan(plan, _pipeline_omissions, _step_omissions)
+
+
+@refusal("GF301", optional=True)
+def patches(plan: Plan) -> Iterator[Loss]:
     """Fields of patches that KFP has no place for, by name."""
     for each in own_pods(plan):
         hatch = each.step.kubernetes
@@ -162,7 +164,8 @@ def _patches(plan: Plan) -> Iterator[Loss]:
             )
 
 
-def _helpers(plan: Plan) -> Iterator[Loss]:
+@refusal("GF301")
+def helpers(plan: Plan) -> Iterator[Loss]:
     """What init containers and sidecars say that a KFP which adds containers has no word for."""
     if not adds_containers(plan.site):
         return  # refused as a whole
@@ -178,7 +181,8 @@ def _helpers(plan: Plan) -> Iterator[Loss]:
             yield Loss(f'kubeflow: step "{name}": {message}', each.where(), hint, optional=optional)
 
 
-def _scheduled_dates(plan: Plan) -> Iterator[Finding]:
+@refusal("GF301")
+def scheduled_dates(plan: Plan) -> Iterator[Finding]:
     """A recurring run has the time when it was made, which may be the day after the one that it is for."""
     if plan.pipeline.schedule is None:
         return
@@ -192,27 +196,26 @@ def _scheduled_dates(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def _losses_in_plan(
+def _findings_in_plan(
     plan: Plan,
     of_pipeline: Callable[[Pipeline, bool], Iterator[Problem]],
     of_step: Callable[[Pipeline, str, Step], Iterator[Problem]],
-    *,
-    optional: bool,
-) -> Iterator[Loss]:
-    def whole(pipeline: Pipeline, sub: bool) -> Iterator[Loss]:
+) -> Iterator[Finding]:
+    def whole(pipeline: Pipeline, sub: bool) -> Iterator[Finding]:
         for message, place, hint in of_pipeline(pipeline, sub):
-            yield Loss(f"kubeflow: {message}", pipeline.where(*place), hint, optional=optional)
+            yield Finding("GF301", f"kubeflow: {message}", pipeline.where(*place), hint)
 
     yield from whole(plan.pipeline, False)
     for each in plan.steps:
         for message, place, hint in of_step(each.pipeline, each.own_name, each.step):
             where = each.pipeline.where(each.section, each.own_name, *place)
-            yield Loss(f'kubeflow: step "{each.name}": {message}', where, hint, optional=optional)
+            yield Finding("GF301", f'kubeflow: step "{each.name}": {message}', where, hint)
         if each.step.pipeline is not None:
             yield from whole(each.step.pipeline, True)
 
 
-def _fan_outs(plan: Plan) -> Iterator[Finding]:
+@refusal("GF313")
+def fan_outs(plan: Plan) -> Iterator[Finding]:
     """Fan-outs whose items would not fit into what KFP makes of them."""
     for each in plan.steps:
         found = fan_out_finding(each.step, each.name, "KFP", each.where("for_each")) if each.step.for_each else None
@@ -220,7 +223,8 @@ def _fan_outs(plan: Plan) -> Iterator[Finding]:
             yield found
 
 
-def _pods(plan: Plan) -> Iterator[Finding]:
+@refusal("GF301", "GF306")
+def pods(plan: Plan) -> Iterator[Finding]:
     """What only a step's pod shows. It is made where there is something to look at: volumes, or braces in text."""
     tags_in_site = holds_tags(plan.site)
     for each in plan.containers:
@@ -368,7 +372,8 @@ def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Probl
             yield f"{kind} is never read by KFP's backend", ("kubernetes", "affinity"), "use nodeAffinity"
 
 
-def _unread_at_exit(plan: Plan) -> Iterator[Loss]:
+@refusal("GF301", optional=True)
+def unread_at_exit(plan: Plan) -> Iterator[Loss]:
     """Outputs that exit steps cannot read: nobody could write their default, or KFP may not know how a step ended."""
     pipeline = plan.pipeline
     for name, path, ref in exit_reads(pipeline):
@@ -436,3 +441,14 @@ def _variables(pipeline: Pipeline) -> set[str]:
     leaders = (step.gang.leader for _, step in every_step(pipeline) if step.gang is not None)
     own = {key for leader in leaders if leader is not None for key in leader.env}
     return own | {key for _, step in every_step(pipeline) for key in step.env}
+
+
+REFUSALS: Final[tuple[RefusalRule[Plan], ...]] = (
+    outdated, carried_otherwise, scheduled_dates, fan_outs, pods, gang_findings, omissions, unread_at_exit,
+    fs_group_losses, helpers, patches,
+)  # fmt: skip
+"""In the order in which they are said."""
+
+
+def partial_losses(plan: Plan) -> Iterator[Loss]:
+    return (loss for each in REFUSALS for loss in each(plan))

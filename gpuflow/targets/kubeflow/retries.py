@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, rule
 from gpuflow.plan import MAX_INT32, Plan, PlannedStep, Restarts, names_exit_codes, supervision_of
 from gpuflow.pod.supervision import active_deadline, longest_wait, unlimited_wait
 from gpuflow.site import Site
@@ -102,6 +102,11 @@ NO_SETTINGS_NOTE = "without such settings it starts a failed pod again and no de
 
 RetryNote = tuple[str, str, str]
 """Code, what is to be said of the steps, and the way out."""
+
+
+@rule("GF305", "GF307", "GF391", "GF392", "GF393", "GF394", severity="note")
+def retries(plan: Plan) -> Iterator[Finding]:
+    return retry_notes(plan, restarts_at(plan.site))
 
 
 def retry_notes(plan: Plan, restarts: Restarts) -> Iterator[Finding]:

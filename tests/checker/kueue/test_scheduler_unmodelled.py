@@ -61,6 +61,11 @@ def check(name: str, active: str) -> dict[str, Any]:
             {"configuration": {"featureGates": {"PartialAdmission": False}}},
             "feature gate PartialAdmission is false",
         ),
+        (
+            FITTING,
+            {"configuration": {"featureGates": {"WorkloadPriorityClassDefaulting": True}}},
+            "feature gate WorkloadPriorityClassDefaulting is true",
+        ),
     ],
 )
 def test_it_is_said_and_nothing_is_promised(case: dict[str, Any], more: dict[str, Any], unmodeled: str) -> None:

@@ -19,7 +19,7 @@ from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
 from gpuflow.demands.model import PodSet
 from gpuflow.kubernetes.expansion import expand
-from gpuflow.plan import plan_of, planned_step
+from gpuflow.plan import planned_step
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import changes_of
 from gpuflow.readers.gang_launcher import later_in
@@ -33,7 +33,6 @@ from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
 from gpuflow.targets.argo import target
-from gpuflow.targets.argo.notes import notes
 from gpuflow.targets.argo.single_step import standalone_template
 from gpuflow.targets.argo.templates import sizes, step_template
 from gpuflow.targets.target import Request, compile_with
@@ -220,12 +219,12 @@ def test_the_launcher_makes_the_same_later_attempts_as_for_one_pod() -> None:
 
 
 def test_what_argo_does_only_in_part_is_no_matter_of_a_gang() -> None:
-    found = " ".join(finding.message for finding in notes(plan_of(_pipeline(LATER), Site.load("gke"))))
+    found = " ".join(finding.message for finding in target.notes(Request(_pipeline(LATER), Site.load("gke"), None, "")))
     assert "fallback_after counts every retry" not in found
     done = compile_with(target, Request(_pipeline(LATER), Site.load("gke"), None, "p.yaml"), allow_lossy=False)
     assert "WEAKER" not in done.text and "asInt(retries)" not in done.text
     alone = _pipeline(LATER.replace("gang: 2\n", ""))
-    said = " ".join(finding.message for finding in notes(plan_of(alone, Site.load("gke"))))
+    said = " ".join(finding.message for finding in target.notes(Request(alone, Site.load("gke"), None, "")))
     assert "fallback_after counts every retry" in said
 
 
@@ -321,7 +320,7 @@ def test_ranks_have_the_account_that_argos_pods_have() -> None:
 )
 def test_a_program_that_holds_its_launchers_token_is_told(engine: dict[str, Any], own: str, said: bool) -> None:
     site = Site.model_validate({"name": "s", "gangs": {"service_account": "gang"}, "engines": {"argo": engine}})
-    found = notes(plan_of(_pipeline(f"gang: 2\ncommand: [run]{own}"), site))
+    found = target.notes(Request(_pipeline(f"gang: 2\ncommand: [run]{own}"), site, None, ""))
     assert ("GF380" in {finding.code for finding in found}) == said
 
 

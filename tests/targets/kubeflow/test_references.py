@@ -20,7 +20,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.template_tags import is_engines, meaning_of_tag, tags_in
 from gpuflow.spec.text import Join, ParamRef
-from gpuflow.targets.kubeflow.notes import notes
+from gpuflow.targets.kubeflow.notes import run_time_text
 from gpuflow.targets.kubeflow.references import BRACE, KubeflowSpelling, replaced_part
 from tests.targets.kubeflow.compiling import HEAD, compiled, documents
 from tests.targets.kubeflow.kubelets import as_argument, kubelet
@@ -57,7 +57,7 @@ def test_plain_values_are_not_refused(value: str) -> None:
 
 
 def noted(source: str) -> list[str]:
-    return [found.message for found in notes(plan_of(loads(HEAD + source), Site.load("nvidia")))]
+    return [found.message for found in run_time_text(plan_of(loads(HEAD + source), Site.load("nvidia")))]
 
 
 def test_text_of_the_run_is_named_with_the_steps_that_are_handed_it() -> None:
