@@ -143,7 +143,7 @@ def _mark(scope: Scope, mark: Literal["begin", "end"]) -> str:
 def _scope_tasks(scope: Scope, before: tuple[str, ...], gate: Any) -> Iterator[Task]:
     """The tasks of one scope. `before`: what its first steps wait for; `gate`: whether it has begun at all."""
     pipeline = scope.pipeline
-    needs, followers = references.upstream(pipeline), references.edges(pipeline)
+    needs, followers = scope.needs, references.edges(pipeline)
     skippable = references.may_be_skipped(pipeline)
     ends: dict[str, tuple[str, ...]] = {}
     for name in order(followers):

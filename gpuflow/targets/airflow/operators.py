@@ -20,7 +20,6 @@ from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.policies import Retry
-from gpuflow.spec.references import upstream
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef
 from gpuflow.targets.airflow.engine_options import docs, kept_assets, task_arguments
@@ -149,7 +148,7 @@ def item_list(task: Task, task_id: str, site: Site) -> Call:
     if scope.keys:
         needed = [
             scope.list_id(need)
-            for need in upstream(scope.pipeline)[task.name]
+            for need in scope.needs[task.name]
             if scope.may_drop_items(need) and task.step.if_skipped != "run"
         ]
         named |= {"within": [scope.lister, *needed], "keys": list(scope.keys)}

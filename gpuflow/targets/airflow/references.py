@@ -8,12 +8,14 @@ also written as Jinja, for stock operators.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from gpuflow.core.date_format import TIMESTAMP, pieces
 from gpuflow.core.errors import Finding, GpuflowError
+from gpuflow.graph.order import order
 from gpuflow.kubernetes.expansion import escape
 from gpuflow.spec import expression, references
 from gpuflow.spec.params import text_of
@@ -157,14 +159,24 @@ class Scope:
             return bool(step.for_each) and (step.pipeline is not None or step.when is not None or is_dynamic(step))
         return bool(step.for_each) or self.may_drop_items(name)
 
+    @cached_property
+    def needs(self) -> Mapping[str, Sequence[str]]:
+        """What each step waits for."""
+        return references.upstream(self.pipeline)
+
     def may_drop_items(self, name: str) -> bool:
         """Whether a step inside a flattened sub-pipeline may leave out some of the items around it."""
-        step = self.pipeline.steps[name]
-        if step.when is not None or is_dynamic(step):
-            return True
-        return step.if_skipped != "run" and any(
-            self.may_drop_items(need) for need in references.upstream(self.pipeline)[name]
-        )
+        return name in self._dropping
+
+    @cached_property
+    def _dropping(self) -> frozenset[str]:
+        found: set[str] = set()
+        for name in order(references.edges(self.pipeline)):
+            step = self.pipeline.steps[name]
+            drops = step.if_skipped != "run" and not found.isdisjoint(self.needs[name])
+            if step.when is not None or is_dynamic(step) or drops:
+                found.add(name)
+        return frozenset(found)
 
     def node(self, ref: Ref, name: str | None = None, *, reader: tuple[str, ...] | None = None) -> Any:
         """What a reference is: a call, or a plain value where a sub-pipeline's parameter was given one.

@@ -7,16 +7,19 @@ gpuflow/targets/airflow/operators.py, gpuflow/targets/airflow/refusals.py and gp
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuflow.cli.main import main
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
+from gpuflow.spec import references
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow import target
@@ -244,3 +247,21 @@ def test_words_of_a_program_that_look_like_the_supervisors_are_left_alone() -> N
 def test_equal_items_of_a_sub_pipeline_are_refused() -> None:
     with pytest.raises(GpuflowError, match='GF194 step "each" runs twice over a in "x"'):
         compiled(loads(HEAD + INSIDE.replace("[a, b]", "[a, a]")))
+
+
+def test_what_a_step_waits_for_is_looked_up_once_for_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each task of a flattened sub-pipeline, and not for each step before it."""
+    asked: list[str] = []
+    found = references.upstream
+    monkeypatch.setattr(references, "upstream", lambda pipeline: asked.append(pipeline.name) or found(pipeline))
+
+    def lookups(steps: int) -> int:
+        asked.clear()
+        chain = {f"s{n}": {"image": "i:1", "command": ["x"], "needs": [f"s{n - 1}"] if n else []} for n in range(steps)}
+        text: dict[str, Any] = {"apiVersion": "gpuflow/v1", "kind": "Pipeline", "name": "p"}
+        text["steps"] = {"sub": {"for_each": {"i": [1, 2]}, "pipeline": {"name": "q", "steps": chain}}}
+        request = Request(loads(json.dumps(text)), Site.load("nvidia"), None, "p.yaml")
+        assert compile_with(target, request, allow_lossy=False).text
+        return len(asked)
+
+    assert 0 < lookups(4) == lookups(40)
