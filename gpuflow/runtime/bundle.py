@@ -26,7 +26,6 @@ from gpuflow.runtime.base import options as table
 from gpuflow.runtime.base.outcomes import EXIT_FINAL
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from importlib.resources.abc import Traversable

@@ -120,8 +120,7 @@ class Saver(pytorch.Saver):
     ) -> dict[str, Any]:
         """Load the checkpoint to resume from into model, optimizer and parts; its facts, or {} for a fresh start. Saved
         with another number of ranks, each gets the shards that are its own now."""
-        path = self.ckpt.resume_from
-        if path is None:
+        if (path := self.ckpt.resume_from) is None:
             return {}
         name = os.path.basename(path)
         plain = self.weights_only if weights_only is None else weights_only

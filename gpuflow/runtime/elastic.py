@@ -25,7 +25,6 @@ from gpuflow.runtime.checkpoints.training import Checkpointing
 from gpuflow.runtime.state.checkpoint_dir import discard
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -221,9 +221,7 @@ class Delivery:
     def _holder(self, kept: KeptOutput, key: str, store: Store) -> Store:
         """Which of the two places has an artifact. Its URI decides between them, and never names a third."""
         root = self.root()
-        if root is None or (kept.uri or "").startswith(f"{store.url(key)}/files"):
-            return store
-        return root
+        return store if root is None or (kept.uri or "").startswith(f"{store.url(key)}/files") else root
 
     def _keep_artifact(self, ledger: Ledger, store: Store, output: Output, *, lasting: bool) -> KeptOutput:
         """Upload a file or directory under this attempt's own name. The owner is asked before and after."""

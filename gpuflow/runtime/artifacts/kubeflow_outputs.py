@@ -53,8 +53,7 @@ class Task:
 
     def place(self, name: str) -> tuple[str, bool] | None:
         """Where the launcher looks for an artifact's files, and whether only the pod sees that place."""
-        artifact = self._artifacts.get(name)
-        if artifact is None:
+        if (artifact := self._artifacts.get(name)) is None:
             return None
         if artifact.get("customPath"):
             return str(artifact["customPath"]), False

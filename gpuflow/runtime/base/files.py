@@ -22,7 +22,6 @@ import stat
 import sys
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
@@ -404,8 +403,7 @@ def is_same_fingerprint(one: Mapping[str, int] | None, other: Mapping[str, int] 
 
 def birth_time(path: str) -> int:
     """When a file was made, in nanoseconds; 0 where that is not known."""
-    ask = _statx_function()
-    if ask is None:
+    if (ask := _statx_function()) is None:
         return 0
     import ctypes
 

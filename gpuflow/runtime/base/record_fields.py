@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
@@ -281,6 +280,4 @@ def _is_plain(value: Any) -> Any:
         return value.plain()
     if isinstance(value, list):
         return [_is_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _is_plain(item) for name, item in value.items()}
-    return value
+    return {name: _is_plain(item) for name, item in value.items()} if isinstance(value, dict) else value

@@ -131,8 +131,7 @@ class Manifest(Record):
         return plain if self.run is not None else {name: plain[name] for name in plain if name != "run"}
 
     def check(self) -> None:
-        flaw = layout_problem(self.files, single=self.kind == "file")
-        if flaw is not None:
+        if (flaw := layout_problem(self.files, single=self.kind == "file")) is not None:
             raise ValueError(flaw)
 
     def key(self, file: File) -> str:

@@ -33,7 +33,6 @@ from gpuflow.runtime.stores.storage_timeout import Limit
 from gpuflow.runtime.stores.store import StorageError, Store
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -100,8 +99,7 @@ def _not_signed(store: Store, ledger: Ledger, manifests: list[str]) -> set[str]:
 
 def may_go(name: str, ledger: Ledger) -> bool:
     """Whether a checkpoint that is not among the newest may be removed."""
-    attempt = attempt_of(name)
-    if attempt is None:
+    if (attempt := attempt_of(name)) is None:
         return False
     if attempt >= ledger.number or attempt < ledger.since:
         return True

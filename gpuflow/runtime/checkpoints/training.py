@@ -36,7 +36,6 @@ from gpuflow.runtime.base import attempt_folder, files
 from gpuflow.runtime.state.checkpoint_dir import MARKER, Directory, discard
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType, TracebackType
@@ -476,8 +475,7 @@ class Checkpointing:
             return
         self._last_glance = now
         self.word.beat()
-        every = None if self._fixed else self.word.read_interval()
-        if every is not None:
+        if (every := None if self._fixed else self.word.read_interval()) is not None:
             self._every = every
         if self._has_stop_file and self._deadline is None:
             self._deadline = self.word.read_stop()

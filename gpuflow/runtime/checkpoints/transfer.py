@@ -67,8 +67,7 @@ class Throttle:
         self.ask()
         self.progress(count)
         storage_timeout.report_moved(count)
-        most = self.bandwidth()
-        if most is None:
+        if (most := self.bandwidth()) is None:
             return
         with self._lock:
             now = time.monotonic()

@@ -22,7 +22,6 @@ from gpuflow.runtime.gangs.attempt_verdict import Verdict
 from gpuflow.runtime.supervise.object_state import format_value
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Any
@@ -129,8 +128,7 @@ def deliver_outputs(options: Options, rank_0: Mapping[str, Any] | None) -> str |
     declared = outputs.parse(options.output)
     if not declared:
         return None
-    kept = read_outputs(declared, rank_0, options.container)
-    if kept is None:
+    if (kept := read_outputs(declared, rank_0, options.container)) is None:
         return NO_OUTPUTS
     if options.engine == "kubeflow":
         for output in declared:
@@ -148,8 +146,7 @@ def read_outputs(
 ) -> dict[str, KeptOutput] | None:
     """The declared outputs in rank 0's last words; None when it left no word, BadOutput when they are not as declared.
     Of a file or directory the words say where it is kept."""
-    given = _outputs_in_message(rank_0, container)
-    if given is None:
+    if (given := _outputs_in_message(rank_0, container)) is None:
         return None
     kept = {}
     for output in declared:

@@ -24,7 +24,6 @@ from gpuflow.runtime.gangs.ranks.protocol import SECRET as SECRET_VARIABLE
 from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiServer, Misuse, say
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
@@ -84,8 +83,7 @@ class Gang:
         self._step = options.step
         self._labels = {GANG: self.digest, RUN: label_value(options.run_id)}
         self._step_label = {STEP: label_value(options.step)}
-        kind = kind_of(manifest)
-        if kind is None:
+        if (kind := kind_of(manifest)) is None:
             what = f"{manifest.get('kind')} of {manifest.get('apiVersion')}"
             raise Misuse(f"the manifest is a {what}; a gang is a {' or a '.join(KINDS)}")
         self.kind = kind

@@ -21,7 +21,6 @@ from gpuflow.runtime.base.records import Claim, Corrupt, End, Judgment, Previous
 from gpuflow.runtime.stores.store import StorageError, Store
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from typing import Any
@@ -274,8 +273,7 @@ class Counts:
     def with_outcome(self, outcome: str, by: int = 1) -> Counts:
         """The counts once an attempt has ended so; with -1, as if it had not."""
         grown = Counts(self.failures, self.interruptions, self.seconds)
-        budget = COSTS.get(outcome)
-        if budget is not None:
+        if (budget := COSTS.get(outcome)) is not None:
             setattr(grown, budget, min(LAST, max(0, getattr(grown, budget) + by)))
         return grown
 
@@ -375,8 +373,7 @@ def read_history_again(run: RunRecords, history: History) -> History:
     known = history.previous
     if known is None or not known.assumed or history.fresh:
         return history
-    late = outcome_of(run, known.attempt, known.id)
-    if late is None:
+    if (late := outcome_of(run, known.attempt, known.id)) is None:
         return history
     outcome, end = late
     counts = history.counts.with_outcome(known.outcome, -1).with_outcome(outcome)

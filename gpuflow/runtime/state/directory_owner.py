@@ -33,7 +33,6 @@ from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.state.checkpoint_dir import HIDDEN_FOLDER, dump, load
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

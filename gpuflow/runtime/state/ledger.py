@@ -214,8 +214,7 @@ class Ledger(RunRecords):
                 "large values outputs of type file, and put many files into an archive"
             )
         if not self.create(key, data):
-            there = self.marker(self.since)
-            if there is None:
+            if (there := self.marker(self.since)) is None:
                 # Half-written, or not signed: no one's success.
                 self._assert_newest()
                 self.store.write(key, data)

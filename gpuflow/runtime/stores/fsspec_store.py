@@ -100,8 +100,7 @@ class Remote(Store):
     @with_timeout
     def workers(self, files: int, top: int | None = None) -> Workers | None:
         processes = transfer_pool.count() if files >= transfer_pool.MANY else 0
-        direct = self._direct() if processes else None
-        if direct is None:
+        if (direct := self._direct() if processes else None) is None:
             return None
         below = self.root.partition("/")[2]
         return Workers(direct, f"{below}/" if below else "", processes, top)
@@ -426,8 +425,7 @@ class Remote(Store):
             except (FileExistsError, TypeError, NotImplementedError):
                 raise
             except Exception as refusal:
-                pause = next(pauses, None) if _is_not_now(refusal) else None
-                if pause is None:
+                if (pause := next(pauses, None) if _is_not_now(refusal) else None) is None:
                     self._refuse(refusal)
                     raise
                 time.sleep(pause)
@@ -551,8 +549,7 @@ def _is_not_now(refusal: BaseException) -> bool:
 
 
 def _filesystem(scheme: str) -> Any:
-    driver = DRIVERS.get(scheme)
-    if driver is None:
+    if (driver := DRIVERS.get(scheme)) is None:
         raise NoDriver(f"no store speaks {scheme}://; use a directory, s3://, gs:// or az://")
     settings: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
     if driver == "s3fs":

@@ -240,8 +240,7 @@ class Answer:
         """How long the body is; None when it ends with its last chunk, or with the connection."""
         if self.status in (204, 304) or self.status < 200:
             return 0
-        coding = self.headers.get("transfer-encoding")
-        if coding is not None:
+        if (coding := self.headers.get("transfer-encoding")) is not None:
             if coding.lower() != "chunked" or "content-length" in self.headers:
                 raise BadAnswer(f"unknown transfer encoding {coding!r}"[:200])
             return None

@@ -27,7 +27,6 @@ from gpuflow.runtime.stores.store import CHUNK, in_parallel
 from gpuflow.runtime.stores.transfer_pool import Order, get_order
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, Protocol

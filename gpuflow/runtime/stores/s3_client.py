@@ -23,7 +23,6 @@ import zlib
 from gpuflow.runtime.stores.http_connections import Answer, BadAnswer, Connections, FileBody, is_number
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
@@ -435,8 +434,7 @@ class Catcher:
         try:
             self._driver.call_s3(method, **named)
         except Exception as caught:
-            request = _catch(caught)
-            if request is None:
+            if (request := _catch(caught)) is None:
                 raise
             return CaughtRequest(request, self._marker, query)
         finally:

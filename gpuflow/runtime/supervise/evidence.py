@@ -258,8 +258,7 @@ def from_argo(phase: str | None, message: str | None, exit_code: int | None, *, 
     a message of its own, Argo takes that instead, and the program has no part in it.
     """
     seen = Evidence(phase=phase, messages=(message,) if message else (), exit_code=exit_code, supervised=supervised)
-    parts = _ARGO.fullmatch(message or "")
-    if parts is None:
+    if (parts := _ARGO.fullmatch(message or "")) is None:
         return seen
     container, reason, code, said = parts.groups()
     seen = seen._replace(messages=(f"{container}: {reason} (exit code {code})",), said=said)

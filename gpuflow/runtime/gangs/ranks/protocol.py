@@ -39,7 +39,6 @@ from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.outcomes import DISK_LIMIT, FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, SUCCEEDED, TIMED_OUT
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any

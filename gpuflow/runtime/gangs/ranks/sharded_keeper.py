@@ -131,8 +131,7 @@ class GatheringKeeper(Keeper):
     def _wait_for_parts(self, pending: PendingUpload) -> dict[int, str]:
         """Wait until every member has stored its part."""
         while True:
-            found = self.parts.answers(pending.name)
-            if found is not None:
+            if (found := self.parts.answers(pending.name)) is not None:
                 return found
             if not self._proceed() or self.parts.lost_members():
                 raise transfer.TransferAbandoned()
