@@ -259,8 +259,7 @@ def _rank_file(rank: int) -> str:
 
 def _own_group() -> Any:
     """A group with gloo for saves alone: what happens in the background must not meet the training's own messages."""
-    distributed = elastic._torch_distributed()
-    if distributed is None or distributed.get_world_size() == 1:
+    if (distributed := elastic._torch_distributed()) is None or distributed.get_world_size() == 1:
         return None
     return distributed.new_group(backend="gloo")
 

@@ -259,8 +259,7 @@ def _unmap_small(state: Any) -> Any:
 
 def _fill(parts: dict[str, Any], saved: dict[str, Any], name: str, optional: set[str]) -> None:
     """Load each part, or say which is missing on which side."""
-    missing = sorted(set(parts) - set(saved) - optional)
-    if missing:
+    if missing := sorted(set(parts) - set(saved) - optional):
         raise KeyError(
             f"{name} has no {', '.join(missing)} (it has {', '.join(sorted(saved)) or 'no parts'}): "
             f"restore(optional={missing!r}) leaves what was added later as it is"

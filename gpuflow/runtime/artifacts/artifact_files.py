@@ -132,8 +132,7 @@ def _hash_file(handle: int, passed: Callable[[int], None]) -> str | None:
     whole = hashlib.sha256()
     try:
         while True:
-            data = os.read(handle, CHUNK)
-            if not data:
+            if not (data := os.read(handle, CHUNK)):
                 return whole.hexdigest()
             passed(len(data))
             whole.update(data)
@@ -314,8 +313,7 @@ class _Reader:
             before = os.fstat(handle)
             while True:
                 # No more is made room for than there is.
-                data = os.read(handle, max(1, min(CHUNK, before.st_size - size)))
-                if not data:
+                if not (data := os.read(handle, max(1, min(CHUNK, before.st_size - size)))):
                     break
                 self._artifact.add_progress(len(data))
                 hashed.update(data)
@@ -449,8 +447,7 @@ def _hash(path: str) -> str:
     hashed = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
         while True:
-            data = file.read(CHUNK)
-            if not data:
+            if not (data := file.read(CHUNK)):
                 return hashed.hexdigest()
             hashed.update(data)
 

@@ -151,8 +151,7 @@ class Delivery:
             raise BadOption(
                 f"attempt {marker.attempt} has succeeded, but {refusal}; --after-success again runs the step anew"
             ) from None
-        beyond = sorted(set(marker.outputs) - set(given))
-        if beyond:
+        if beyond := sorted(set(marker.outputs) - set(given)):
             self.say(f"attempt {marker.attempt} left outputs that this step does not have: {', '.join(beyond)}"[:500])
         for output in self.declared:
             kept, own = given.get(output.name), bool(ledger.id) and marker.id == ledger.id

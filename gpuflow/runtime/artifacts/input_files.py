@@ -140,8 +140,7 @@ def read_source(stores: Stores, uri: str, kind: str | None, keys: Keys | None, s
     """What a URI stands for. StorageError when it is not there, Corrupt when it is not what was kept."""
     store, key = stores.find(uri)
     if (match := _ARTIFACT.fullmatch(key)) is None:
-        inside = _INSIDE.fullmatch(key)
-        if inside is not None and _has_manifest(store, inside.group(1)):
+        if (inside := _INSIDE.fullmatch(key)) is not None and _has_manifest(store, inside.group(1)):
             raise BadOption(f"{uri} is a part of an artifact; name all of it: {store.url(inside.group(1))}/files")
         return _read_outside(store, key, uri, kind or "directory")
     prefix, name, file = match.groups()

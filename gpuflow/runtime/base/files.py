@@ -82,8 +82,7 @@ def _read(handle: int, path: str, most: int) -> bytes:
         found: list[bytes] = []
         count = 0
         while count <= most and os.fstat(handle).st_size <= most:
-            data = os.read(handle, min(1 << 20, most + 1 - count))
-            if not data:
+            if not (data := os.read(handle, min(1 << 20, most + 1 - count))):
                 return b"".join(found)
             found.append(data)
             count += len(data)

@@ -98,8 +98,7 @@ class Record:
         cls.FIELDS = {**cls.FIELDS, **own}
 
     def __init__(self, **values: Any) -> None:
-        unknown = sorted(set(values) - set(self.FIELDS))
-        if unknown:
+        if unknown := sorted(set(values) - set(self.FIELDS)):
             raise TypeError(f"{type(self).__name__} has no field {unknown[0]}")
         for name, field in self.FIELDS.items():
             value = values.get(name, field.default)

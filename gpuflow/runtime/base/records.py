@@ -206,8 +206,7 @@ def layout_problem(files: Iterable[File], *, single: bool) -> str | None:
     seen: set[str] = set()
     while above:
         seen |= above
-        inside = sorted(above & leaves - {""})
-        if inside:
+        if inside := sorted(above & leaves - {""}):
             return f"something lies below {inside[0]!r}, a file or a link"[:200]
         above = {path.rpartition("/")[0] for path in above} - seen
     for file in listed:

@@ -119,8 +119,7 @@ def sharded_kind(value: object) -> str | None:
 
 def refuse_sharded(name: str, part: Any) -> None:
     """Raise when this part's state is sharded; before anyone asks for its `state_dict`, which may be a collective."""
-    found = sharded_kind(part)
-    if found is None and hasattr(part, "modules") and hasattr(part, "parameters"):
+    if (found := sharded_kind(part)) is None and hasattr(part, "modules") and hasattr(part, "parameters"):
         found = next(filter(None, map(sharded_kind, part.modules())), None) or next(
             filter(None, map(sharded_kind, part.parameters())), None
         )

@@ -278,8 +278,7 @@ class _Reader:
             raise CheckpointVanished(self.path) from None
         with close_after(handle):
             while file_facts(os.fstat(handle)) == self.seen:
-                data = os.read(handle, CHUNK)
-                if not data:
+                if not (data := os.read(handle, CHUNK)):
                     break
                 self.throttle.pass_through(len(data))
                 hashed.update(data)

@@ -125,8 +125,7 @@ NO_OUTPUTS = "rank 0 left no outputs: nobody knows that its work is done"
 
 def deliver_outputs(options: Options, rank_0: Mapping[str, Any] | None) -> str | None:
     """Put the declared outputs where the engine looks; why not, when rank 0 has not said them."""
-    declared = outputs.parse(options.output)
-    if not declared:
+    if not (declared := outputs.parse(options.output)):
         return None
     if (kept := read_outputs(declared, rank_0, options.container)) is None:
         return NO_OUTPUTS

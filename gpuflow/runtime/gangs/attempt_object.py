@@ -280,8 +280,7 @@ def prepare_prerequisite(
     except ApiRefusal as refusal:
         if refusal.status != 409:
             raise
-        there = api.get_if_present(path)
-        if there is not None and not is_ours(there):
+        if (there := api.get_if_present(path)) is not None and not is_ours(there):
             raise Misuse(f"{_own_name(first)} is there already, and this run did not create it") from None
         api.retry_while_unreachable(lambda: api.delete(path))
         api.retry_while_unreachable(lambda: api.create(folder, first))

@@ -82,8 +82,7 @@ class Ledger(RunRecords):
             raise OwnershipLost(f"attempt {done.attempt} has succeeded already")
 
     def _assert_newest(self) -> None:
-        newest = self.newer_than(self.number)
-        if newest:
+        if newest := self.newer_than(self.number):
             raise OwnershipLost(f"attempt {newest} has taken over from attempt {self.number}")
         try:
             record = self.read(Claim, self.attempt_key(self.number))
@@ -199,8 +198,7 @@ class Ledger(RunRecords):
 
     def succeed(self, outputs: Mapping[str, Any]) -> Success:
         """Write the success marker: the last thing a successful attempt does. The first one stays, and is returned."""
-        there = self.marker(self.since)
-        if there is not None and there.id == self.id:
+        if (there := self.marker(self.since)) is not None and there.id == self.id:
             return there
         self._assert_newest()
         if there is not None:

@@ -254,8 +254,7 @@ class Remote(Store):
                     raise StorageError(f"{self.url(key)} was replaced while it was read")
                 self._call_driver(lambda: file.seek(begin))
             while True:
-                data = self._call_driver(lambda: file.read(8 * CHUNK))
-                if not data:
+                if not (data := self._call_driver(lambda: file.read(8 * CHUNK))):
                     return
                 yield data
         finally:

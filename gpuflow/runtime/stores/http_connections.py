@@ -261,8 +261,7 @@ class Answer:
                 yield from _read_chunked(connection)
             else:
                 while True:
-                    data = connection.receive(_RECEIVE)
-                    if not data:
+                    if not (data := connection.receive(_RECEIVE)):
                         break
                     yield data
 
@@ -307,8 +306,7 @@ class Answer:
 
 def _read_exactly(connection: Connection, count: int) -> Iterator[bytes]:
     while count:
-        data = connection.receive(count)
-        if not data:
+        if not (data := connection.receive(count)):
             raise BadAnswer(f"{count} bytes of an answer did not come")
         count -= len(data)
         yield data
@@ -316,8 +314,7 @@ def _read_exactly(connection: Connection, count: int) -> Iterator[bytes]:
 
 def _read_into(connection: Connection, count: int, buffer: memoryview) -> Iterator[memoryview]:
     while count:
-        came = connection.receive_into(buffer[: min(count, len(buffer))])
-        if not came:
+        if not (came := connection.receive_into(buffer[: min(count, len(buffer))])):
             raise BadAnswer(f"{count} bytes of an answer did not come")
         count -= came
         yield buffer[:came]
@@ -328,8 +325,7 @@ def _read_chunked(connection: Connection) -> Iterator[bytes]:
         words = connection.line().split(b";")[0].strip()
         if not words or len(words) > _DIGITS or words.strip(b"0123456789abcdefABCDEF"):
             raise BadAnswer(f"no chunk: {words!r}"[:200])
-        count = int(words, 16)
-        if not count:
+        if not (count := int(words, 16)):
             _trailer(connection)
             return
         yield from _read_exactly(connection, count)

@@ -175,8 +175,7 @@ class DirectClient:
         query = f"partNumber={number}&uploadId={_quote(upload, '')}"
         answer = self._upload(self._part, self._path(self._part, key), query, body, None)
         answer.close()
-        tag = answer.headers.get("etag")
-        if not tag:
+        if not (tag := answer.headers.get("etag")):
             raise NotDone("a part without a tag")
         found = {"PartNumber": number, "ETag": tag}
         checksum = answer.headers.get("x-amz-checksum-crc32")
@@ -329,8 +328,7 @@ def _page(data: bytes, prefix: str) -> tuple[list[tuple[str, int]], str]:
         found.append((key, int(size)))
     if top.findtext(f"{space}IsTruncated") != "true":
         return found, ""
-    token = top.findtext(f"{space}NextContinuationToken")
-    if not token:
+    if not (token := top.findtext(f"{space}NextContinuationToken")):
         raise BadAnswer("a listing that does not say how it goes on")
     return found, token
 

@@ -180,8 +180,7 @@ def current() -> WatchedCall | None:
 
 def report_moved(count: int) -> None:
     """So many bytes were read or written here; none: we wait of our own will, and that is no standstill."""
-    turn = current()
-    if turn is not None and count:
+    if (turn := current()) is not None and count:
         turn.bytes += count
     elif turn is not None:
         turn.answered = time.monotonic()

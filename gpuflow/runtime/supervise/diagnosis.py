@@ -188,8 +188,7 @@ def _attempt_meant(run: RunRecords, number: int, owner: str, last: LastAttempt) 
     claim = _read_claim(run, number)
     if claim is None or None in (claim.engine_attempt, last.attempt) or claim.engine_attempt == last.attempt:
         return number, owner
-    before = claim.previous
-    if before is not None and before.assumed:
+    if (before := claim.previous) is not None and before.assumed:
         older = _read_claim(run, before.attempt)
         if older is not None and older.engine_attempt == last.attempt:
             return before.attempt, before.id
@@ -198,8 +197,7 @@ def _attempt_meant(run: RunRecords, number: int, owner: str, last: LastAttempt) 
 
 def _record_engine_word(run: RunRecords, number: int, owner: str, last: LastAttempt) -> bool:
     """The engine's word on an attempt, where that attempt has none, or not all. Whether it was written."""
-    verdict = judge(last.evidence)
-    if verdict is None or verdict.outcome in (SUCCEEDED, NEVER_STARTED):
+    if (verdict := judge(last.evidence)) is None or verdict.outcome in (SUCCEEDED, NEVER_STARTED):
         return False  # it did start, and it left no success: this says nothing about its end
     outcome, because = verdict
     if outcome == RETRYABLE and last.evidence.exit_code in (None, 137):

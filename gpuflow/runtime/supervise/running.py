@@ -72,8 +72,7 @@ class MemoryWatch:
         while not self._over.wait(MEMORY_OFTEN if self._mark else MEMORY_SELDOM):
             if (seen := container.working_set()) is not None:
                 self.look(*seen, time.monotonic())
-        seen = container.working_set()
-        if seen is not None and self._mark:
+        if (seen := container.working_set()) is not None and self._mark:
             # Whoever kills the supervisor from now on does not do it for the command's memory.
             self._write(*seen)
 

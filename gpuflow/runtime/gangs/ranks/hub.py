@@ -337,8 +337,7 @@ class Hub(ConnectionThread):
                 if self.tally.decided is not None:
                     self._ignores_stops = self.tally.decided.outcome == SUCCEEDED
                     return self.tally.decided
-                deadline = until()
-                if deadline is not None and time.monotonic() >= deadline:
+                if (deadline := until()) is not None and time.monotonic() >= deadline:
                     self.tally.report_stop(0, INTERRUPTED, "rank 0 had no more time to wait for the others")
             time.sleep(_POLL)
 

@@ -86,8 +86,7 @@ class GatheringKeeper(Keeper):
             self._limit.progress()
             time.sleep(_POLL)
             return False
-        ended = super()._is_finished(last)
-        if ended:
+        if ended := super()._is_finished(last):
             self._report_incomplete()
             self.parts.close()
         return ended
@@ -185,8 +184,7 @@ class PartKeeper(Keeper):
             self._said_last = True
             self.spoke.say("last")
         self._settle_done(self.store)
-        message = self.spoke.keep
-        if message is not None and self._order != self._asked_order():
+        if (message := self.spoke.keep) is not None and self._order != self._asked_order():
             self._order = self._asked_order()
             self._keep_part(message, self.store)
         elif last:
