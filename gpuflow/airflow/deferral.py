@@ -10,12 +10,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from airflow.providers.common.compat.sdk import (
-    AirflowException,
-    AirflowFailException,
-    AirflowTaskTimeout,
-    TaskDeferred,
-)
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
 from gpuflow.airflow import alerts, attempts, limits
 from gpuflow.airflow.references import Context

@@ -282,11 +282,7 @@ def _cluster(args: argparse.Namespace, site: Site, namespace: str) -> PreparedCl
 
 
 def _earlier_reports(
-    args: argparse.Namespace,
-    site: Site,
-    cluster: PreparedCluster,
-    sources: Sources,
-    answers: list[SourceDemand],
+    args: argparse.Namespace, site: Site, cluster: PreparedCluster, sources: Sources, answers: list[SourceDemand]
 ) -> list[Report | None]:
     """The earlier report on each demand; None, with a note, where there is nothing to compare with."""
     others = EarlierDocuments(args.compare, sources.library)

@@ -176,10 +176,7 @@ class Saver(pytorch.Saver):
             set_model_state_dict(self.model, state["model"])
         else:
             set_state_dict(
-                self.model,
-                self.optimizer,
-                model_state_dict=state["model"],
-                optim_state_dict=state["optimizer"],
+                self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
             )
 
     def _write(self, state: dict[str, Any], own: dict[str, Any], path: str) -> None:

@@ -109,11 +109,7 @@ TABLE: tuple[Row, ...] = (
     # Its own fault, though Kubernetes calls it an eviction or a deadline, and the supervisor was told to stop.
     Row(DISK_LIMIT, "it was over its own disk limit", message="^Usage of EmptyDir volume .* exceeds the limit"),
     Row(DISK_LIMIT, "it was over its own disk limit", message="^Pod ephemeral local storage usage exceeds"),
-    Row(
-        DISK_LIMIT,
-        "it was over its own disk limit",
-        message=r"^Container \S+ exceeded its local ephemeral",
-    ),
+    Row(DISK_LIMIT, "it was over its own disk limit", message=r"^Container \S+ exceeded its local ephemeral"),
     Row(TIMED_OUT, "it ran longer than it may", reason="^DeadlineExceeded$"),
     Row(TIMED_OUT, "it ran longer than it may", message="^Pod was active on the node longer than the specified"),
     Row(TIMED_OUT, "its workflow ran longer than it may", message="^Step exceeded its deadline$"),

@@ -427,13 +427,7 @@ class Attempt:
         options = self.options
         beat = self.directory.folder.beat if self.directory is not None else lambda: None
         bringing = Inputs(
-            inputs,
-            ledger.keys,
-            options.storage_timeout,
-            open_place,
-            say,
-            lambda: not child.stop_is_pending(),
-            beat,
+            inputs, ledger.keys, options.storage_timeout, open_place, say, lambda: not child.stop_is_pending(), beat
         )
         bringing.later = ledger.number > 1
         self._free_of_charge(ledger, bringing.bring)
