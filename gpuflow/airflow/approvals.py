@@ -48,8 +48,7 @@ class Approve(ApprovalOperator):  # type: ignore[misc]  # Airflow is not install
 
     def execute(self, context: Context) -> Any:
         skip_unless_due(self, context)
-        ends = limits.first_deadline(self.deadlines, context)
-        if ends is not None:
+        if (ends := limits.first_deadline(self.deadlines, context)) is not None:
             left = timedelta(seconds=ends[0] - time.time())
             if left <= timedelta(0):
                 raise AirflowFailException(ends[1].sentence())

@@ -179,8 +179,7 @@ def pod_number(pod: Mapping[str, Any]) -> int:
 
 def save_ledger(context: Mapping[str, Any], ledger: Ledger) -> None:
     """Keep the counts where the next try finds them."""
-    store = context.get("task_state_store")
-    if store is not None:
+    if (store := context.get("task_state_store")) is not None:
         store.set(KEY, ledger.document())
 
 

@@ -10,12 +10,7 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from airflow.providers.common.compat.sdk import (
-    AirflowException,
-    AirflowFailException,
-    AirflowTaskTimeout,
-    TaskDeferred,
-)
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
 from gpuflow.airflow import alerts, attempts, limits
 from gpuflow.airflow.references import Context
@@ -121,8 +116,7 @@ class WaitingPod(RenderedPod):
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _check_deadlines(self, context: Context) -> None:
-        around = limits.first_deadline(self.deadlines, context)
-        if around is not None and time.time() > around[0]:
+        if (around := limits.first_deadline(self.deadlines, context)) is not None and time.time() > around[0]:
             self.cause = alerts.DEADLINE
             raise AirflowFailException(around[1].sentence())
 

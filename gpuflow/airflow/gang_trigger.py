@@ -200,8 +200,7 @@ class GpuGangTrigger(GpuPodTrigger):
 
     async def _copy_rank_0(self, api: Any, watch: Watch) -> None:
         """New lines of rank 0 into the task's log, while its pod is there."""
-        pod = watch.rank_0()
-        if pod is None or pod["metadata"]["uid"] not in watch.there:
+        if (pod := watch.rank_0()) is None or pod["metadata"]["uid"] not in watch.there:
             return
         if {"running", "terminated"} & set(pod_status.container_state(pod, self.container)):
             self.last_log = await self._copy_log(api, self.container, self.last_log, pod["metadata"]["name"])

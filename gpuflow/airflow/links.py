@@ -38,8 +38,7 @@ def reported_artifacts(found: Any, declared: Mapping[str, Any]) -> dict[str, dic
 
 def describe_assets(context: Context, declared: Mapping[str, Mapping[str, str]], kept: Mapping[str, Any]) -> None:
     """Put into the event of each asset what this run has kept: its URI, digest, size and kind."""
-    events = context.get("outlet_events")
-    if events is None:
+    if (events := context.get("outlet_events")) is None:
         return
     for name, note in kept.items():
         words = declared.get(name) or {}

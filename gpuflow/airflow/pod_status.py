@@ -147,8 +147,7 @@ class Queue:
         """The status of a pod that Kueue holds back; empty for any other pod."""
         if KUEUE_GATE not in gates(pod):
             return QueueStatus()
-        workload = await self._workload(connection, pod)
-        if workload is None:
+        if (workload := await self._workload(connection, pod)) is None:
             return QueueStatus()
         words = str(_unmet_condition(workload, "QuotaReserved").get("message", ""))
         position = await self._position(connection, pod, workload["metadata"]["name"])
@@ -161,8 +160,7 @@ class Queue:
         while self._versions:
             path = path_of(f"{KUEUE_GROUP}/{self._versions[0]}", metadata["namespace"], "workloads")
             selector = f"{KUEUE_GROUP}/job-uid={metadata['uid']}"
-            found = await _get(connection, path, [("labelSelector", selector)])
-            if found is not None:
+            if (found := await _get(connection, path, [("labelSelector", selector)])) is not None:
                 items = found.get("items") or []
                 return items[0] if items else None
             self._versions.pop(0)
@@ -173,8 +171,7 @@ class Queue:
         if not self._visible or queue is None:
             return None
         path = path_of(f"visibility.{KUEUE_GROUP}/v1beta2", pod["metadata"]["namespace"], "localqueues", queue)
-        found = await _get(connection, f"{path}/pendingworkloads", [])
-        if found is None:
+        if (found := await _get(connection, f"{path}/pendingworkloads", [])) is None:
             self._visible = False
             return None
         for item in found.get("items") or ():

@@ -33,8 +33,7 @@ class FilledPod(UserDict[str, Any]):
 
 def register_secrets(pod: Any) -> None:
     """Airflow replaces these texts in the task's log."""
-    found = sorted(set(_secrets(pod)))
-    if found:
+    if found := sorted(set(_secrets(pod))):
         from airflow.sdk.log import mask_secret
 
         for secret in found:

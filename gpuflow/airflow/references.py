@@ -442,8 +442,7 @@ class interval_start(Value):
         self.cron, self.zone, self.format, self.timezone = cron, zone, format, timezone or zone
 
     def value(self, context: Context) -> str:
-        before = previous_time(self.cron, self.zone, scheduled_time(context))
-        if before is None:
+        if (before := previous_time(self.cron, self.zone, scheduled_time(context))) is None:
             raise LookupError(f'the schedule "{self.cron}" has no time before {scheduled_time(context)}')
         return format_date(before.astimezone(ZoneInfo(self.timezone)), self.format)
 

@@ -90,8 +90,7 @@ def _status_message(body: str | bytes | None) -> tuple[str, str]:
 
 def _above_whole_quota(words: str) -> str:
     """What the pod asks for beyond the whole quota, so that no amount of waiting helps; empty when waiting may."""
-    match = _QUOTA_EXCEEDED.search(words)
-    if match is None:
+    if (match := _QUOTA_EXCEEDED.search(words)) is None:
         return ""
     asked, limit = _amounts(match["requested"]), _amounts(match["limited"])
     over = [

@@ -96,15 +96,13 @@ class OpenTask(BaseOperator):  # type: ignore[misc]  # Airflow is not installed 
 
     def partial(self, **values: Any) -> Any:
         """The same task with more of its values."""
-        twice = sorted(set(values) & set(self.values))
-        if twice:
+        if twice := sorted(set(values) & set(self.values)):
             raise fail("GF178", f'"{twice[0]}" is given twice', where=caller(), hint="give it once")
         self._leave()
         return self.maker.make_operator({**self.values, **values}, self.where)
 
     def _make_operator(self, names: list[str], items: Any) -> Any:
-        twice = sorted(set(names) & set(self.values))
-        if twice:
+        if twice := sorted(set(names) & set(self.values)):
             raise fail("GF178", f'"{twice[0]}" is given twice', where=caller(), hint="give it once")
         self._leave()
         return self.maker.operator(self.values, names, items)

@@ -97,8 +97,7 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
 
 def _refuse_duplicates(items: Sequence[Mapping[str, Any]]) -> None:
     texts = Counter(", ".join(f"{key}={as_text(value)}" for key, value in item.items()) for item in items)
-    twice = next((text for text, count in texts.items() if count > 1), None)
-    if twice is not None:
+    if (twice := next((text for text, count in texts.items() if count > 1), None)) is not None:
         raise AirflowFailException(
             f"the fan-out contains the item {twice} twice: both would share checkpoints, counts and outputs; "
             "give every item a unique value, for example by adding a number"

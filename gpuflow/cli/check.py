@@ -92,8 +92,7 @@ class EarlierDocuments:
     def _other_documents(self, file: str) -> Iterator[Document]:
         """The documents of the other files: as they were too, where a revision is asked for."""
         for each in dict.fromkeys(document.file for document in self._now.documents if document.file != file):
-            found = None if is_file(self._other) else self._documents(each)
-            if found is None:
+            if (found := None if is_file(self._other) else self._documents(each)) is None:
                 yield from (document for document in self._now.documents if document.file == each)
             elif not isinstance(found, Finding):
                 yield from found
@@ -124,8 +123,7 @@ def is_file(other: str) -> bool:
 def earlier_bytes(file: str, other: str) -> bytes | Finding:
     """The bytes of a file at a Git revision; a finding (GF912) where it has none."""
     other = other.removeprefix(REVISION)
-    root = repository_of(Path(file))
-    if root is None:
+    if (root := repository_of(Path(file))) is None:
         raise fail("GF908", f'"{other}" is not a file, and {file} is not in a Git repository', where=Where(file))
     path = Path(file).resolve().relative_to(root).as_posix()
     if other.startswith("-"):
@@ -285,11 +283,7 @@ def _cluster(args: argparse.Namespace, site: Site, namespace: str) -> PreparedCl
 
 
 def _earlier_reports(
-    args: argparse.Namespace,
-    site: Site,
-    cluster: PreparedCluster,
-    sources: Sources,
-    answers: list[SourceDemand],
+    args: argparse.Namespace, site: Site, cluster: PreparedCluster, sources: Sources, answers: list[SourceDemand]
 ) -> list[Report | None]:
     """The earlier report on each demand; None, with a note, where there is nothing to compare with."""
     others = EarlierDocuments(args.compare, sources.library)

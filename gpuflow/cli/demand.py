@@ -65,14 +65,7 @@ def text(demand: Demand) -> str:
         rows = [(key, amount, moment) for key, amount, _, moment in rows]  # type: ignore[misc]  # one column less
         head = ("quota key", "peak", "while these run together")  # type: ignore[assignment]  # as above
     lines += [table(rows, head, right=(1,)), ""]
-    steps = [
-        (
-            step.name,
-            "?" if step.copies is None else str(step.copies),
-            _each_pod(step),
-        )
-        for step in demand.steps
-    ]
+    steps = [(step.name, "?" if step.copies is None else str(step.copies), _each_pod(step)) for step in demand.steps]
     lines.append(table(steps, ("step", "copies", "one pod requests"), right=(1,)))
     return "\n".join(lines) + "\n"
 

@@ -88,8 +88,7 @@ def _list(args: argparse.Namespace) -> Result:
 
 def _show(args: argparse.Namespace) -> Result:
     if args.name[:1].isdigit() and "g." in args.name:
-        owners = catalog.models_with_profile(args.name)
-        if not owners:
+        if not (owners := catalog.models_with_profile(args.name)):
             hint = "gpuflow gpus list --mig shows the models that support MIG"
             raise fail("GF202", f"no model has a MIG profile {args.name}", where=Where("gpuflow gpus"), hint=hint)
         return [model.id for model in owners], drawing.draw_owners(args.name), 0

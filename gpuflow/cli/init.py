@@ -156,8 +156,7 @@ def _compile_files(files: dict[Path, str], root: Path, target: Target) -> tuple[
 
 def _print_ci_obstacles(root: Path, source: Origin | None) -> None:
     """Print what would keep the CI from working, if anything."""
-    repository = repository_of(root)
-    if repository is not None and repository != root.resolve():
+    if (repository := repository_of(root)) is not None and repository != root.resolve():
         print_text(
             f"  GitHub reads workflows at the top of a repository only: move it to {line(str(repository))}/.github/\n"
         )

@@ -73,8 +73,7 @@ def _explain(fault: Exception) -> int:
 def _steady_streams() -> None:
     """UTF-8 whatever the locale says, since the same input gives the same bytes; a closed stream is an empty one."""
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
+        if (stream := getattr(sys, name)) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # for as long as we run
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")

@@ -89,8 +89,7 @@ def refuse_links(files: Iterable[Path], *, folder: Path | None, follow_links: bo
     for path in files:
         if folder is None and _is_device(path):
             continue
-        reason = _outside_reason(path, folder)
-        if reason is not None:
+        if (reason := _outside_reason(path, folder)) is not None:
             hint = "replace it by a file" + ("" if follow_links is None else ", or allow links: --follow-links")
             findings.append(Finding("GF909", f"{path} {reason}", Where(str(path)), hint))
     if findings:
@@ -128,8 +127,7 @@ def diff_files(
     refuse_links(files, folder=folder, follow_links=follow_links)
     diffs = []
     for path, text in files.items():
-        present = _current_text(path, follow_links)
-        if present is None:
+        if (present := _current_text(path, follow_links)) is None:
             diffs.append(
                 f"--- {path}\n+++ {path} ({made} now)\nthe file is over {MAX_BYTES:,} bytes and is not shown\n"
             )

@@ -78,8 +78,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "executor":
         from gpuflow.targets.argo.engine_options import account_manifests
 
-        named = site.engine(ARGO).executor
-        if named is None:
+        if (named := site.engine(ARGO).executor) is None:
             raise fail(
                 "GF318",
                 f'site "{site.name}" names no account for Argo\'s own containers',

@@ -43,8 +43,7 @@ def run(args: argparse.Namespace) -> int:
     namespace = namespace_of(args, site)
     cluster = _cluster(args, kind, name, namespace)
     ready = PreparedCluster(cluster, namespace)
-    body = find_in(ready.cluster, kind, name, namespace)
-    if body is None:
+    if (body := find_in(ready.cluster, kind, name, namespace)) is None:
         raise not_found(cluster, kind, name, namespace)
     answer = why(kind, body, ready, site)
     if args.format == "json":

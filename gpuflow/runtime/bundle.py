@@ -26,7 +26,6 @@ from gpuflow.runtime.base import options as table
 from gpuflow.runtime.base.outcomes import EXIT_FINAL
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from importlib.resources.abc import Traversable
@@ -69,8 +68,7 @@ def delivery_command(words: Sequence[str], *, delivery: str, mount: str, python:
 def option_words(options: Mapping[str, Any]) -> list[str]:
     """Options as words, `--name=value`, in the order of the table, so that the same options give the same words."""
     given = {name.replace("_", "-"): value for name, value in options.items() if value is not None}
-    unknown = sorted(set(given) - {option.name for option in table.TABLE})
-    if unknown:
+    if unknown := sorted(set(given) - {option.name for option in table.TABLE}):
         raise ValueError(f"gpuflow-run has no option --{unknown[0]}")
     words: list[str] = []
     for option in table.TABLE:

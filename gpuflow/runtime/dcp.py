@@ -120,8 +120,7 @@ class Saver(pytorch.Saver):
     ) -> dict[str, Any]:
         """Load the checkpoint to resume from into model, optimizer and parts; its facts, or {} for a fresh start. Saved
         with another number of ranks, each gets the shards that are its own now."""
-        path = self.ckpt.resume_from
-        if path is None:
+        if (path := self.ckpt.resume_from) is None:
             return {}
         name = os.path.basename(path)
         plain = self.weights_only if weights_only is None else weights_only
@@ -177,10 +176,7 @@ class Saver(pytorch.Saver):
             set_model_state_dict(self.model, state["model"])
         else:
             set_state_dict(
-                self.model,
-                self.optimizer,
-                model_state_dict=state["model"],
-                optim_state_dict=state["optimizer"],
+                self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
             )
 
     def _write(self, state: dict[str, Any], own: dict[str, Any], path: str) -> None:
@@ -260,8 +256,7 @@ def _rank_file(rank: int) -> str:
 
 def _own_group() -> Any:
     """A group with gloo for saves alone: what happens in the background must not meet the training's own messages."""
-    distributed = elastic._torch_distributed()
-    if distributed is None or distributed.get_world_size() == 1:
+    if (distributed := elastic._torch_distributed()) is None or distributed.get_world_size() == 1:
         return None
     return distributed.new_group(backend="gloo")
 

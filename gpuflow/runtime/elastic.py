@@ -25,7 +25,6 @@ from gpuflow.runtime.checkpoints.training import Checkpointing
 from gpuflow.runtime.state.checkpoint_dir import discard
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -60,8 +59,7 @@ def agree(ckpt: Checkpointing, group: Any = None) -> tuple[bool, bool]:
     it alone knows when it saved last. `group` is a process group to ask over, such as one with gloo, so that the
     question does not wait for the GPU.
     """
-    distributed = _torch_distributed()
-    if distributed is None or distributed.get_world_size(group) == 1:
+    if (distributed := _torch_distributed()) is None or distributed.get_world_size(group) == 1:
         return ckpt.due(), ckpt.interrupted
     first = distributed.get_rank() == 0
     ckpt.gathered = None  # of an earlier step, if nobody used it
@@ -69,8 +67,7 @@ def agree(ckpt: Checkpointing, group: Any = None) -> tuple[bool, bool]:
     due, failure = _ask(ckpt) if first else (False, None)
     mine = [failure is not None, due, first and left is not None, _NOT_TOLD if left is None else -left]
     failed, due_now, first_told, soonest = _all_reduce_max(distributed, mine, group)
-    stop = soonest > _NOT_TOLD / 2
-    if stop:
+    if stop := soonest > _NOT_TOLD / 2:
         ckpt.tell(-soonest)
         if not (failed or first_told):
             # Rank 0 hears of it only now, and with it whether a last save is due.
@@ -112,8 +109,7 @@ def _ask(ckpt: Checkpointing) -> tuple[bool, Exception | None]:
 
 def barrier() -> None:
     """Until every rank is here; nothing where there is one."""
-    distributed = _torch_distributed()
-    if distributed is not None and distributed.get_world_size() > 1:
+    if (distributed := _torch_distributed()) is not None and distributed.get_world_size() > 1:
         _all_reduce_max(distributed, [0.0], None)
 
 
@@ -165,8 +161,7 @@ class CollectiveWriter:
     def agree_on(self, name: str) -> str:
         """Rank 0's name for the next checkpoint, on every rank, and a token that no other save has."""
         given: list[Any] = [name, os.urandom(8).hex()]
-        distributed = _torch_distributed()
-        if distributed is not None and self._group is not None:
+        if (distributed := _torch_distributed()) is not None and self._group is not None:
             distributed.broadcast_object_list(given, src=0, group=self._group)
         self.token = f"{given[0]} {given[1]}"
         return str(given[0])
@@ -214,15 +209,13 @@ class CollectiveWriter:
             raise OSError(int(code), f"{os.strerror(int(code))}, on another rank")
 
     def _all_reduce_max(self, values: list[Any]) -> list[float]:
-        distributed = _torch_distributed()
-        if distributed is None or self._group is None:
+        if (distributed := _torch_distributed()) is None or self._group is None:
             return [float(value) for value in values]
         return _all_reduce_max(distributed, values, self._group)
 
     def _is_first_here(self) -> bool:
         """Whether no process of a lower rank sees this directory: each leaves a file, and looks for those of others."""
-        distributed = _torch_distributed()
-        if distributed is None or self._group is None:
+        if (distributed := _torch_distributed()) is None or self._group is None:
             return True
         rank = distributed.get_rank()
         given: list[Any] = [os.urandom(8).hex()]

@@ -28,8 +28,7 @@ class GpuflowCheckpoint(Callback):  # type: ignore[misc,unused-ignore]  # its ba
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Lightning ends a training on SIGTERM at once, without a save: hear it first."""
-        found = training.sharded_kind(trainer.strategy)
-        if found is not None:
+        if (found := training.sharded_kind(trainer.strategy)) is not None:
             raise training.ShardedState(training.sharded_sentence("model", found))
         training.refuse_sharded("model", module)
         self.ckpt.listen()

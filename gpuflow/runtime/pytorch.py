@@ -94,8 +94,7 @@ class Saver:
         Read to the host and copied from there into the parts, piece by piece: a GPU never holds the state twice.
         Parts named in `optional` may be missing from the checkpoint.
         """
-        path = self.ckpt.resume_from
-        if path is None:
+        if (path := self.ckpt.resume_from) is None:
             return {}
         state = read(path, map_location, weights_only=self.weights_only if weights_only is None else weights_only)
         name, rank = os.path.basename(path), 0 if elastic.writes() else elastic.rank()
@@ -239,8 +238,7 @@ def _load_plain(source: Any, **options: Any) -> Any:
         harmless += [type(numpy.dtype(code)) for code in numpy.typecodes["All"]]
     except ImportError:
         pass
-    safe = getattr(torch.serialization, "safe_globals", None)
-    if safe is None:
+    if (safe := getattr(torch.serialization, "safe_globals", None)) is None:
         return torch.load(source, weights_only=True, **options)
     with safe(harmless):
         return torch.load(source, weights_only=True, **options)
@@ -261,8 +259,7 @@ def _unmap_small(state: Any) -> Any:
 
 def _fill(parts: dict[str, Any], saved: dict[str, Any], name: str, optional: set[str]) -> None:
     """Load each part, or say which is missing on which side."""
-    missing = sorted(set(parts) - set(saved) - optional)
-    if missing:
+    if missing := sorted(set(parts) - set(saved) - optional):
         raise KeyError(
             f"{name} has no {', '.join(missing)} (it has {', '.join(sorted(saved)) or 'no parts'}): "
             f"restore(optional={missing!r}) leaves what was added later as it is"

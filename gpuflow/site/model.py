@@ -184,8 +184,7 @@ def _bucket(text: str) -> str:
 
 
 def _root(text: str) -> str:
-    wrong = text_fault(text)
-    if wrong is not None:
+    if (wrong := text_fault(text)) is not None:
         raise problem("GF350", f"{text[:60]!r}, {wrong}, cannot be a root for artifacts", STORE_HINT)
     return text
 
@@ -461,8 +460,7 @@ def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
     raw = read_bytes(file, named=not opened, root=own)
     tree = yaml_tree.parse(raw, str(file))
     require_kind(tree, "Site", str(file))
-    base = tree.pop("extends", None)
-    if base is None:
+    if (base := tree.pop("extends", None)) is None:
         return tree  # type: ignore[no-any-return]  # require_kind has seen that it is a mapping
     where = Where(str(file), tree.value_at["extends"].line, tree.value_at["extends"].column)
     if not isinstance(base, str):
@@ -528,8 +526,7 @@ def _site(tree: yaml_tree.Map, shown: str) -> Site:
             findings.append(Finding("GF201", str(refusal), yaml_tree.where_of(tree, place, key=True)))
             continue
         for form in nodes.forms:
-            refused = form_problem(owner, form)
-            if refused is not None:
+            if (refused := form_problem(owner, form)) is not None:
                 where = yaml_tree.where_of(tree, (*place, "forms", form), key=True)
                 findings.append(Finding("GF204", refused[0], where, refused[1]))
     if findings:

@@ -22,7 +22,6 @@ from gpuflow.runtime.stores import local_files
 from gpuflow.runtime.stores.store import CHUNK, BadName, StorageError, Store, in_parallel
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -72,8 +71,7 @@ def compare(
         implied |= above
     to_read: list[tuple[File, str]] = []
     for relative, path, status in _walk_folder(shared, folder, leave):
-        file = wanted.get(relative)
-        if file is None:
+        if (file := wanted.get(relative)) is None:
             if not (stat.S_ISDIR(status.st_mode) and relative in implied):
                 found.foreign.append(relative)
         elif file.link is not None:
@@ -134,8 +132,7 @@ def _hash_file(handle: int, passed: Callable[[int], None]) -> str | None:
     whole = hashlib.sha256()
     try:
         while True:
-            data = os.read(handle, CHUNK)
-            if not data:
+            if not (data := os.read(handle, CHUNK)):
                 return whole.hexdigest()
             passed(len(data))
             whole.update(data)
@@ -316,8 +313,7 @@ class _Reader:
             before = os.fstat(handle)
             while True:
                 # No more is made room for than there is.
-                data = os.read(handle, max(1, min(CHUNK, before.st_size - size)))
-                if not data:
+                if not (data := os.read(handle, max(1, min(CHUNK, before.st_size - size)))):
                     break
                 self._artifact.add_progress(len(data))
                 hashed.update(data)
@@ -373,8 +369,7 @@ def _walk(source: str) -> Iterator[tuple[str, os.stat_result]]:
 def _see_that_it_is_no_secret(path: str, status: os.stat_result, known: str | None = None) -> None:
     """NotKept for a file that must stay here; `known` is its path where that has no links."""
     real = known if known is not None and not os.path.islink(path) else os.path.realpath(path)
-    why = why_secret(real, status)
-    if why is not None:
+    if (why := why_secret(real, status)) is not None:
         raise NotKept(f"{path} must not be kept: {why}" + (f" ({real})" if real != path else ""))
 
 
@@ -452,8 +447,7 @@ def _hash(path: str) -> str:
     hashed = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
         while True:
-            data = file.read(CHUNK)
-            if not data:
+            if not (data := file.read(CHUNK)):
                 return hashed.hexdigest()
             hashed.update(data)
 

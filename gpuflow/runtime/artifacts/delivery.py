@@ -151,8 +151,7 @@ class Delivery:
             raise BadOption(
                 f"attempt {marker.attempt} has succeeded, but {refusal}; --after-success again runs the step anew"
             ) from None
-        beyond = sorted(set(marker.outputs) - set(given))
-        if beyond:
+        if beyond := sorted(set(marker.outputs) - set(given)):
             self.say(f"attempt {marker.attempt} left outputs that this step does not have: {', '.join(beyond)}"[:500])
         for output in self.declared:
             kept, own = given.get(output.name), bool(ledger.id) and marker.id == ledger.id
@@ -221,9 +220,7 @@ class Delivery:
     def _holder(self, kept: KeptOutput, key: str, store: Store) -> Store:
         """Which of the two places has an artifact. Its URI decides between them, and never names a third."""
         root = self.root()
-        if root is None or (kept.uri or "").startswith(f"{store.url(key)}/files"):
-            return store
-        return root
+        return store if root is None or (kept.uri or "").startswith(f"{store.url(key)}/files") else root
 
     def _keep_artifact(self, ledger: Ledger, store: Store, output: Output, *, lasting: bool) -> KeptOutput:
         """Upload a file or directory under this attempt's own name. The owner is asked before and after."""

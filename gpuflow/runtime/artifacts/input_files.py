@@ -28,7 +28,6 @@ from gpuflow.runtime.base.records import Corrupt, File, Manifest
 from gpuflow.runtime.stores.store import StorageError, Store
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -110,8 +109,7 @@ class Stores:
 
     def find(self, uri: str) -> tuple[Store, str]:
         """The store, and the key of what a URI names."""
-        path = local_path(uri)
-        if path is not None:
+        if (path := local_path(uri)) is not None:
             # What leads to an artifact was given to us, and so was other data; links in an artifact are not followed.
             whole = os.path.normpath(os.path.join("/", path))
             match = _ARTIFACT.fullmatch(whole)
@@ -141,10 +139,8 @@ def is_artifact(key: str) -> bool:
 def read_source(stores: Stores, uri: str, kind: str | None, keys: Keys | None, say: Callable[[str], None]) -> Source:
     """What a URI stands for. StorageError when it is not there, Corrupt when it is not what was kept."""
     store, key = stores.find(uri)
-    match = _ARTIFACT.fullmatch(key)
-    if match is None:
-        inside = _INSIDE.fullmatch(key)
-        if inside is not None and _has_manifest(store, inside.group(1)):
+    if (match := _ARTIFACT.fullmatch(key)) is None:
+        if (inside := _INSIDE.fullmatch(key)) is not None and _has_manifest(store, inside.group(1)):
             raise BadOption(f"{uri} is a part of an artifact; name all of it: {store.url(inside.group(1))}/files")
         return _read_outside(store, key, uri, kind or "directory")
     prefix, name, file = match.groups()
@@ -217,8 +213,7 @@ def _read_outside(store: Store, key: str, uri: str, kind: str) -> Source:
     flaw = next((file.path for file in files if not record_fields.is_path(file.path)), None)
     if flaw is not None:
         raise BadOption(f"{uri} has an object that cannot be a file here: {flaw[:200]!r}")
-    clash = records.layout_problem(files, single=False)
-    if clash is not None:
+    if (clash := records.layout_problem(files, single=False)) is not None:
         raise BadOption(f"{uri} cannot be a directory: {clash}")
     return Source(uri, store, key if path is None else "", kind, files, ours=False)
 

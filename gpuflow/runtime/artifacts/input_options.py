@@ -45,8 +45,7 @@ def parse(options: Options) -> list[Input]:
         _require_input(found, path, "input-type").kind = kind
     for word in options.input_digest:
         path, digest = _pair(word, "input-digest", "sha256:HEX")
-        match = _DIGEST.fullmatch(digest.lower())
-        if match is None:
+        if (match := _DIGEST.fullmatch(digest.lower())) is None:
             raise BadOption(f'--input-digest {path}: "{digest}" is not sha256: and 64 hex digits')
         if _require_input(found, path, "input-digest").fan_in:
             raise BadOption(f"--input-digest {path}: it is a list, and each of its parts has a digest of its own")

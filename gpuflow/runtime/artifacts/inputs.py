@@ -153,8 +153,7 @@ class Inputs:
 
     def _link(self, place: Place) -> bool:
         """Link an input that is on a local disk instead of copying it, where a link is possible."""
-        target = place.source.local()
-        if target is None or os.path.lexists(place.hidden):
+        if (target := place.source.local()) is None or os.path.lexists(place.hidden):
             return False
         if not input_files.can_be_a_link(place.path):
             self.say(f"the input {place.path} is a mount, or there is something: {target} is copied, not linked")

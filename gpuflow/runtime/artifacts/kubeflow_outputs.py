@@ -53,8 +53,7 @@ class Task:
 
     def place(self, name: str) -> tuple[str, bool] | None:
         """Where the launcher looks for an artifact's files, and whether only the pod sees that place."""
-        artifact = self._artifacts.get(name)
-        if artifact is None:
+        if (artifact := self._artifacts.get(name)) is None:
             return None
         if artifact.get("customPath"):
             return str(artifact["customPath"]), False
@@ -165,8 +164,7 @@ def _numbers(data: Any, name: str, say: Callable[[str], None]) -> dict[str, floa
         say(f'Kubeflow shows no metrics of the output "{name}": it is no JSON object')
         return {}
     numbers = {key: float(value) for key, value in data.items() if _is_number(value)}
-    left = sorted(set(data) - set(numbers))
-    if left:
+    if left := sorted(set(data) - set(numbers)):
         say(f'Kubeflow shows only numbers: {", ".join(left)[:200]} of the output "{name}" left out')
     return numbers
 

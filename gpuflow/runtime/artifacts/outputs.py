@@ -141,8 +141,7 @@ def collect(
             if not os.path.isfile(path):
                 # To open a pipe would wait for its writer, for ever.
                 raise ValueError(f"{path} is no file")
-            why = why_secret(os.path.realpath(path), os.stat(path))
-            if why is not None:
+            if (why := why_secret(os.path.realpath(path), os.stat(path))) is not None:
                 raise ValueError(f"{path} must not be kept: {why}")
             if os.path.getsize(path) > VALUE_MOST:
                 raise ValueError(f"{path} is larger than {VALUE_MOST} bytes; make it an output of type file")
@@ -216,8 +215,7 @@ def select_outputs(marker: Mapping[str, KeptOutput], declared: Sequence[Output])
     """Of a marker's outputs those that the step has, as it has them; BadOutput for one of another type."""
     given = {}
     for output in declared:
-        kept = marker.get(output.name)
-        if kept is None:
+        if (kept := marker.get(output.name)) is None:
             continue
         if kept.value is not None and output.kind not in ARTIFACTS:
             parse_value(output, kept.value)

@@ -23,7 +23,6 @@ import time
 from gpuflow.runtime.base.files import SharedFolder, close_after
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 

@@ -263,8 +263,7 @@ class Pump(threading.Thread):
         open_sources = set(self._sources)
         while open_sources:
             for source, _ in poll.poll():
-                data = os.read(source, 1 << 16)
-                if not data:
+                if not (data := os.read(source, 1 << 16)):
                     poll.unregister(source)
                     open_sources.discard(source)
                     continue

@@ -26,7 +26,6 @@ import time
 from gpuflow.runtime.base.attempt_folder import process_began, process_status
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
@@ -184,8 +183,7 @@ def all_processes() -> Processes:
     except OSError:
         return found
     for name in names:
-        process = _look(int(name)) if name.isdigit() else None
-        if process is not None:
+        if (process := _look(int(name)) if name.isdigit() else None) is not None:
             found[process.pid] = process
     return found
 
@@ -319,8 +317,7 @@ def format_processes(found: Processes) -> str:
 
 
 def _look(pid: int) -> Process | None:
-    found = process_status(pid)
-    if found is None:
+    if (found := process_status(pid)) is None:
         return None
     name, fields = found
     return Process(pid, name, int(fields[1]), int(fields[2]), int(fields[19]))

@@ -22,7 +22,6 @@ import stat
 import sys
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
@@ -83,8 +82,7 @@ def _read(handle: int, path: str, most: int) -> bytes:
         found: list[bytes] = []
         count = 0
         while count <= most and os.fstat(handle).st_size <= most:
-            data = os.read(handle, min(1 << 20, most + 1 - count))
-            if not data:
+            if not (data := os.read(handle, min(1 << 20, most + 1 - count))):
                 return b"".join(found)
             found.append(data)
             count += len(data)
@@ -404,8 +402,7 @@ def is_same_fingerprint(one: Mapping[str, int] | None, other: Mapping[str, int] 
 
 def birth_time(path: str) -> int:
     """When a file was made, in nanoseconds; 0 where that is not known."""
-    ask = _statx_function()
-    if ask is None:
+    if (ask := _statx_function()) is None:
         return 0
     import ctypes
 

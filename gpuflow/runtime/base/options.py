@@ -209,8 +209,7 @@ def _words(words: Sequence[str], known: Mapping[str, Option]) -> dict[str, list[
         if not equals and known[name[2:]].kind == "flag":
             value = "yes"
         elif not equals:
-            following = next(rest, None)
-            if following is None:
+            if (following := next(rest, None)) is None:
                 raise BadOption(f"{name} needs a value")
             value = following
         option = known[name[2:]]

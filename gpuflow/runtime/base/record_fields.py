@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
@@ -99,8 +98,7 @@ class Record:
         cls.FIELDS = {**cls.FIELDS, **own}
 
     def __init__(self, **values: Any) -> None:
-        unknown = sorted(set(values) - set(self.FIELDS))
-        if unknown:
+        if unknown := sorted(set(values) - set(self.FIELDS)):
             raise TypeError(f"{type(self).__name__} has no field {unknown[0]}")
         for name, field in self.FIELDS.items():
             value = values.get(name, field.default)
@@ -281,6 +279,4 @@ def _is_plain(value: Any) -> Any:
         return value.plain()
     if isinstance(value, list):
         return [_is_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _is_plain(item) for name, item in value.items()}
-    return value
+    return {name: _is_plain(item) for name, item in value.items()} if isinstance(value, dict) else value

@@ -131,8 +131,7 @@ class Manifest(Record):
         return plain if self.run is not None else {name: plain[name] for name in plain if name != "run"}
 
     def check(self) -> None:
-        flaw = layout_problem(self.files, single=self.kind == "file")
-        if flaw is not None:
+        if (flaw := layout_problem(self.files, single=self.kind == "file")) is not None:
             raise ValueError(flaw)
 
     def key(self, file: File) -> str:
@@ -207,8 +206,7 @@ def layout_problem(files: Iterable[File], *, single: bool) -> str | None:
     seen: set[str] = set()
     while above:
         seen |= above
-        inside = sorted(above & leaves - {""})
-        if inside:
+        if inside := sorted(above & leaves - {""}):
             return f"something lies below {inside[0]!r}, a file or a link"[:200]
         above = {path.rpartition("/")[0] for path in above} - seen
     for file in listed:

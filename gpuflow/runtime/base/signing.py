@@ -19,7 +19,6 @@ import stat
 from gpuflow.runtime.base.options import BadOption
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 

@@ -20,8 +20,7 @@ def seconds(text: str) -> float:
 
 def size(text: str) -> int:
     """`"1.5Gi"` is 1610612736 bytes; a bare number is bytes."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGT]?|[KMGT]i)", text)
-    if match is None:
+    if (match := re.fullmatch(r"(\d+(?:\.\d+)?)([kMGT]?|[KMGT]i)", text)) is None:
         raise ValueError(f'"{text}" is not a size; write it like 500k, 200M or 1.5Gi')
     return int(float(match.group(1)) * _BYTES[match.group(2)])
 

@@ -19,7 +19,6 @@ from gpuflow.runtime.base import files
 from gpuflow.runtime.base.files import open_regular
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any

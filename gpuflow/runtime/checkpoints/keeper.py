@@ -33,7 +33,6 @@ from gpuflow.runtime.stores.storage_timeout import Limit
 from gpuflow.runtime.stores.store import StorageError, Store
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -100,8 +99,7 @@ def _not_signed(store: Store, ledger: Ledger, manifests: list[str]) -> set[str]:
 
 def may_go(name: str, ledger: Ledger) -> bool:
     """Whether a checkpoint that is not among the newest may be removed."""
-    attempt = attempt_of(name)
-    if attempt is None:
+    if (attempt := attempt_of(name)) is None:
         return False
     if attempt >= ledger.number or attempt < ledger.since:
         return True
@@ -256,8 +254,7 @@ class Keeper:
             watch.close()
 
     def _report_unsure(self) -> None:
-        names = self.directory.unsure_names()
-        if names:
+        if names := self.directory.unsure_names():
             which = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             self.say(
                 f"not kept, since without inotify nothing shows whether it was renamed or is half written: {which}; a "
@@ -292,8 +289,7 @@ class Keeper:
 
     def _turn(self, last: bool) -> None:
         self._look(0.0 if last and time.monotonic() >= self._next_upload else None)
-        entry = self._newest_unsaved()
-        if entry is not None and time.monotonic() >= self._next_upload:
+        if (entry := self._newest_unsaved()) is not None and time.monotonic() >= self._next_upload:
             if self.store is not None:
                 self._keep(entry, self.store)
             else:

@@ -61,8 +61,7 @@ def restore(
         if restored.path is None or directory.occupancy is None or directory.occupancy.held:
             return restored
         # The program of an older attempt still lives here, and removes old checkpoints as its own.
-        apart = hard_link_copy(directory, restored.path)
-        if apart is not None:
+        if (apart := hard_link_copy(directory, restored.path)) is not None:
             return RestoreResult(apart, restored.name, restored.how, restored.seconds)
     return restored
 
@@ -192,8 +191,7 @@ class _Restore:
     def _restore_from_store(self, store: Store) -> RestoreResult:
         found: list[tuple[str, str]] = self._persist(lambda: self._list_checkpoints(store))
         for name, prefix in reversed(found):
-            manifest = self._manifest(store, prefix)
-            if manifest is None:
+            if (manifest := self._manifest(store, prefix)) is None:
                 self.ledger.damaged.add(name)
                 continue
             local = os.path.join(self.directory.path, manifest.entry)
@@ -201,8 +199,7 @@ class _Restore:
                 self.directory.record(manifest.entry, stored=name)
                 self.ledger.resumed = name
                 return self._result(local, manifest.entry, "here, as in the store")
-            path = self._bring(store, name, prefix, manifest)
-            if path is not None:
+            if (path := self._bring(store, name, prefix, manifest)) is not None:
                 self.ledger.resumed = name
                 return self._result(path, manifest.entry, "from the store")
             self.ledger.damaged.add(name)
@@ -212,14 +209,12 @@ class _Restore:
 
     def restore_named(self, store: Store, name: str) -> RestoreResult:
         prefix = self.ledger.key("checkpoints", name)
-        manifest = self._manifest(store, prefix)
-        if manifest is None:
+        if (manifest := self._manifest(store, prefix)) is None:
             raise StorageError(f"the checkpoint {prefix} cannot be read here, and rank 0 resumes from it")
         local = os.path.join(self.directory.path, manifest.entry)
         if transfer.is_same_content(local, manifest.files, self.throttle, self.directory.follow):
             return self._result(local, manifest.entry, "here, as in the store")
-        path = self._bring(store, name, prefix, manifest)
-        if path is None:
+        if (path := self._bring(store, name, prefix, manifest)) is None:
             raise StorageError(f"the checkpoint {prefix} is not intact here, and rank 0 resumes from it")
         return self._result(path, manifest.entry, "from the store")
 

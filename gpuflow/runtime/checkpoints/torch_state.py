@@ -172,8 +172,7 @@ class _Writer(pickle.Pickler):
     def persistent_id(self, value: Any) -> int | None:
         if not isinstance(value, torch.Tensor):
             return None
-        found = training.sharded_kind(value)
-        if found is not None:
+        if (found := training.sharded_kind(value)) is not None:
             raise training.ShardedState(training.sharded_sentence("the state", found))
         number = self._numbers.setdefault(id(value), len(self._tensors))
         if number == len(self._tensors):

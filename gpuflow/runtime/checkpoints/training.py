@@ -36,7 +36,6 @@ from gpuflow.runtime.base import attempt_folder, files
 from gpuflow.runtime.state.checkpoint_dir import MARKER, Directory, discard
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType, TracebackType
@@ -120,8 +119,7 @@ def sharded_kind(value: object) -> str | None:
 
 def refuse_sharded(name: str, part: Any) -> None:
     """Raise when this part's state is sharded; before anyone asks for its `state_dict`, which may be a collective."""
-    found = sharded_kind(part)
-    if found is None and hasattr(part, "modules") and hasattr(part, "parameters"):
+    if (found := sharded_kind(part)) is None and hasattr(part, "modules") and hasattr(part, "parameters"):
         found = next(filter(None, map(sharded_kind, part.modules())), None) or next(
             filter(None, map(sharded_kind, part.parameters())), None
         )
@@ -476,8 +474,7 @@ class Checkpointing:
             return
         self._last_glance = now
         self.word.beat()
-        every = None if self._fixed else self.word.read_interval()
-        if every is not None:
+        if (every := None if self._fixed else self.word.read_interval()) is not None:
             self._every = every
         if self._has_stop_file and self._deadline is None:
             self._deadline = self.word.read_stop()

@@ -67,8 +67,7 @@ class Throttle:
         self.ask()
         self.progress(count)
         storage_timeout.report_moved(count)
-        most = self.bandwidth()
-        if most is None:
+        if (most := self.bandwidth()) is None:
             return
         with self._lock:
             now = time.monotonic()
@@ -279,8 +278,7 @@ class _Reader:
             raise CheckpointVanished(self.path) from None
         with close_after(handle):
             while file_facts(os.fstat(handle)) == self.seen:
-                data = os.read(handle, CHUNK)
-                if not data:
+                if not (data := os.read(handle, CHUNK)):
                     break
                 self.throttle.pass_through(len(data))
                 hashed.update(data)

@@ -22,7 +22,6 @@ from gpuflow.runtime.gangs.attempt_verdict import Verdict
 from gpuflow.runtime.supervise.object_state import format_value
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Any
@@ -126,11 +125,9 @@ NO_OUTPUTS = "rank 0 left no outputs: nobody knows that its work is done"
 
 def deliver_outputs(options: Options, rank_0: Mapping[str, Any] | None) -> str | None:
     """Put the declared outputs where the engine looks; why not, when rank 0 has not said them."""
-    declared = outputs.parse(options.output)
-    if not declared:
+    if not (declared := outputs.parse(options.output)):
         return None
-    kept = read_outputs(declared, rank_0, options.container)
-    if kept is None:
+    if (kept := read_outputs(declared, rank_0, options.container)) is None:
         return NO_OUTPUTS
     if options.engine == "kubeflow":
         for output in declared:
@@ -148,8 +145,7 @@ def read_outputs(
 ) -> dict[str, KeptOutput] | None:
     """The declared outputs in rank 0's last words; None when it left no word, BadOutput when they are not as declared.
     Of a file or directory the words say where it is kept."""
-    given = _outputs_in_message(rank_0, container)
-    if given is None:
+    if (given := _outputs_in_message(rank_0, container)) is None:
         return None
     kept = {}
     for output in declared:

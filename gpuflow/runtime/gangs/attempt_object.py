@@ -24,7 +24,6 @@ from gpuflow.runtime.gangs.ranks.protocol import SECRET as SECRET_VARIABLE
 from gpuflow.runtime.supervise.kube_client import ApiRefusal, ApiServer, Misuse, say
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
@@ -84,8 +83,7 @@ class Gang:
         self._step = options.step
         self._labels = {GANG: self.digest, RUN: label_value(options.run_id)}
         self._step_label = {STEP: label_value(options.step)}
-        kind = kind_of(manifest)
-        if kind is None:
+        if (kind := kind_of(manifest)) is None:
             what = f"{manifest.get('kind')} of {manifest.get('apiVersion')}"
             raise Misuse(f"the manifest is a {what}; a gang is a {' or a '.join(KINDS)}")
         self.kind = kind
@@ -282,8 +280,7 @@ def prepare_prerequisite(
     except ApiRefusal as refusal:
         if refusal.status != 409:
             raise
-        there = api.get_if_present(path)
-        if there is not None and not is_ours(there):
+        if (there := api.get_if_present(path)) is not None and not is_ours(there):
             raise Misuse(f"{_own_name(first)} is there already, and this run did not create it") from None
         api.retry_while_unreachable(lambda: api.delete(path))
         api.retry_while_unreachable(lambda: api.create(folder, first))

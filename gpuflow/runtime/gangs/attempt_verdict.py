@@ -83,8 +83,7 @@ def judge(
         return Verdict(INTERRUPTED, f"somebody deleted the {kind.name}")
     if object_state.holds(jobset, object_state.GOOD[kind.name]):
         return Verdict(SUCCEEDED, f"the {kind.name} is completed")
-    given_up = deactivation_message(workload)
-    if given_up is not None:
+    if (given_up := deactivation_message(workload)) is not None:
         return Verdict(FINAL, f"Kueue will not start it any more: {given_up}")
     if not has_ended(jobset, jobs, kind):
         lost = [pod for pod in pods if kind.replaces_pods and pod["metadata"].get("uid") in gone]
@@ -95,8 +94,7 @@ def judge(
     for pod in pods:
         found = _signs_of_pod(pod, container, since, pod["metadata"].get("uid") in gone)
         signs += [sign._replace(node=_node(pod)) for sign in found]
-    evicted = _condition(workload or {}, "Evicted")
-    if evicted is not None:
+    if (evicted := _condition(workload or {}, "Evicted")) is not None:
         signs.append(Sign("", "Kueue", INTERRUPTED, f"Kueue took its quota back ({_words(evicted)})"))
     verdict = _verdict(jobset, jobs, signs, final_exit_codes, retryable_exit_codes)
     return _with_word_of_rank_0(verdict, jobset, pods, container, kind)
@@ -120,8 +118,7 @@ def failed_since(jobs: Iterable[Object]) -> str | None:
     the time, deletes, and only then says that it failed."""
     times = []
     for job in jobs:
-        failure = _failure(job)
-        if failure is not None:
+        if (failure := _failure(job)) is not None:
             completed = (job.get("status") or {}).get("completionTime")
             times += [str(failure.get("lastTransitionTime") or ""), *([str(completed)] if completed else [])]
     return min(times) if times else None
@@ -148,12 +145,10 @@ def _verdict(
         found = sorted(sign for sign in signs if sign.outcome == outcome and (not codes or sign.code in codes))
         return Verdict(outcome, f"{found[0].who}: {found[0].because}", node=_only_node(found)) if found else None
 
-    taken = first(FINAL, EXIT_FINAL) or first(INTERRUPTED)
-    if taken is not None:
+    if (taken := first(FINAL, EXIT_FINAL) or first(INTERRUPTED)) is not None:
         return taken._replace(node=None)
     for outcome in (FINAL, OUT_OF_MEMORY, DISK_LIMIT, TIMED_OUT):
-        found = first(outcome)
-        if found is not None:
+        if (found := first(outcome)) is not None:
             if outcome == TIMED_OUT:  # all of them ran too long
                 return found._replace(code=EXIT_TIMED_OUT, node=None)
             return found
@@ -220,8 +215,7 @@ def _signs_of_jobs(jobs: Iterable[Object], pods: Iterable[Object], container: st
         pod["metadata"]["name"] for pod in pods if _sign_of_pod(pod, container).outcome == DISK_LIMIT
     }  # called an eviction too
     for job in jobs:
-        failure = _failure(job)
-        if failure is None:
+        if (failure := _failure(job)) is None:
             continue
         when, message = str(failure.get("lastTransitionTime") or ""), str(failure.get("message") or "")
         disrupted, exited = _DISRUPTED.search(message), _EXITED.search(message)

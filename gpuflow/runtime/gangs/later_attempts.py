@@ -21,7 +21,6 @@ from typing import Any, Mapping, NamedTuple, Sequence  # noqa: UP035 (runs on Py
 from gpuflow.runtime.base.options import BadOption, Option
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from gpuflow.runtime.base.options import Options
 
@@ -104,8 +103,7 @@ def memory(container: Mapping[str, Any]) -> str | None:
     """The memory that a container may use, or else asks for; None when nobody says."""
     resources = container.get("resources") or {}
     for part in ("limits", "requests"):
-        found = (resources.get(part) or {}).get("memory")
-        if found is not None:
+        if (found := (resources.get(part) or {}).get("memory")) is not None:
             return str(found)
     return None
 
@@ -127,8 +125,7 @@ def grown_memory(first: str, factor: str, most: str, times: int) -> str:
 
 def amount_of(text: str) -> Fraction:
     """An amount of Kubernetes as a number; ValueError for any other text."""
-    match = _AMOUNT.fullmatch(text)
-    if match is None:
+    if (match := _AMOUNT.fullmatch(text)) is None:
         raise ValueError(f'"{text}" is no amount; write it like 64Gi')
     number, exponent, unit = match.groups()
     return Fraction(number + (exponent or "")) * (1 if exponent else _UNITS[unit or ""])

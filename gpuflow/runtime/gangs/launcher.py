@@ -77,8 +77,7 @@ class Launcher:
     def run(self) -> int:
         """Until one attempt succeeded, or no further one is allowed."""
         self._ask_what_is_needed()
-        jobset = self.find_newest()
-        if jobset is None:
+        if (jobset := self.find_newest()) is None:
             jobset = self.create(1, Counts(), EarlierAttempts())
         else:
             say(f"{self.what} {jobset['metadata']['name']}: created before; going on with it")

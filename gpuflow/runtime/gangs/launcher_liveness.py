@@ -76,8 +76,7 @@ def hold(environ: Mapping[str, str], place: Place) -> None:
 def _watch(address: str, place: Place) -> None:
     patience, reached, since = place.times.launcher, False, time.monotonic()
     while True:
-        connection = _connect(address, place.name)
-        if connection is not None:
+        if (connection := _connect(address, place.name)) is not None:
             reached = True
             _until_it_ends(connection)
             since = time.monotonic()

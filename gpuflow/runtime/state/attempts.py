@@ -21,7 +21,6 @@ from gpuflow.runtime.base.records import Claim, Corrupt, End, Judgment, Previous
 from gpuflow.runtime.stores.store import StorageError, Store
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from typing import Any
@@ -150,8 +149,7 @@ class RunRecords:
         return record
 
     def read_claim(self, number: int) -> Claim | None:
-        claim = self.read(Claim, self.attempt_key(number))
-        if claim is not None and claim.attempt != number:
+        if (claim := self.read(Claim, self.attempt_key(number))) is not None and claim.attempt != number:
             raise Corrupt(f"{self.attempt_key(number)} is of another attempt")
         assert claim is None or isinstance(claim, Claim)
         return claim
@@ -274,8 +272,7 @@ class Counts:
     def with_outcome(self, outcome: str, by: int = 1) -> Counts:
         """The counts once an attempt has ended so; with -1, as if it had not."""
         grown = Counts(self.failures, self.interruptions, self.seconds)
-        budget = COSTS.get(outcome)
-        if budget is not None:
+        if (budget := COSTS.get(outcome)) is not None:
             setattr(grown, budget, min(LAST, max(0, getattr(grown, budget) + by)))
         return grown
 
@@ -325,8 +322,7 @@ def read_history(run: RunRecords) -> History:
     if claim is not None:
         since, kept = claim.since, claim.checkpoint
         counts = Counts(claim.failures, claim.interruptions, claim.seconds)
-        known = claim.previous
-        if known is not None and known.assumed:
+        if (known := claim.previous) is not None and known.assumed:
             late = outcome_of(run, known.attempt, known.id)
             if late is not None and late[0] != known.outcome:
                 counts = counts.with_outcome(known.outcome, -1).with_outcome(late[0])
@@ -372,11 +368,9 @@ def _count_unread(run: RunRecords, unreadable: list[int]) -> list[tuple[int, str
 
 def read_history_again(run: RunRecords, history: History) -> History:
     """After the claim: what the attempt before has said meanwhile counts, and may have been final."""
-    known = history.previous
-    if known is None or not known.assumed or history.fresh:
+    if (known := history.previous) is None or not known.assumed or history.fresh:
         return history
-    late = outcome_of(run, known.attempt, known.id)
-    if late is None:
+    if (late := outcome_of(run, known.attempt, known.id)) is None:
         return history
     outcome, end = late
     counts = history.counts.with_outcome(known.outcome, -1).with_outcome(outcome)

@@ -137,8 +137,7 @@ class Directory:
         key = self.key(name)
         if key is None:
             return
-        old = self._read_record(name)
-        if old is None or not files.is_same_fingerprint(old.get("key"), key):
+        if (old := self._read_record(name)) is None or not files.is_same_fingerprint(old.get("key"), key):
             old = {"key": key, "order": self._next_order(), "entries": self._entries(name)}
         elif fresh:
             kept = {fact: value for fact, value in old.items() if fact not in ("stored", "total", "settled", "foreign")}

@@ -33,7 +33,6 @@ from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.state.checkpoint_dir import HIDDEN_FOLDER, dump, load
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -303,11 +302,10 @@ def orphan_group(directory: Directory) -> int | None:
     """The process group of an earlier attempt's program that outlived its supervisor, when it is surely that one."""
     before = read_owner(directory)
     child = before.get("child")
-    if before.get("boot") == boot_id() and isinstance(child, int) and child > 1:
-        began = process_began(child)
-        if began is not None and began == before.get("child_began"):
-            return child
-    return None
+    if before.get("boot") != boot_id() or not isinstance(child, int) or child <= 1:
+        return None
+    began = process_began(child)
+    return child if began is not None and began == before.get("child_began") else None
 
 
 def boot_id() -> str:
@@ -348,13 +346,11 @@ def end_orphans(options: Options, directory: Directory | None, ledger: Ledger, h
     def look() -> container.Processes:
         return find_orphans(family, ids, place)
 
-    found = look()
-    if not found:
+    if not (found := look()):
         return
     numbers = ", ".join(map(str, sorted(found)))
     say(f"the program of an earlier attempt is still alive (process {numbers}); ending it")
-    left = container.end_processes(look, _SECONDS_TO_END)
-    if left:
+    if left := container.end_processes(look, _SECONDS_TO_END):
         say(f"these cannot be ended, not even by SIGKILL: {container.format_processes(left)}")
 
 

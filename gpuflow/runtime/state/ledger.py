@@ -82,8 +82,7 @@ class Ledger(RunRecords):
             raise OwnershipLost(f"attempt {done.attempt} has succeeded already")
 
     def _assert_newest(self) -> None:
-        newest = self.newer_than(self.number)
-        if newest:
+        if newest := self.newer_than(self.number):
             raise OwnershipLost(f"attempt {newest} has taken over from attempt {self.number}")
         try:
             record = self.read(Claim, self.attempt_key(self.number))
@@ -199,8 +198,7 @@ class Ledger(RunRecords):
 
     def succeed(self, outputs: Mapping[str, Any]) -> Success:
         """Write the success marker: the last thing a successful attempt does. The first one stays, and is returned."""
-        there = self.marker(self.since)
-        if there is not None and there.id == self.id:
+        if (there := self.marker(self.since)) is not None and there.id == self.id:
             return there
         self._assert_newest()
         if there is not None:
@@ -214,8 +212,7 @@ class Ledger(RunRecords):
                 "large values outputs of type file, and put many files into an archive"
             )
         if not self.create(key, data):
-            there = self.marker(self.since)
-            if there is None:
+            if (there := self.marker(self.since)) is None:
                 # Half-written, or not signed: no one's success.
                 self._assert_newest()
                 self.store.write(key, data)

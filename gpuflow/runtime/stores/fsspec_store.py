@@ -100,8 +100,7 @@ class Remote(Store):
     @with_timeout
     def workers(self, files: int, top: int | None = None) -> Workers | None:
         processes = transfer_pool.count() if files >= transfer_pool.MANY else 0
-        direct = self._direct() if processes else None
-        if direct is None:
+        if (direct := self._direct() if processes else None) is None:
             return None
         below = self.root.partition("/")[2]
         return Workers(direct, f"{below}/" if below else "", processes, top)
@@ -255,8 +254,7 @@ class Remote(Store):
                     raise StorageError(f"{self.url(key)} was replaced while it was read")
                 self._call_driver(lambda: file.seek(begin))
             while True:
-                data = self._call_driver(lambda: file.read(8 * CHUNK))
-                if not data:
+                if not (data := self._call_driver(lambda: file.read(8 * CHUNK))):
                     return
                 yield data
         finally:
@@ -426,8 +424,7 @@ class Remote(Store):
             except (FileExistsError, TypeError, NotImplementedError):
                 raise
             except Exception as refusal:
-                pause = next(pauses, None) if _is_not_now(refusal) else None
-                if pause is None:
+                if (pause := next(pauses, None) if _is_not_now(refusal) else None) is None:
                     self._refuse(refusal)
                     raise
                 time.sleep(pause)
@@ -551,8 +548,7 @@ def _is_not_now(refusal: BaseException) -> bool:
 
 
 def _filesystem(scheme: str) -> Any:
-    driver = DRIVERS.get(scheme)
-    if driver is None:
+    if (driver := DRIVERS.get(scheme)) is None:
         raise NoDriver(f"no store speaks {scheme}://; use a directory, s3://, gs:// or az://")
     settings: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
     if driver == "s3fs":

@@ -240,8 +240,7 @@ class Answer:
         """How long the body is; None when it ends with its last chunk, or with the connection."""
         if self.status in (204, 304) or self.status < 200:
             return 0
-        coding = self.headers.get("transfer-encoding")
-        if coding is not None:
+        if (coding := self.headers.get("transfer-encoding")) is not None:
             if coding.lower() != "chunked" or "content-length" in self.headers:
                 raise BadAnswer(f"unknown transfer encoding {coding!r}"[:200])
             return None
@@ -262,8 +261,7 @@ class Answer:
                 yield from _read_chunked(connection)
             else:
                 while True:
-                    data = connection.receive(_RECEIVE)
-                    if not data:
+                    if not (data := connection.receive(_RECEIVE)):
                         break
                     yield data
 
@@ -308,8 +306,7 @@ class Answer:
 
 def _read_exactly(connection: Connection, count: int) -> Iterator[bytes]:
     while count:
-        data = connection.receive(count)
-        if not data:
+        if not (data := connection.receive(count)):
             raise BadAnswer(f"{count} bytes of an answer did not come")
         count -= len(data)
         yield data
@@ -317,8 +314,7 @@ def _read_exactly(connection: Connection, count: int) -> Iterator[bytes]:
 
 def _read_into(connection: Connection, count: int, buffer: memoryview) -> Iterator[memoryview]:
     while count:
-        came = connection.receive_into(buffer[: min(count, len(buffer))])
-        if not came:
+        if not (came := connection.receive_into(buffer[: min(count, len(buffer))])):
             raise BadAnswer(f"{count} bytes of an answer did not come")
         count -= came
         yield buffer[:came]
@@ -329,8 +325,7 @@ def _read_chunked(connection: Connection) -> Iterator[bytes]:
         words = connection.line().split(b";")[0].strip()
         if not words or len(words) > _DIGITS or words.strip(b"0123456789abcdefABCDEF"):
             raise BadAnswer(f"no chunk: {words!r}"[:200])
-        count = int(words, 16)
-        if not count:
+        if not (count := int(words, 16)):
             _trailer(connection)
             return
         yield from _read_exactly(connection, count)

@@ -27,7 +27,6 @@ from gpuflow.runtime.stores.store import CHUNK, in_parallel
 from gpuflow.runtime.stores.transfer_pool import Order, get_order
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, Protocol
@@ -381,8 +380,7 @@ class Folders:
         if not inside:
             return self._top
         me = threading.get_ident()
-        last = self._open.get(me)
-        if last is not None and last[0] == inside:
+        if (last := self._open.get(me)) is not None and last[0] == inside:
             return last[1]
         with _open_below(self._top, inside.split("/"), path) as folder:
             handle = os.dup(folder)

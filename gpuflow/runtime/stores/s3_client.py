@@ -23,7 +23,6 @@ import zlib
 from gpuflow.runtime.stores.http_connections import Answer, BadAnswer, Connections, FileBody, is_number
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
@@ -176,8 +175,7 @@ class DirectClient:
         query = f"partNumber={number}&uploadId={_quote(upload, '')}"
         answer = self._upload(self._part, self._path(self._part, key), query, body, None)
         answer.close()
-        tag = answer.headers.get("etag")
-        if not tag:
+        if not (tag := answer.headers.get("etag")):
             raise NotDone("a part without a tag")
         found = {"PartNumber": number, "ETag": tag}
         checksum = answer.headers.get("x-amz-checksum-crc32")
@@ -330,8 +328,7 @@ def _page(data: bytes, prefix: str) -> tuple[list[tuple[str, int]], str]:
         found.append((key, int(size)))
     if top.findtext(f"{space}IsTruncated") != "true":
         return found, ""
-    token = top.findtext(f"{space}NextContinuationToken")
-    if not token:
+    if not (token := top.findtext(f"{space}NextContinuationToken")):
         raise BadAnswer("a listing that does not say how it goes on")
     return found, token
 
@@ -435,8 +432,7 @@ class Catcher:
         try:
             self._driver.call_s3(method, **named)
         except Exception as caught:
-            request = _catch(caught)
-            if request is None:
+            if (request := _catch(caught)) is None:
                 raise
             return CaughtRequest(request, self._marker, query)
         finally:

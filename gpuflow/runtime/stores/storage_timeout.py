@@ -26,7 +26,6 @@ import time
 from gpuflow.runtime.stores.store import Refusal, StorageError
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
@@ -181,8 +180,7 @@ def current() -> WatchedCall | None:
 
 def report_moved(count: int) -> None:
     """So many bytes were read or written here; none: we wait of our own will, and that is no standstill."""
-    turn = current()
-    if turn is not None and count:
+    if (turn := current()) is not None and count:
         turn.bytes += count
     elif turn is not None:
         turn.answered = time.monotonic()
@@ -346,8 +344,7 @@ def _bounded_call(method: Any, ask: Callable[[WatchedCall, Callable[[], Any]], A
     @functools.wraps(method)
     def call(store: Any, *given: Any, **named: Any) -> Any:
         def work() -> Any:
-            turn = current()
-            if turn is None:
+            if (turn := current()) is None:
                 return method(store, *given, **named)
             turn.note_request(str(store.url(given[0] if given and isinstance(given[0], str) else "")), store.url(""))
             return ask(turn, lambda: method(store, *given, **named))
@@ -368,8 +365,7 @@ def stream_with_timeout(method: Any) -> Any:
             yield from pieces
             return
         while True:
-            piece = _attend_alone(lambda: next(pieces, None))
-            if piece is None:
+            if (piece := _attend_alone(lambda: next(pieces, None))) is None:
                 return
             yield piece
 

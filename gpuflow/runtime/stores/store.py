@@ -17,7 +17,6 @@ import time
 from gpuflow.runtime.base import units
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from typing import Any, Protocol
@@ -103,8 +102,7 @@ def run_ahead(actions: Iterable[Callable[[], Any]], width: int) -> Iterator[Any]
     try:
         while True:
             while len(running) < width:
-                action = next(rest, None)
-                if action is None:
+                if (action := next(rest, None)) is None:
                     break
                 running.append(_Result(action))
             if not running:

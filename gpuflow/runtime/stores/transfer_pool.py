@@ -72,8 +72,7 @@ class Workers:
             left.put(_END_OF_ORDERS)
 
         running = [threading.Thread(target=work, args=(lane,), name="transfer", daemon=True) for lane in lanes]
-        turn = storage_timeout.current()
-        if turn is not None:
+        if (turn := storage_timeout.current()) is not None:
             turn.given_up.extend(lane.end for lane in lanes)
         try:
             for thread in running:
@@ -157,8 +156,7 @@ class _Lane:
         try:
             while more or held:
                 while more and len(held) < (1 + _AHEAD) * self._threads:
-                    order = take()
-                    if order is None:
+                    if (order := take()) is None:
                         more = False
                     elif order.words is None:
                         leave(order.item)
@@ -221,8 +219,7 @@ class _Lane:
         """The process is gone when this returns, and no other will start."""
         with self._lock:
             self._over = True
-            process = self._process
-            if process is not None:
+            if (process := self._process) is not None:
                 process.kill()
                 process.wait()
 

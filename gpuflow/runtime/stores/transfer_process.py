@@ -119,8 +119,7 @@ class _Worker:
     def _send_whole(self, key: str, handle: int, before: os.stat_result) -> str:
         pieces, size, hashed = [], 0, hashlib.sha256()
         while size < before.st_size:
-            data = os.read(handle, min(CHUNK, before.st_size - size))
-            if not data:
+            if not (data := os.read(handle, min(CHUNK, before.st_size - size))):
                 raise OSError("it became shorter")
             size += len(data)
             hashed.update(data)

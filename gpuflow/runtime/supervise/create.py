@@ -74,8 +74,7 @@ class Request:
             if name not in ("manifest", "run-id", "timeout", "pods", *MANY):
                 raise Misuse(f'unknown option "--{name}"\n{USAGE}')
             if not equals:
-                following = next(rest, None)
-                if following is None:
+                if (following := next(rest, None)) is None:
                     raise Misuse(f"--{name} needs a value")
                 value = following
             if name in MANY:
@@ -174,8 +173,7 @@ class Creation:
         logs = PodLogs(self.api, self.namespace, f"{self.pods_label}={name}") if labelled else None
         began, before = time.monotonic(), ""
         while True:
-            now = self.api.get_if_present(path)
-            if now is None:
+            if (now := self.api.get_if_present(path)) is None:
                 say(f"{self.kind} {name}: somebody deleted it")
                 return 1
             if logs is not None:
@@ -207,8 +205,7 @@ class Creation:
     def _write_outputs(self, now: dict[str, Any]) -> int:
         folder = self.environ.get("GPUFLOW_OUTPUTS", "")
         for name, place in self.outputs:
-            value = object_state.value_at(now, place)
-            if value is None:
+            if (value := object_state.value_at(now, place)) is None:
                 say(f"output {name}: there is nothing at {place}")
                 return 1
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:

@@ -34,7 +34,6 @@ from gpuflow.runtime.state.attempts import RunRecords
 from gpuflow.runtime.supervise.evidence import Evidence, Verdict, from_argo, judge
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
@@ -146,8 +145,7 @@ def read_last(text: str | None, say: Callable[[str], None]) -> LastAttempt | Non
     if text is None or not text.strip():
         return None
     try:
-        value = json.loads(text)
-        if value is None:
+        if (value := json.loads(text)) is None:
             return None
         if not isinstance(value, dict):
             raise ValueError("it is not an object")
@@ -174,13 +172,11 @@ def read_last(text: str | None, say: Callable[[str], None]) -> LastAttempt | Non
 
 def settle_last(run: RunRecords, history: History, last: LastAttempt | None) -> bool:
     """Write down what is known of the attempts before. Whether the records must be read again."""
-    newest = history.previous
-    if newest is None:
+    if (newest := history.previous) is None:
         return False
     wrote = False
     if last is not None:
-        found = _attempt_meant(run, newest.attempt, newest.id, last)
-        if found is None:
+        if (found := _attempt_meant(run, newest.attempt, newest.id, last)) is None:
             run.say_once(f"{last.by} tells of its attempt {last.attempt}, which took no number here: it costs nothing")
         else:
             wrote = _record_engine_word(run, *found, last)
@@ -192,8 +188,7 @@ def _attempt_meant(run: RunRecords, number: int, owner: str, last: LastAttempt) 
     claim = _read_claim(run, number)
     if claim is None or None in (claim.engine_attempt, last.attempt) or claim.engine_attempt == last.attempt:
         return number, owner
-    before = claim.previous
-    if before is not None and before.assumed:
+    if (before := claim.previous) is not None and before.assumed:
         older = _read_claim(run, before.attempt)
         if older is not None and older.engine_attempt == last.attempt:
             return before.attempt, before.id
@@ -202,8 +197,7 @@ def _attempt_meant(run: RunRecords, number: int, owner: str, last: LastAttempt) 
 
 def _record_engine_word(run: RunRecords, number: int, owner: str, last: LastAttempt) -> bool:
     """The engine's word on an attempt, where that attempt has none, or not all. Whether it was written."""
-    verdict = judge(last.evidence)
-    if verdict is None or verdict.outcome in (SUCCEEDED, NEVER_STARTED):
+    if (verdict := judge(last.evidence)) is None or verdict.outcome in (SUCCEEDED, NEVER_STARTED):
         return False  # it did start, and it left no success: this says nothing about its end
     outcome, because = verdict
     if outcome == RETRYABLE and last.evidence.exit_code in (None, 137):
@@ -238,8 +232,7 @@ def _record_suspicion(run: RunRecords, number: int, owner: str) -> bool:
         return False
     if seen is None or seen.share < SUSPICIOUS_SHARE:
         return False
-    there = _judgment(run, run.judged_key(number, owner))
-    if there is not None:
+    if (there := _judgment(run, run.judged_key(number, owner))) is not None:
         return bool(there.cause == SUSPECTED_CAUSE)
     try:
         if run.read(End, run.end_key(number, owner)) is not None:
@@ -291,8 +284,7 @@ def _number(value: Any, name: str) -> int | None:
         return value
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{name} is no number: {str(value)[:80]}")
-    text = _text(value)
-    if text is None:
+    if (text := _text(value)) is None:
         return None
     try:
         return int(text)

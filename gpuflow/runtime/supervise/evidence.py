@@ -109,11 +109,7 @@ TABLE: tuple[Row, ...] = (
     # Its own fault, though Kubernetes calls it an eviction or a deadline, and the supervisor was told to stop.
     Row(DISK_LIMIT, "it was over its own disk limit", message="^Usage of EmptyDir volume .* exceeds the limit"),
     Row(DISK_LIMIT, "it was over its own disk limit", message="^Pod ephemeral local storage usage exceeds"),
-    Row(
-        DISK_LIMIT,
-        "it was over its own disk limit",
-        message=r"^Container \S+ exceeded its local ephemeral",
-    ),
+    Row(DISK_LIMIT, "it was over its own disk limit", message=r"^Container \S+ exceeded its local ephemeral"),
     Row(TIMED_OUT, "it ran longer than it may", reason="^DeadlineExceeded$"),
     Row(TIMED_OUT, "it ran longer than it may", message="^Pod was active on the node longer than the specified"),
     Row(TIMED_OUT, "its workflow ran longer than it may", message="^Step exceeded its deadline$"),
@@ -258,8 +254,7 @@ def from_argo(phase: str | None, message: str | None, exit_code: int | None, *, 
     a message of its own, Argo takes that instead, and the program has no part in it.
     """
     seen = Evidence(phase=phase, messages=(message,) if message else (), exit_code=exit_code, supervised=supervised)
-    parts = _ARGO.fullmatch(message or "")
-    if parts is None:
+    if (parts := _ARGO.fullmatch(message or "")) is None:
         return seen
     container, reason, code, said = parts.groups()
     seen = seen._replace(messages=(f"{container}: {reason} (exit code {code})",), said=said)

@@ -24,7 +24,6 @@ from gpuflow.runtime.supervise import object_state
 from gpuflow.runtime.supervise.object_state import group_path, path_of
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from http.client import HTTPResponse

@@ -25,7 +25,6 @@ from gpuflow.runtime.state.attempts import utc_now
 from gpuflow.runtime.stores.store import Memory, StorageError
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -71,11 +70,9 @@ class MemoryWatch:
 
     def _run(self) -> None:
         while not self._over.wait(MEMORY_OFTEN if self._mark else MEMORY_SELDOM):
-            seen = container.working_set()
-            if seen is not None:
+            if (seen := container.working_set()) is not None:
                 self.look(*seen, time.monotonic())
-        seen = container.working_set()
-        if seen is not None and self._mark:
+        if (seen := container.working_set()) is not None and self._mark:
             # Whoever kills the supervisor from now on does not do it for the command's memory.
             self._write(*seen)
 

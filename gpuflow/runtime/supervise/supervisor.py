@@ -43,7 +43,6 @@ from gpuflow.runtime.stores.store import Memory, StorageError, Store
 from gpuflow.runtime.supervise.running import CommandRun, StopRequested
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
@@ -175,8 +174,7 @@ class Attempt:
             return self._refuse_final(ledger, history)
         self._best_effort(ledger.tidy)
         # Attempts that left no word are found out only now.
-        spent = attempts.spent_budget(options, ledger.counts)
-        if spent is not None:
+        if (spent := attempts.spent_budget(options, ledger.counts)) is not None:
             return self.close(Ending(NEVER_STARTED, spent, final=True))  # costs nothing: the command did not run
         self._free_of_charge(ledger, lambda: delivery.try_places(ledger))
         restored = self._restore(ledger, history)
@@ -429,13 +427,7 @@ class Attempt:
         options = self.options
         beat = self.directory.folder.beat if self.directory is not None else lambda: None
         bringing = Inputs(
-            inputs,
-            ledger.keys,
-            options.storage_timeout,
-            open_place,
-            say,
-            lambda: not child.stop_is_pending(),
-            beat,
+            inputs, ledger.keys, options.storage_timeout, open_place, say, lambda: not child.stop_is_pending(), beat
         )
         bringing.later = ledger.number > 1
         self._free_of_charge(ledger, bringing.bring)

@@ -32,7 +32,6 @@ from gpuflow.runtime.stores.store import StorageError, Store
 from gpuflow.runtime.supervise.running import StopRequested
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Protocol
@@ -338,8 +337,7 @@ class Hub(ConnectionThread):
                 if self.tally.decided is not None:
                     self._ignores_stops = self.tally.decided.outcome == SUCCEEDED
                     return self.tally.decided
-                deadline = until()
-                if deadline is not None and time.monotonic() >= deadline:
+                if (deadline := until()) is not None and time.monotonic() >= deadline:
                     self.tally.report_stop(0, INTERRUPTED, "rank 0 had no more time to wait for the others")
             time.sleep(_POLL)
 
@@ -371,8 +369,7 @@ class Hub(ConnectionThread):
     def tell_one(self, rank: int, what: str, **facts: Any) -> bool:
         """One message to one member; False when it is not there."""
         with self.lock:
-            line = self.members.get(rank)
-            if line is not None:
+            if (line := self.members.get(rank)) is not None:
                 self._write(line, protocol.pack(what, **facts))
             return rank in self.members
 

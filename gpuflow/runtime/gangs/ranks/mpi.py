@@ -30,7 +30,6 @@ from gpuflow.runtime.gangs.ranks.connection import ConnectionThread, Line
 from gpuflow.runtime.state.checkpoint_dir import discard
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any

@@ -39,7 +39,6 @@ from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.outcomes import DISK_LIMIT, FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, SUCCEEDED, TIMED_OUT
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
@@ -103,12 +102,7 @@ class Times:
     """How long is waited, in seconds. `$GPUFLOW_GANG_TIMES` changes it: `beat=2,lost=15,settle=20,launcher=60`."""
 
     def __init__(
-        self,
-        beat: float = 2.0,
-        lost: float = 15.0,
-        settle: float = 20.0,
-        linger: float = 3.0,
-        launcher: float = 60.0,
+        self, beat: float = 2.0, lost: float = 15.0, settle: float = 20.0, linger: float = 3.0, launcher: float = 60.0
     ) -> None:
         self.beat = beat
         """From one sign of life to the next."""

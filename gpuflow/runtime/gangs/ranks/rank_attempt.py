@@ -46,7 +46,6 @@ from gpuflow.runtime.supervise import supervisor
 from gpuflow.runtime.supervise.running import CommandRun, StopRequested
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any

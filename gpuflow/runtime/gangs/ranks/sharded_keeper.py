@@ -86,8 +86,7 @@ class GatheringKeeper(Keeper):
             self._limit.progress()
             time.sleep(_POLL)
             return False
-        ended = super()._is_finished(last)
-        if ended:
+        if ended := super()._is_finished(last):
             self._report_incomplete()
             self.parts.close()
         return ended
@@ -131,8 +130,7 @@ class GatheringKeeper(Keeper):
     def _wait_for_parts(self, pending: PendingUpload) -> dict[int, str]:
         """Wait until every member has stored its part."""
         while True:
-            found = self.parts.answers(pending.name)
-            if found is not None:
+            if (found := self.parts.answers(pending.name)) is not None:
                 return found
             if not self._proceed() or self.parts.lost_members():
                 raise transfer.TransferAbandoned()
@@ -186,8 +184,7 @@ class PartKeeper(Keeper):
             self._said_last = True
             self.spoke.say("last")
         self._settle_done(self.store)
-        message = self.spoke.keep
-        if message is not None and self._order != self._asked_order():
+        if (message := self.spoke.keep) is not None and self._order != self._asked_order():
             self._order = self._asked_order()
             self._keep_part(message, self.store)
         elif last:

@@ -207,8 +207,7 @@ class Spoke(ConnectionThread):
         self.say("beat", **({} if self.listening is None else {"listening": self.listening()}))
 
     def on_tick(self, now: float) -> None:
-        line = self._line
-        if line is None or line.closed:
+        if (line := self._line) is None or line.closed:
             return
         if now - line.heard > self.times.lost:
             self._drop(line, f"nothing was heard from it for {units.format_seconds(self.times.lost)}")
