@@ -151,11 +151,7 @@ def check(
 
 
 def gpus(
-    text: str | None = None,
-    *,
-    memory: str | Quantity | None = None,
-    mig: bool | None = None,
-    family: str | None = None,
+    text: str | None = None, *, memory: str | Quantity | None = None, mig: bool | None = None, family: str | None = None
 ) -> tuple[catalog.Model, ...]:
     """The GPU models of the catalog that match: `gpus("a100")`, `gpus(memory="40Gi", mig=True)`."""
     _require_type("text", text, str, None)

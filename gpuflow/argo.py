@@ -167,11 +167,8 @@ def _value(name: str, value: Any) -> Any:
     if type(value).__module__.startswith("hera.expr"):  # Hera gives its expressions no public type
         return f"{value:=}"
     if not isinstance(value, str | int | float | bool | list | dict | None):
-        raise fail(
-            "GF301",
-            f'"{name}" is a {type(value).__name__}, which is not a value',
-            hint="pass text, a number, or a parameter: task.get_parameter(…)",
-        )
+        text = f'"{name}" is a {type(value).__name__}, which is not a value'
+        raise fail("GF301", text, hint="pass text, a number, or a parameter: task.get_parameter(…)")
     return value
 
 

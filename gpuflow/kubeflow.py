@@ -174,12 +174,8 @@ def load_component(path: str | Path, *, site: Site | str = "nvidia", **fields: A
     text = read_bytes(Path(path)).decode("utf-8")
     if text.lstrip().startswith("# Made by gpuflow"):
         if fields:
-            raise fail(
-                "GF398",
-                f"{path} is compiled: {next(iter(fields))} of its step is fixed",
-                where=caller(),
-                hint="load the pipeline it was compiled from, or change the task",
-            )
+            text = f"{path} is compiled: {next(iter(fields))} of its step is fixed"
+            raise fail("GF398", text, where=caller(), hint="load the pipeline it was compiled from, or change the task")
         return LoadedComponent(text)
     pipeline = _replace_fields(load(path), fields)
     request = Request(pipeline, _site(site), None, Path(path).name, (), KubeflowOptions(form=COMPONENT))
@@ -310,12 +306,9 @@ def _refuse_lost(what: str, name: str, value: Any, variables: Collection[str], w
 def _type(name: str, value: Any) -> AnyType:
     """What an argument is. KFP's launcher brings the files of one artifact, and names no place for a list of them."""
     if isinstance(value, dsl.Collected | PipelineArtifactChannel) and value.is_artifact_list:
-        raise fail(
-            "GF301",
-            f"{name} is a list of artifacts, and KFP tells a container no paths for these",
-            where=caller(),
-            hint="pass the URIs, dsl.Collected(task.outputs['model-uri']) for a step with the output model",
-        )
+        text = f"{name} is a list of artifacts, and KFP tells a container no paths for these"
+        hint = "pass the URIs, dsl.Collected(task.outputs['model-uri']) for a step with the output model"
+        raise fail("GF301", text, where=caller(), hint=hint)
     if isinstance(value, PipelineArtifactChannel):
         return ArtifactType(str(value.channel_type).partition("@")[0])
     if isinstance(value, PipelineChannel):

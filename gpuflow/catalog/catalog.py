@@ -259,11 +259,7 @@ def ambiguous_names() -> dict[str, tuple[str, ...]]:
 
 
 def find_models(
-    text: str | None = None,
-    *,
-    memory_gib: float | None = None,
-    mig: bool | None = None,
-    family: str | None = None,
+    text: str | None = None, *, memory_gib: float | None = None, mig: bool | None = None, family: str | None = None
 ) -> tuple[Model, ...]:
     """Models that match every given wish.
 

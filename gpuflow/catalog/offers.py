@@ -121,11 +121,7 @@ def instances() -> tuple[Instance, ...]:
 
 
 def find_instances(
-    text: str | None = None,
-    *,
-    cloud: str | None = None,
-    of: str | Model | None = None,
-    gpus: int | None = None,
+    text: str | None = None, *, cloud: str | None = None, of: str | Model | None = None, gpus: int | None = None
 ) -> tuple[Instance, ...]:
     """Instance types that match every given wish; `gpus` is the least number of whole GPUs."""
     owner = None if of is None else find_model(of).id

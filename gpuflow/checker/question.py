@@ -165,14 +165,10 @@ def order_dependent(
     words = next((each.message for one in others for each in (one, *one.alternatives) if each.message), None)
     what = "is admitted or refused" if words else "gets more or less"
     verb = what if len(undecided) == 1 else what.replace("is ", "are ").replace("gets", "get")
-    finding = warning(
-        "GF523",
-        f"{list_names(undecided)} {verb} by chance: limit ranges {' and '.join(names)} give different defaults for "
-        f"{key}, and Kubernetes reads them in no particular order",
-        demand.where(undecided[0]),
-        f"set the request and the limit of {key} in the step, or have one of the defaults removed",
-        kubernetes=words,
-    )
+    text = f"{list_names(undecided)} {verb} by chance: limit ranges {' and '.join(names)} give different defaults for "
+    text += f"{key}, and Kubernetes reads them in no particular order"
+    hint = f"set the request and the limit of {key} in the step, or have one of the defaults removed"
+    finding = warning("GF523", text, demand.where(undecided[0]), hint, kubernetes=words)
     return dict.fromkeys(undecided, finding)
 
 

@@ -161,13 +161,10 @@ def _quota_changes(cluster: Cluster, namespace: str) -> Iterator[Finding]:
         differing = sorted(key for key in {*wanted, *enforced} if wanted.get(key) != enforced.get(key))
         if enforced and wanted and differing:
             key = differing[0]
-            yield warning(
-                "GF576",
-                f"quota {item.name} is being changed: {key} is {wanted.get(key, 'missing')} in spec.hard and "
-                f"{enforced.get(key, 'missing')} in status.hard",
-                item.at("status", "hard", key),
-                "take the snapshot again when Kubernetes has caught up",
-            )
+            text = f"quota {item.name} is being changed: {key} is {wanted.get(key, 'missing')} in spec.hard and "
+            text += f"{enforced.get(key, 'missing')} in status.hard"
+            hint = "take the snapshot again when Kubernetes has caught up"
+            yield warning("GF576", text, item.at("status", "hard", key), hint)
 
 
 def _with_changes(cluster: Cluster, namespace: str) -> Cluster:
@@ -255,12 +252,10 @@ def _selector_conflicts(demand: Demand, selector: Selector) -> Iterator[Finding]
     steps = _conflicting_steps(demand, selector)
     if steps:
         words = "pod node label selector conflicts with its project node label selector"
+        text = f"{list_names(steps)}: the node selector contradicts the one of the namespace, {_labels_of(selector)}"
+        hint = f"remove it from the step, or have {OPENSHIFT} of the namespace changed"
         yield Finding(
-            "GF506",
-            f"{list_names(steps)}: the node selector contradicts the one of the namespace, {_labels_of(selector)}",
-            demand.where(steps[0]),
-            f"remove it from the step, or have {OPENSHIFT} of the namespace changed",
-            kubernetes=f'pods "{steps[0]}" is forbidden: {words}',
+            "GF506", text, demand.where(steps[0]), hint, kubernetes=f'pods "{steps[0]}" is forbidden: {words}'
         )
 
 

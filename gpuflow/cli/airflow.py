@@ -28,19 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="pools")
     each = actions.add_parser("pools", help="the GPU pools these pipelines need, as `airflow pools import` reads them")
     add_common(each, ("json",))
-    each.add_argument(
-        "--available",
-        action="append",
-        default=[],
-        metavar="RESOURCE=N",
-        help="how many of a resource the namespace may use; may be repeated, and overrules --cluster",
-    )
-    each.add_argument(
-        "--cluster",
-        metavar="DIR|FILE|live",
-        help="take the numbers from there: the smallest of quota, Kueue's nominal quota and nodes; default: as many as "
-        "the largest pipeline takes at its worst moment",
-    )
+    help = "how many of a resource the namespace may use; may be repeated, and overrules --cluster"
+    each.add_argument("--available", action="append", default=[], metavar="RESOURCE=N", help=help)
+    help = "take the numbers from there: the smallest of quota, Kueue's nominal quota and nodes; default: as many as "
+    help += "the largest pipeline takes at its worst moment"
+    each.add_argument("--cluster", metavar="DIR|FILE|live", help=help)
     add_live(each)
 
 

@@ -20,13 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     each = actions.add_parser("semaphores", help="the ConfigMap that says how many GPU steps of each size run at once")
     add_common(each, ("yaml",))
     each.add_argument("--name", required=True, help="the ConfigMap, as in compile --semaphores")
-    each.add_argument(
-        "--available",
-        action="append",
-        default=[],
-        metavar="RESOURCE=N",
-        help="how many of a resource the namespace may use; may be repeated. Others get one step of each size",
-    )
+    help = "how many of a resource the namespace may use; may be repeated. Others get one step of each size"
+    each.add_argument("--available", action="append", default=[], metavar="RESOURCE=N", help=help)
     agent = actions.add_parser("agent", help="the Role and the token's Secret of the account that sends alerts")
     add_common(agent, ("yaml",))
 

@@ -142,12 +142,8 @@ def earlier_bytes(file: str, other: str) -> bytes | Finding:
     if not tree.returncode and not tree.stdout:
         return Finding("GF912", f"{file} is new: {other} does not have it", Where(file), None, "note")
     reason = found.stderr.decode(errors="replace").strip().splitlines()
-    raise fail(
-        "GF908",
-        f"{file} cannot be read at {other}: {reason[0] if reason else 'git failed'}",
-        where=Where(file),
-        hint="name a file, or a revision such as HEAD~1 or origin/main",
-    )
+    text = f"{file} cannot be read at {other}: {reason[0] if reason else 'git failed'}"
+    raise fail("GF908", text, where=Where(file), hint="name a file, or a revision such as HEAD~1 or origin/main")
 
 
 def _git(command: list[str]) -> subprocess.CompletedProcess[bytes]:
@@ -169,45 +165,25 @@ FAILS = {"never": {"never"}, "unknown": {"never", "unknown"}, "may-queue": {"nev
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, FORMATS, foreign=True)
-    parser.add_argument(
-        "--report",
-        action="append",
-        default=[],
-        metavar="FORMAT=FILE",
-        help="also write the same check in another format to a file; may be repeated",
-    )
-    parser.add_argument(
-        "--cluster",
-        required=True,
-        metavar="DIR|FILE|live",
-        help="manifests of the cluster, or live for the current cluster",
-    )
+    help = "also write the same check in another format to a file; may be repeated"
+    parser.add_argument("--report", action="append", default=[], metavar="FORMAT=FILE", help=help)
+    help = "manifests of the cluster, or live for the current cluster"
+    parser.add_argument("--cluster", required=True, metavar="DIR|FILE|live", help=help)
     add_live(parser)
     add_engine(parser)
     parser.add_argument(
         "--allow-lossy", action="store_true", help="check what compile --allow-lossy writes for the engine"
     )
-    parser.add_argument(
-        "--runs",
-        type=int,
-        metavar="N",
-        help="how many runs are active at the same time; default: as many as the engine lets overlap, else 1",
-    )
+    help = "how many runs are active at the same time; default: as many as the engine lets overlap, else 1"
+    parser.add_argument("--runs", type=int, metavar="N", help=help)
     parser.add_argument(
         "--together", action="store_true", help="also check all of these side by side, as if they run at once"
     )
-    parser.add_argument(
-        "--fail-on",
-        choices=tuple(FAILS),
-        default="unknown",
-        help="which verdicts exit with 1; default: never and unknown",
-    )
+    help = "which verdicts exit with 1; default: never and unknown"
+    parser.add_argument("--fail-on", choices=tuple(FAILS), default="unknown", help=help)
 
-    parser.add_argument(
-        "--compare",
-        metavar="FILE|REV",
-        help="show how peak and verdict change compared with another file or Git revision; git:REV is never a file",
-    )
+    help = "show how peak and verdict change compared with another file or Git revision; git:REV is never a file"
+    parser.add_argument("--compare", metavar="FILE|REV", help=help)
 
 
 def run(args: argparse.Namespace) -> int:

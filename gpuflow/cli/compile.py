@@ -60,13 +60,10 @@ def _flag_targets() -> dict[str, dict[str, Flag]]:
 
 
 def add_fit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--fit",
-        metavar="CLUSTER",
-        help=f"{', '.join(_targets_with_cap())}: limit the parallelism of the run so that it always "
-        "fits the namespace's quotas "
-        "(DIR|FILE|live)",
-    )
+    help = f"{', '.join(_targets_with_cap())}: limit the parallelism of the run so that it always "
+    help += "fits the namespace's quotas "
+    help += "(DIR|FILE|live)"
+    parser.add_argument("--fit", metavar="CLUSTER", help=help)
 
 
 def _targets_with_cap() -> list[str]:

@@ -23,20 +23,12 @@ gpuflow import job.yaml --site site.yaml"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="an Argo, Kubeflow or Kubernetes file, and those it refers to; - for standard input",
-    )
+    help = "an Argo, Kubeflow or Kubernetes file, and those it refers to; - for standard input"
+    parser.add_argument("files", nargs="+", metavar="FILE", help=help)
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write; default: standard output (-)")
     parser.add_argument("--name", metavar="NAME", help="which object of the files, when there are several")
-    parser.add_argument(
-        "--site",
-        default="nvidia",
-        metavar="FILE|PRESET",
-        help=f"what the cluster calls its GPUs: site document or preset ({', '.join(presets())}); default: nvidia",
-    )
+    help = f"what the cluster calls its GPUs: site document or preset ({', '.join(presets())}); default: nvidia"
+    parser.add_argument("--site", default="nvidia", metavar="FILE|PRESET", help=help)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -88,11 +88,8 @@ FILES = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", default=".", metavar="DIR", help="where to write; default: this folder")
-    parser.add_argument(
-        "--engine",
-        choices=engine_choices(),
-        help=f"for which engine to compile and to write the CI; default: {DEFAULT_ENGINE}",
-    )
+    help = f"for which engine to compile and to write the CI; default: {DEFAULT_ENGINE}"
+    parser.add_argument("--engine", choices=engine_choices(), help=help)
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
@@ -109,12 +106,8 @@ def run(args: argparse.Namespace) -> int:
     files |= compiled
     present = [str(path) for path in files if path.exists() or path.is_symlink()]
     if present and not args.force:
-        raise fail(
-            "GF907",
-            f"{', '.join(present)} already exist",
-            where=Where(str(root)),
-            hint="choose another folder, or --force",
-        )
+        text = f"{', '.join(present)} already exist"
+        raise fail("GF907", text, where=Where(str(root)), hint="choose another folder, or --force")
     write_files(files, folder=root)
     for path in files:
         print_text(f"wrote {line(str(path))}\n")

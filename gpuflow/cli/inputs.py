@@ -39,24 +39,15 @@ def add_live(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
     parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig; default: $KUBECONFIG or ~/.kube/config")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=TIMEOUT,
-        metavar="S",
-        help=f"seconds to wait for each answer from the cluster; default: {TIMEOUT}",
-    )
+    help = f"seconds to wait for each answer from the cluster; default: {TIMEOUT}"
+    parser.add_argument("--timeout", type=float, default=TIMEOUT, metavar="S", help=help)
 
 
 def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, foreign: bool = False) -> None:
     """FILE…, --site, --namespace, --param and --format. `foreign`: documents of other tools are read too."""
     parser.add_argument("files", nargs="+", metavar="FILE|DIR", help=ANY_FILES if foreign else OWN_FILES)
-    parser.add_argument(
-        "--site",
-        default="nvidia",
-        metavar="FILE|PRESET",
-        help=f"site document or preset ({', '.join(presets())}); default: nvidia",
-    )
+    help = f"site document or preset ({', '.join(presets())}); default: nvidia"
+    parser.add_argument("--site", default="nvidia", metavar="FILE|PRESET", help=help)
     add_namespace(parser)
     parser.add_argument(
         "--param", action="append", default=[], metavar="K=V", help="value of a parameter; may be repeated"
@@ -70,22 +61,15 @@ def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, for
         else "run pipelines that are Python files, as is the default; --no-allow-python refuses them",
     )
     if foreign:
-        parser.add_argument(
-            "--airflow-python",
-            metavar="EXE",
-            help="the Python with Airflow that DAG files are read by; default: the one gpuflow runs in",
-        )
+        help = "the Python with Airflow that DAG files are read by; default: the one gpuflow runs in"
+        parser.add_argument("--airflow-python", metavar="EXE", help=help)
         parser.add_argument("--hera-python", metavar="EXE", help="the same for Hera; default: the one gpuflow runs in")
     parser.add_argument("--format", choices=formats, default=formats[0], help=f"default: {formats[0]}")
 
 
 def add_namespace(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--namespace",
-        metavar="NS",
-        type=namespace_text,
-        help="namespace of documents that name none; default: the site's",
-    )
+    help = "namespace of documents that name none; default: the site's"
+    parser.add_argument("--namespace", metavar="NS", type=namespace_text, help=help)
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -152,12 +136,8 @@ def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:
     file = pipeline.source.file
     for name, text in params_given(given, file).items():
         if name not in params:
-            raise fail(
-                "GF178",
-                f'--param {name}: pipeline "{pipeline.name}" has no such parameter',
-                where=Where(file),
-                hint=did_you_mean(name, params),
-            )
+            text = f'--param {name}: pipeline "{pipeline.name}" has no such parameter'
+            raise fail("GF178", text, where=Where(file), hint=did_you_mean(name, params))
         params[name] = _with_default(params[name], name, text, file)
     changed = pipeline.model_copy(update={"params": params})
     refusals = [finding for finding in broken_rules(changed) if finding.severity == "error"]

@@ -99,12 +99,8 @@ def _dispatch(words: list[str]) -> int:
     if name not in COMMANDS:
         from gpuflow.core.errors import Where, did_you_mean, fail
 
-        raise fail(
-            "GF902",
-            f'"{name}" is not a command',
-            where=Where("gpuflow"),
-            hint=did_you_mean(name, COMMANDS) or "see gpuflow --help",
-        )
+        text = f'"{name}" is not a command'
+        raise fail("GF902", text, where=Where("gpuflow"), hint=did_you_mean(name, COMMANDS) or "see gpuflow --help")
     return load(name).run(parser_for(name).parse_args(rest))
 
 

@@ -14,13 +14,8 @@ EXAMPLE = """gpuflow schema > pipeline.schema.json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "document",
-        nargs="?",
-        choices=("pipeline", "site"),
-        default="pipeline",
-        help="which document; default: pipeline",
-    )
+    help = "which document; default: pipeline"
+    parser.add_argument("document", nargs="?", choices=("pipeline", "site"), default="pipeline", help=help)
 
 
 def run(args: argparse.Namespace) -> int:

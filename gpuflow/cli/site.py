@@ -38,19 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     gang = actions.add_parser("gang", help="print the account of the pods that look after gangs, and its Role")
     gang.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
     add_namespace(gang)
-    gang.add_argument(
-        "--engine",
-        choices=engine_choices(),
-        default=DEFAULT_ENGINE,
-        help="airflow: a Role for the accounts of its workers and its triggerer; kubeflow: a Role for the account of "
-        "its runs, which all pods of a run have; default: argo",
-    )
-    gang.add_argument(
-        "--account",
-        action="append",
-        metavar="NS/NAME",
-        help="with --engine airflow: an account of its; default: airflow/airflow-worker and airflow/airflow-triggerer",
-    )
+    help = "airflow: a Role for the accounts of its workers and its triggerer; kubeflow: a Role for the account of "
+    help += "its runs, which all pods of a run have; default: argo"
+    gang.add_argument("--engine", choices=engine_choices(), default=DEFAULT_ENGINE, help=help)
+    help = "with --engine airflow: an account of its; default: airflow/airflow-worker and airflow/airflow-triggerer"
+    gang.add_argument("--account", action="append", metavar="NS/NAME", help=help)
     kubeflow = actions.add_parser(
         KUBEFLOW, help="print the setting of KFP's API server that the site needs (COMPILED_PIPELINE_SPEC_PATCH)"
     )
@@ -79,12 +71,9 @@ def run(args: argparse.Namespace) -> int:
         from gpuflow.targets.argo.engine_options import account_manifests
 
         if (named := site.engine(ARGO).executor) is None:
-            raise fail(
-                "GF318",
-                f'site "{site.name}" names no account for Argo\'s own containers',
-                where=Where(site.source.file),
-                hint="set engines.argo.executor: {service_account: NAME, token_secret: NAME.service-account-token}",
-            )
+            text = f'site "{site.name}" names no account for Argo\'s own containers'
+            hint = "set engines.argo.executor: {service_account: NAME, token_secret: NAME.service-account-token}"
+            raise fail("GF318", text, where=Where(site.source.file), hint=hint)
         put("---\n".join(map(emit, account_manifests(named, namespace_of(args, site)))))
         return 0
     if args.action == "gang":

@@ -33,11 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--site", default="nvidia", metavar="FILE|PRESET", help="site that names the namespace")
     add_live(parser)
     parser.add_argument("--rbac", action="store_true", help="only print the permissions that a snapshot needs")
-    parser.add_argument(
-        "--service-account",
-        metavar="NAME",
-        help="with --rbac: also print the service account and its bindings, ready to apply",
-    )
+    help = "with --rbac: also print the service account and its bindings, ready to apply"
+    parser.add_argument("--service-account", metavar="NAME", help=help)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -23,12 +23,8 @@ gpuflow validate pipelines/ --site site.yaml --engine argo   # a whole folder, a
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, ("text", "json"))
-    parser.add_argument(
-        "--engine",
-        choices=(NO_ENGINE, *engine_names()),
-        default=NO_ENGINE,
-        help="also say what this engine refuses or weakens; default: none",
-    )
+    help = "also say what this engine refuses or weakens; default: none"
+    parser.add_argument("--engine", choices=(NO_ENGINE, *engine_names()), default=NO_ENGINE, help=help)
 
 
 class Result(NamedTuple):

@@ -23,12 +23,8 @@ COLORS = {"never": "red", "unknown": "yellow", "waits": "yellow", "starts": "gre
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("object", metavar="KIND/NAME", help="pod/NAME, workload/NAME, workflow/NAME or job/NAME")
-    parser.add_argument(
-        "--cluster",
-        default="live",
-        metavar="DIR|FILE|live",
-        help="manifests of the cluster with their status; default: live",
-    )
+    help = "manifests of the cluster with their status; default: live"
+    parser.add_argument("--cluster", default="live", metavar="DIR|FILE|live", help=help)
     parser.add_argument(
         "--site", default="nvidia", metavar="FILE|PRESET", help="site that names the namespace; default: nvidia"
     )

@@ -148,9 +148,7 @@ VOLUME: Final = _fields(
     "name",
     persistentVolumeClaim=_fields("claimName readOnly"),
     ephemeral={
-        "volumeClaimTemplate": {
-            "spec": _fields("storageClassName volumeMode", accessModes=TEXTS, resources=RESOURCES),
-        }
+        "volumeClaimTemplate": {"spec": _fields("storageClassName volumeMode", accessModes=TEXTS, resources=RESOURCES)}
     },
     # Two pods cannot write to one of these disks: which disk it is decides, and nothing else of it.
     gcePersistentDisk=_fields("pdName readOnly"),
@@ -281,9 +279,7 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
     },
     "LimitRange": {
         "spec": {
-            "limits": [
-                _fields("type", max=MAP, min=MAP, default=MAP, defaultRequest=MAP, maxLimitRequestRatio=MAP),
-            ]
+            "limits": [_fields("type", max=MAP, min=MAP, default=MAP, defaultRequest=MAP, maxLimitRequestRatio=MAP)]
         }
     },
     "PersistentVolumeClaim": {
@@ -323,9 +319,7 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
     },
     "DaemonSet": {"spec": {"template": {"metadata": {"labels": MAP}, "spec": POD_SPEC}}},
     "CSIDriver": {"spec": _fields("attachRequired storageCapacity podInfoOnMount")},
-    "CSINode": {
-        "spec": {"drivers": [_fields("name", topologyKeys=TEXTS, allocatable=_fields("count"))]},
-    },
+    "CSINode": {"spec": {"drivers": [_fields("name", topologyKeys=TEXTS, allocatable=_fields("count"))]}},
     "CSIStorageCapacity": _fields("storageClassName capacity maximumVolumeSize", nodeTopology=SELECTOR),
     "DeviceClass": {"spec": _fields("extendedResourceName", selectors=DEVICE_SELECTORS)},
     "DeviceTaintRule": {"spec": {"deviceSelector": _fields("driver pool device"), "taint": TAINT}},
@@ -379,9 +373,7 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
         ),
     },
     "Cohort": {"spec": shape_of(CohortSpec)},
-    "ResourceFlavor": {
-        "spec": _fields("topologyName", nodeLabels=MAP, nodeTaints=[TAINT], tolerations=[TOLERATION]),
-    },
+    "ResourceFlavor": {"spec": _fields("topologyName", nodeLabels=MAP, nodeTaints=[TAINT], tolerations=[TOLERATION])},
     "Topology": {"spec": {"levels": [_fields("nodeLabel")]}},
     "Workload": {
         "spec": _fields(

@@ -130,14 +130,11 @@ def read_bytes(file: Path, *, piped: bool = False, folder: Path | None = None) -
         reason = files.reason_of(refusal)
         raise fail("GF100", f"{file} cannot be read: {reason}", where=Where(str(file)), hint=hint) from None
     if len(raw) > (MOST_JSON if _is_json(raw) else yaml_tree.MAX_BYTES):
-        raise fail(
-            "GF102",
-            f"the file has {max(file.stat().st_size, len(raw)):,} bytes; YAML manifests are read up to "
-            f"{yaml_tree.MAX_BYTES:,} bytes, JSON up to {MOST_JSON:,}",
-            where=Where(str(file), 1, 1),
-            hint="use kubectl get -o json, split it by kind, or let gpuflow snapshot write what a check needs and no "
-            "more",
-        )
+        text = f"the file has {max(file.stat().st_size, len(raw)):,} bytes; YAML manifests are read up to "
+        text += f"{yaml_tree.MAX_BYTES:,} bytes, JSON up to {MOST_JSON:,}"
+        hint = "use kubectl get -o json, split it by kind, or let gpuflow snapshot write what a check needs and no "
+        hint += "more"
+        raise fail("GF102", text, where=Where(str(file), 1, 1), hint=hint)
     return raw
 
 

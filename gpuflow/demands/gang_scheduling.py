@@ -103,10 +103,6 @@ DEFAULT_QUEUE = "default"
 def volcano_queue_unseen(step: str, queue: str | None, where: Where) -> UnseenPart:
     """What is not known of a Job of Volcano; it is in a queue always."""
     name = queue or DEFAULT_QUEUE
-    return UnseenPart(
-        step,
-        f"whether Volcano's queue {name} has room, and what it preempts, only Volcano knows",
-        where,
-        hint=f"look at it: kubectl describe queues.scheduling.volcano.sh {name}",
-        is_placement=True,
-    )
+    text = f"whether Volcano's queue {name} has room, and what it preempts, only Volcano knows"
+    hint = f"look at it: kubectl describe queues.scheduling.volcano.sh {name}"
+    return UnseenPart(step, text, where, hint=hint, is_placement=True)

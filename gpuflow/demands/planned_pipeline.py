@@ -106,12 +106,8 @@ def _late_checkpoints(placed: PlannedStep, site: Site) -> Iterator[Finding]:
     if _is_on_spot(step) and lifetime is not None and lifetime <= every:
         ends.append(f"a spot node of this site lives {lifetime} on average")
     if ends:
-        yield warning(
-            "GF544",
-            f'step "{placed.name}" keeps a checkpoint every {every}, and {" and ".join(ends)}',
-            placed.where("checkpoint"),
-            "save more often, or write every: auto",
-        )
+        text = f'step "{placed.name}" keeps a checkpoint every {every}, and {" and ".join(ends)}'
+        yield warning("GF544", text, placed.where("checkpoint"), "save more often, or write every: auto")
 
 
 def _lifetime(placed: PlannedStep, site: Site) -> Iterator[Finding]:
@@ -135,24 +131,15 @@ def missing_budgets(plan: Plan) -> Iterator[Finding]:
     bare = [each for each in _main_steps(plan) if not (each.step.retry and each.step.retry.after_interruptions)]
     spot = [each for each in bare if _is_on_spot(each.step)]
     if spot:
-        yield warning(
-            "GF543",
-            f"{list_names([each.name for each in spot])}: on spot nodes without a budget for interruptions; when a "
-            "node goes, nothing starts the step again",
-            spot[0].where(),
-            "add retry: {interruptions: N}",
-        )
+        text = f"{list_names([each.name for each in spot])}: on spot nodes without a budget for interruptions; when a "
+        text += "node goes, nothing starts the step again"
+        yield warning("GF543", text, spot[0].where(), "add retry: {interruptions: N}")
     queued = [each for each in bare if each.step.queue or site.queue]
     if queued:
         queues = ", ".join(sorted({str(each.step.queue or site.queue) for each in queued}))
-        yield Finding(
-            "GF542",
-            f"{list_names([each.name for each in queued])}: in queue {queues} without a budget for interruptions; "
-            "Kueue preempts by deleting the pod, and nothing starts the step again",
-            queued[0].where(),
-            "add retry: {interruptions: N}",
-            severity="note",
-        )
+        text = f"{list_names([each.name for each in queued])}: in queue {queues} without a budget for interruptions; "
+        text += "Kueue preempts by deleting the pod, and nothing starts the step again"
+        yield Finding("GF542", text, queued[0].where(), "add retry: {interruptions: N}", severity="note")
 
 
 RULES: Final[tuple[Rule[Plan], ...]] = (checkpoints, missing_budgets, default_counts)

@@ -175,10 +175,8 @@ class Leaf:
     def __post_init__(self) -> None:
         _require(self.pods >= 0, f"step {self.name!r} has {self.pods} pods; it cannot have fewer than 0")
         for key, weight in self.weights.items():
-            _require(
-                isinstance(weight, Unknown) or weight >= 0,
-                f"step {self.name!r} weighs {weight} on {key!r}; a weight cannot be negative",
-            )
+            text = f"step {self.name!r} weighs {weight} on {key!r}; a weight cannot be negative"
+            _require(isinstance(weight, Unknown) or weight >= 0, text)
 
 
 @dataclass(frozen=True)
@@ -215,10 +213,8 @@ class Loop:
 
     def __post_init__(self) -> None:
         _require_parallel(self.parallel, f"loop {self.name!r}")
-        _require(
-            isinstance(self.copies, Unknown) or self.copies >= 0,
-            f"loop {self.name!r} has {self.copies} copies; it cannot have fewer than 0",
-        )
+        text = f"loop {self.name!r} has {self.copies} copies; it cannot have fewer than 0"
+        _require(isinstance(self.copies, Unknown) or self.copies >= 0, text)
 
 
 Tree: TypeAlias = Leaf | Dag | Loop

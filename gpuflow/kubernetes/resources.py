@@ -112,8 +112,7 @@ def _read_list(value: object, where: str) -> Sequence[Any]:
 
 
 def aggregate(
-    containers: Iterable[ResourceList],
-    init_containers: Iterable[tuple[ResourceList, bool]] = (),
+    containers: Iterable[ResourceList], init_containers: Iterable[tuple[ResourceList, bool]] = ()
 ) -> dict[str, Quantity]:
     """The most that the containers of a pod use at one time.
 

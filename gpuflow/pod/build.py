@@ -62,11 +62,8 @@ def bucket_credentials(planned: PlannedStep) -> dict[str, Any]:
     for place, what, path in _used_buckets(pipeline, step, site):
         refused = partial(refusal_at, pipeline, name, path)
         if place is None:
-            raise refused(
-                "GF327",
-                f"{what} has no uri, and the site has no runtime.artifacts to keep it in",
-                hint="give it a uri, like s3://models/run, or set runtime.artifacts in the site",
-            )
+            hint = "give it a uri, like s3://models/run, or set runtime.artifacts in the site"
+            raise refused("GF327", f"{what} has no uri, and the site has no runtime.artifacts to keep it in", hint=hint)
         if not known or not place:
             continue
         if place not in known:
@@ -78,11 +75,9 @@ def bucket_credentials(planned: PlannedStep) -> dict[str, Any]:
             )
         for variable, value in known[place].env.items():
             if variable in found and found[variable] != value and variable not in step.env:
-                raise refused(
-                    "GF329",
-                    f"{place} and {origin[variable]} ask for different values of {variable}",
-                    hint="set the variable in the step, or copy between the buckets in a step of its own",
-                )
+                text = f"{place} and {origin[variable]} ask for different values of {variable}"
+                hint = "set the variable in the step, or copy between the buckets in a step of its own"
+                raise refused("GF329", text, hint=hint)
             found.setdefault(variable, value)
             origin.setdefault(variable, place)
     return {variable: value for variable, value in sorted(found.items()) if variable not in step.env}
@@ -248,11 +243,7 @@ def probes_of(probes: Probes | None, spelling: Spelling) -> dict[str, Any]:
 
 
 def _probe(probe: Probe, spelling: Spelling) -> dict[str, Any]:
-    times = {
-        "initialDelaySeconds": probe.delay,
-        "periodSeconds": probe.period,
-        "timeoutSeconds": probe.timeout,
-    }
+    times = {"initialDelaySeconds": probe.delay, "periodSeconds": probe.period, "timeoutSeconds": probe.timeout}
     result: dict[str, Any] = {key: value.seconds for key, value in times.items() if value is not None}
     if probe.failures is not None:
         result["failureThreshold"] = probe.failures
@@ -428,11 +419,8 @@ def _main(
     }
     extended = {key: str(value) for key, value in (step.kubernetes.resources if step.kubernetes else {}).items()}
     for key in device_resources.keys() & extended.keys():
-        raise fail(
-            "GF165",
-            f"the site maps the step's GPUs to {key}, and kubernetes.resources requests {key} again",
-            hint=f"drop {key} from kubernetes.resources",
-        )
+        text = f"the site maps the step's GPUs to {key}, and kubernetes.resources requests {key} again"
+        raise fail("GF165", text, hint=f"drop {key} from kubernetes.resources")
     asked = resources(amounts, device_resources, extended)
     if step.device_claim is not None:
         request = {"request": step.device_claim.request} if step.device_claim.request else {}
@@ -471,14 +459,9 @@ def _disk(planned: PlannedStep) -> Amount | None:
         return Amount(request=needed)
     if own.limit is not None and own.limit < needed:
         taken = "checkpoint.scratch is" if files is None else "checkpoint.scratch, inputs and outputs take"
-        raise refusal_at(
-            pipeline,
-            planned.own_name,
-            ("ephemeral_storage",),
-            "GF323",
-            f"{taken} {needed}, and ephemeral_storage has a limit of {own.limit}",
-            hint=f"raise the limit of ephemeral_storage to {needed} or more",
-        )
+        text = f"{taken} {needed}, and ephemeral_storage has a limit of {own.limit}"
+        hint = f"raise the limit of ephemeral_storage to {needed} or more"
+        raise refusal_at(pipeline, planned.own_name, ("ephemeral_storage",), "GF323", text, hint=hint)
     return Amount(request=max(own.request or needed, needed), limit=own.limit)
 
 

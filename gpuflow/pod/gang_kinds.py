@@ -71,11 +71,8 @@ def named_for(kind: GangKind, pod: Mapping[str, Any]) -> dict[str, Any]:
     spec = pod["spec"]
     for each in (*spec["containers"], *spec.get("initContainers", ())):
         if each["name"] == kind.container:
-            raise fail(
-                "GF408",
-                f'a {kind.name} calls the program\'s container "{kind.container}", and another one has that name',
-                hint="give the helper another name",
-            )
+            text = f'a {kind.name} calls the program\'s container "{kind.container}", and another one has that name'
+            raise fail("GF408", text, hint="give the helper another name")
     renamed = [
         {**each, "name": kind.container} if each["name"] == MAIN_CONTAINER else dict(each)
         for each in spec["containers"]
@@ -95,10 +92,7 @@ by it, and could not come back.
 
 
 def jobset_of(
-    pod: Mapping[str, Any],
-    workers: int,
-    leader: Mapping[str, Any] | None = None,
-    container: str = JOBSET.container,
+    pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any] | None = None, container: str = JOBSET.container
 ) -> dict[str, Any]:
     """One attempt as a JobSet, of the pod of each worker. Beside a leader, rank 0, there are two Jobs.
 
@@ -184,7 +178,7 @@ def pytorchjob_of(pod: Mapping[str, Any], workers: int, leader: Mapping[str, Any
             **({} if processes is None else {"nprocPerNode": processes}),
             "runPolicy": policy,
             "pytorchReplicaSpecs": {
-                PYTORCHJOB_REPLICAS: {"replicas": workers, "restartPolicy": restarts, "template": template},
+                PYTORCHJOB_REPLICAS: {"replicas": workers, "restartPolicy": restarts, "template": template}
             },
         },
     }
@@ -427,14 +421,7 @@ def _no_queue_priority(step: Step) -> Iterator[Refusal]:
 
 DEFAULT = "jobset"
 SPELLINGS: dict[str, SpelledKind] = {
-    DEFAULT: SpelledKind(
-        JOBSET,
-        jobset_of,
-        JOBSET_RANK,
-        lambda first: _field(JOBSET_COORDINATOR),
-        "JobSet 0.12",
-        "",
-    ),
+    DEFAULT: SpelledKind(JOBSET, jobset_of, JOBSET_RANK, lambda first: _field(JOBSET_COORDINATOR), "JobSet 0.12", ""),
     "pytorchjob": SpelledKind(
         PYTORCHJOB,
         pytorchjob_of,

@@ -123,11 +123,8 @@ def _gpu_terms(gpu: Gpu, site: Site) -> list[Term]:
     enough = [model for model in _offered_models(site) if _has(model, gpu.memory)]
     if not enough:
         largest = max((m.usable_gib or 0, m.id) for m in _offered_models(site))
-        raise fail(
-            "GF223",
-            f"no GPU here has {gpu.memory} of usable memory; the largest is {largest[1]} with {largest[0]:g}Gi",
-            hint="ask for less, or split the model over several GPUs",
-        )
+        text = f"no GPU here has {gpu.memory} of usable memory; the largest is {largest[1]} with {largest[0]:g}Gi"
+        raise fail("GF223", text, hint="ask for less, or split the model over several GPUs")
     found = [_model_labels(model, site, gpu.form, missing_ok=gpu.form is not None) for model in enough]
     if not any(term is not None for term in found):
         raise _form_not_here(gpu, site)
@@ -176,11 +173,8 @@ def _nodes(model: Model, site: Site, profile: str | None = None, *, missing_ok: 
         term = dict(listed[model.id].labels)
         if profile is not None and site.mig.profile_label is not None:
             if not is_label_value(profile):
-                raise fail(
-                    "GF222",
-                    f"{site.mig.profile_label}={profile} is not a valid node label",
-                    hint="use a profile without +, or a site that does not find slices by this label",
-                )
+                hint = "use a profile without +, or a site that does not find slices by this label"
+                raise fail("GF222", f"{site.mig.profile_label}={profile} is not a valid node label", hint=hint)
             term[site.mig.profile_label] = (profile,)
         return term
     if not site.gpu.only_listed and site.gpu.product_label is not None and model.products:
@@ -196,21 +190,15 @@ def _nodes(model: Model, site: Site, profile: str | None = None, *, missing_ok: 
 def _not_here(name: str, site: Site) -> GpuflowError:
     listed = sorted(site.gpu.models)
     hint = did_you_mean(name, listed) if listed else None
-    return fail(
-        "GF221",
-        f'site "{site.name}" does not say which nodes have {name}',
-        hint=hint or f"add it: gpu.models.{name}.labels",
-    )
+    text = f'site "{site.name}" does not say which nodes have {name}'
+    return fail("GF221", text, hint=hint or f"add it: gpu.models.{name}.labels")
 
 
 def _form_not_here(gpu: Gpu, site: Site) -> GpuflowError:
     name = gpu.model or (gpu.any_of or ("MODEL",))[0]
     what = gpu.description if gpu.memory is None else f"{gpu.form} boards with {gpu.memory}"
-    return fail(
-        "GF205",
-        f'site "{site.name}" does not say which nodes have {what}',
-        hint=f"leave form out, or add to the site: gpu.models.{name}.forms.{gpu.form}",
-    )
+    text = f'site "{site.name}" does not say which nodes have {what}'
+    return fail("GF205", text, hint=f"leave form out, or add to the site: gpu.models.{name}.forms.{gpu.form}")
 
 
 def _mig(step: Step, site: Site) -> Devices:
@@ -218,11 +206,8 @@ def _mig(step: Step, site: Site) -> Devices:
     wanted = find_model(step.mig.model)
     profile = step.mig.profile
     if site.mig.strategy == "none":
-        raise fail(
-            "GF224",
-            f'site "{site.name}" offers no MIG slices (mig.strategy is none)',
-            hint="use gpu: or shared_gpu:, or set mig.strategy in the site",
-        )
+        text = f'site "{site.name}" offers no MIG slices (mig.strategy is none)'
+        raise fail("GF224", text, hint="use gpu: or shared_gpu:, or set mig.strategy in the site")
     if site.mig.strategy == "mixed":
         resource = site.mig.resource.replace("{profile}", dotted_name(profile))
         return Devices({resource: step.mig.count}, (_nodes(wanted, site),), tolerations=site.gpu.tolerations)
@@ -235,17 +220,11 @@ def _shared_devices(step: Step, site: Site) -> Devices:
     assert share is not None
     if share.by not in site.sharing.offered:
         offered = ", ".join(site.sharing.offered) or "no sharing at all"
-        raise fail(
-            "GF225",
-            f'site "{site.name}" does not share GPUs by {share.by}; it offers {offered}',
-            hint="use mig: or gpu:",
-        )
+        text = f'site "{site.name}" does not share GPUs by {share.by}; it offers {offered}'
+        raise fail("GF225", text, hint="use mig: or gpu:")
     if share.count > site.sharing.most:
-        raise fail(
-            "GF226",
-            f"{share.count} shares are requested, and this site allows at most {site.sharing.most}",
-            hint="two shares may be on the same card: ask for whole GPUs instead",
-        )
+        text = f"{share.count} shares are requested, and this site allows at most {site.sharing.most}"
+        raise fail("GF226", text, hint="two shares may be on the same card: ask for whole GPUs instead")
     labels: Term = {key: (value,) for key, value in site.sharing.labels.get(share.by, {}).items()}
     if share.model is None:
         terms = (labels,) if labels else ()
@@ -284,11 +263,8 @@ def topology_label(level: str, site: Site) -> str:
     """The label of nodes that says in which rack, block or zone they are."""
     key: str | None = getattr(site.topology, level)
     if key is None:
-        raise fail(
-            "GF228",
-            f'site "{site.name}" does not say which label is a {level}',
-            hint=f"set topology.{level} in the site",
-        )
+        text = f'site "{site.name}" does not say which label is a {level}'
+        raise fail("GF228", text, hint=f"set topology.{level} in the site")
     return key
 
 
@@ -317,11 +293,8 @@ def scheduling_fields(step: Step, site: Site, devices: Devices, selector: dict[s
         tolerations += site.spot.tolerations if step.spot.mode != "never" else ()
         if step.spot.mode == "require":
             if not site.spot.labels:
-                raise fail(
-                    "GF227",
-                    f'site "{site.name}" does not say what a spot node is',
-                    hint="set spot.labels, or use spot: prefer",
-                )
+                text = f'site "{site.name}" does not say what a spot node is'
+                raise fail("GF227", text, hint="set spot.labels, or use spot: prefer")
             node_selector.update(site.spot.labels)
         elif step.spot.mode == "prefer" and site.spot.labels:
             labels = [{"key": key, "operator": "In", "values": [value]} for key, value in site.spot.labels.items()]

@@ -470,12 +470,8 @@ def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
     if base not in presets():
         _refuse_outside(path, file, where)
     if base not in presets() and not path.exists():
-        raise fail(
-            "GF212",
-            f'"{base}" is neither a preset nor a file next to this one',
-            where=where,
-            hint=did_you_mean(base, presets()),
-        )
+        text = f'"{base}" is neither a preset nor a file next to this one'
+        raise fail("GF212", text, where=where, hint=did_you_mean(base, presets()))
     opened = (*opened, str(file))
     if path.resolve() in [Path(name).resolve() for name in opened]:
         raise fail("GF212", f"sites extend each other: {' -> '.join((*opened, str(path)))}", where=where)

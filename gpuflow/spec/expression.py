@@ -213,16 +213,10 @@ def _reference(word: str, offset: int) -> Operand:
     if root == "item" and len(rest) == 1:
         return ItemRef(rest[0])
     if root == "run":
-        raise ExpressionError(
-            f'"{word}": a condition cannot ask for facts of the run',
-            offset,
-            "let a step that is given {run: …} write an output, and ask for that",
-        )
-    raise ExpressionError(
-        f'"{word}" does not name a value',
-        offset,
-        "spell it out: steps.STEP.OUTPUT, params.NAME or item.NAME; quote text",
-    )
+        text = f'"{word}": a condition cannot ask for facts of the run'
+        raise ExpressionError(text, offset, "let a step that is given {run: …} write an output, and ask for that")
+    text = f'"{word}" does not name a value'
+    raise ExpressionError(text, offset, "spell it out: steps.STEP.OUTPUT, params.NAME or item.NAME; quote text")
 
 
 def references(tree: Expression) -> Iterator[Reference]:
@@ -285,12 +279,9 @@ def infer(tree: Expression, type_of: Callable[[Reference], str]) -> str:
 def _want_bool(term: Expression, type_of: Callable[[Reference], str], operator: str) -> None:
     kind = infer(term, type_of)
     if kind != "bool":
-        raise ExpressionError(
-            f'"{operator}" needs true or false, but {render(term)} is {_a(kind)}',
-            term.offset,
-            f"compare it, for example {render(term)} {'> 0' if kind in _NUMBERS else '!= ' + repr('')}",
-            "GF162",
-        )
+        text = f'"{operator}" needs true or false, but {render(term)} is {_a(kind)}'
+        hint = f"compare it, for example {render(term)} {'> 0' if kind in _NUMBERS else '!= ' + repr('')}"
+        raise ExpressionError(text, term.offset, hint, "GF162")
 
 
 _NUMBERS = ("int", "float")

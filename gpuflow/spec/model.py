@@ -298,14 +298,10 @@ Str = Annotated[str, PlainValidator(_check_text), WithJsonSchema({"type": "strin
 
 
 Count = Annotated[
-    int,
-    PlainValidator(lambda value: _number_in_range(value, 1)),
-    WithJsonSchema({"type": "integer", "minimum": 1}),
+    int, PlainValidator(lambda value: _number_in_range(value, 1)), WithJsonSchema({"type": "integer", "minimum": 1})
 ]
 Natural = Annotated[
-    int,
-    PlainValidator(lambda value: _number_in_range(value, 0)),
-    WithJsonSchema({"type": "integer", "minimum": 0}),
+    int, PlainValidator(lambda value: _number_in_range(value, 0)), WithJsonSchema({"type": "integer", "minimum": 0})
 ]
 Int32 = Annotated[
     int,

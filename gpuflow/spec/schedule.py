@@ -108,9 +108,7 @@ def _start(value: Any) -> str:
 
 
 Start = Annotated[
-    str,
-    PlainValidator(_start),
-    WithJsonSchema({"type": "string", "examples": ["2026-01-31", "2026-01-31T06:00:00"]}),
+    str, PlainValidator(_start), WithJsonSchema({"type": "string", "examples": ["2026-01-31", "2026-01-31T06:00:00"]})
 ]
 
 

@@ -124,12 +124,8 @@ def unresolved_tags(name: str, pod: dict[str, Any], where: Where) -> Iterator[Fi
     for path, text in strings(pod):
         # Words of a command and plain values of variables were spelled for the engine.
         if "{{" in text and not ("command" in path or "args" in path or (path[-1] == "value" and "env" in path)):
-            yield Finding(
-                "GF306",
-                f'step "{name}": Argo would replace the tag in {".".join(map(str, path))}: {text[:60]!r}',
-                where,
-                "only commands, arguments, scripts and variables can hold {{",
-            )
+            message = f'step "{name}": Argo would replace the tag in {".".join(map(str, path))}: {text[:60]!r}'
+            yield Finding("GF306", message, where, "only commands, arguments, scripts and variables can hold {{")
 
 
 def holds_tags(value: Any) -> bool:

@@ -43,8 +43,5 @@ def refuse_flow(step: Step, flow: Mapping[str, str], claims: str) -> None:
         raise fail("GF301", "new_claim belongs to the pipeline, not to a step on its own", hint=f"use {claims}")
     items = [ref.name for _, ref in step.references() if isinstance(ref, ItemRef)]
     if items:
-        raise fail(
-            "GF301",
-            f"a step on its own has no fan-out, and so no {{item: {items[0]}}}",
-            hint=f"write {{param: {items[0]}}}, and pass the loop's item as {items[0]}=",
-        )
+        text = f"a step on its own has no fan-out, and so no {{item: {items[0]}}}"
+        raise fail("GF301", text, hint=f"write {{param: {items[0]}}}, and pass the loop's item as {items[0]}=")

@@ -239,12 +239,7 @@ class FlavorAssigner:
     """One scan over the flavors of a ClusterQueue for one workload."""
 
     def __init__(
-        self,
-        asking: Preemptor,
-        snapshot: Snapshot,
-        queue: ClusterQueue,
-        progress: Progress,
-        ignores_undeclared: bool,
+        self, asking: Preemptor, snapshot: Snapshot, queue: ClusterQueue, progress: Progress, ignores_undeclared: bool
     ) -> None:
         self.asking = asking
         self.snapshot = snapshot

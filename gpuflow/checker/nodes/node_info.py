@@ -321,9 +321,7 @@ class NodeList(NamedTuple):
 
 
 def read_node_list(
-    nodes: Iterable[object],
-    pods: Iterable[object] = (),
-    namespaces: Mapping[str, Any] | Iterable[object] | None = None,
+    nodes: Iterable[object], pods: Iterable[object] = (), namespaces: Mapping[str, Any] | Iterable[object] | None = None
 ) -> NodeList:
     """Read the manifests once, to ask about many pods. `ValueError` names the manifest that cannot be read.
 

@@ -110,9 +110,7 @@ def read_placement(spec: Mapping[str, Any]) -> Placement:
         items = read_maps(read_map(required, where).get("nodeSelectorTerms"), where)
         terms = tuple(read_term(term, f"{where}[{index}]") for index, term in enumerate(items))
     return Placement(
-        read_text(spec, "nodeName", "spec") or "",
-        read_labels(spec.get("nodeSelector"), "spec.nodeSelector"),
-        terms,
+        read_text(spec, "nodeName", "spec") or "", read_labels(spec.get("nodeSelector"), "spec.nodeSelector"), terms
     )
 
 

@@ -208,10 +208,7 @@ def read_class(body: Body) -> StorageClass:
             tuple((str(each.get("key")), frozenset(read_texts(each.get("values"), where))) for each in expressions)
         )
     return StorageClass(
-        _name(body),
-        str(body.get("provisioner") or ""),
-        body.get("volumeBindingMode") == ON_DEMAND,
-        tuple(topologies),
+        _name(body), str(body.get("provisioner") or ""), body.get("volumeBindingMode") == ON_DEMAND, tuple(topologies)
     )
 
 

@@ -71,13 +71,9 @@ def _unqueueable_gang(
         return  # reported for that part already
     found = setup.kueue.assign(gang_workload(name, parts, setup, queue))
     if found.verdict in ("never", "blocked"):
-        yield Finding(
-            "GF507",
-            f'step "{name}" waits in queue {queue} forever: its pods fit one by one, but not all together',
-            demand.where(demand.gangs[name][0].name),
-            "ask for less in it, or ask the owner of the queue",
-            kubernetes=found.message,
-        )
+        text = f'step "{name}" waits in queue {queue} forever: its pods fit one by one, but not all together'
+        hint = "ask for less in it, or ask the owner of the queue"
+        yield Finding("GF507", text, demand.where(demand.gangs[name][0].name), hint, kubernetes=found.message)
 
 
 def gang_workload(name: str, parts: Sequence[tuple[str, PodGroup]], setup: Setup, queue: str) -> dict[str, Any]:
@@ -130,13 +126,10 @@ def stuck_steps(demand: Demand, queue_verdicts: QueueVerdicts, node_verdicts: No
             for each, names in zip(requests, firsts, strict=True)
         ):
             names = ", ".join(dict.fromkeys(name for first in firsts for name in first or ()))
-            yield Finding(
-                "GF511",
-                f"the run cannot finish: whichever of {list_names(steps)} is admitted first gets quota of flavor "
-                f"{names}, whose nodes cannot hold it",
-                demand.where(steps[0]),
-                "keep them off that flavor with a node selector, or have nodes with the flavor's labels added",
-            )
+            text = f"the run cannot finish: whichever of {list_names(steps)} is admitted first gets quota of flavor "
+            text += f"{names}, whose nodes cannot hold it"
+            hint = "keep them off that flavor with a node selector, or have nodes with the flavor's labels added"
+            yield Finding("GF511", text, demand.where(steps[0]), hint)
 
 
 def _first_flavors(request: QueueRequest) -> tuple[str, ...] | None:

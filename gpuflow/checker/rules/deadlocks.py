@@ -77,13 +77,9 @@ def deadline_counts_waiting(q: Question) -> Iterator[Finding]:
         return
     held = list(dict.fromkeys(name for scope in short for name in scope.witness))
     who = f"{list_names(held)} may have to wait" if held else f"{list_names(queued)} may wait in a queue"
-    yield Finding(
-        "GF552",
-        f"the deadline of {deadline.text} keeps running while {who}",
-        deadline.where,
-        "allow for waiting in the deadline, or limit the steps with timeout, which counts only while a pod runs",
-        severity="warning" if short else "note",
-    )
+    text = f"the deadline of {deadline.text} keeps running while {who}"
+    hint = "allow for waiting in the deadline, or limit the steps with timeout, which counts only while a pod runs"
+    yield Finding("GF552", text, deadline.where, hint, severity="warning" if short else "note")
 
 
 @check_rule("GF501", severity="error", verdict="never")
@@ -133,12 +129,10 @@ def gang_deadlocks(q: Question) -> Iterator[Problem]:
             if any(part.total > quota.hard[key] for part in held) or not may_block(held, free):
                 continue
             enough = sum((part.most_held * part.copies for part in held), min(part.smallest_pod for part in held))
-            yield Problem(
-                f"{list_names(list(parts), 'gang')}: when they run at once, each can take a part of the {free} of "
-                f"{key} that quota {quota.name} leaves and wait forever for the rest",
-                q.where(gangs[next(iter(parts))][0].step.name),
-                f"let one run at a time (needs, or parallel), or leave {enough} of {key} free for them",
-            )
+            text = f"{list_names(list(parts), 'gang')}: when they run at once, each can take a part of the {free} of "
+            text += f"{key} that quota {quota.name} leaves and wait forever for the rest"
+            hint = f"let one run at a time (needs, or parallel), or leave {enough} of {key} free for them"
+            yield Problem(text, q.where(gangs[next(iter(parts))][0].step.name), hint)
             return
 
 

@@ -208,12 +208,9 @@ def best_effort(q: Question) -> Iterator[Problem]:
         asks, pods = ("asks", "its pod is") if len(names) == 1 else ("ask", "their pods are")
         ours = q.demand.kind == "Pipeline"
         way = "set cpu and memory in the step or in defaults" if ours else "request cpu and memory too"
-        yield Problem(
-            f"{list_names(names)} {asks} for GPUs but not for cpu or memory: "
-            f"{pods} BestEffort and the first to be evicted",
-            q.where(names[0]),
-            f"{way}; GPUs do not count here",
-        )
+        text = f"{list_names(names)} {asks} for GPUs but not for cpu or memory: "
+        text += f"{pods} BestEffort and the first to be evicted"
+        yield Problem(text, q.where(names[0]), f"{way}; GPUs do not count here")
 
 
 def _has_devices(one: StepAdmission) -> bool:
@@ -236,12 +233,9 @@ def small_containers(q: Question) -> Iterator[Problem]:
             if name not in q.demand.engine_settings:
                 found.setdefault(f'container "{name}" may use {limit} of memory', []).append(one.step.name)
     for what, steps in found.items():
-        yield Problem(
-            f"{list_names(steps)}: {what}, and {facts.title} starts it through a program of its own that needs "
-            f"{facts.launcher_memory}: it is killed, or hangs, before its command runs",
-            q.where(steps[0]),
-            f"give it a memory limit of {facts.launcher_memory} or more",
-        )
+        text = f"{list_names(steps)}: {what}, and {facts.title} starts it through a program of its own that needs "
+        text += f"{facts.launcher_memory}: it is killed, or hangs, before its command runs"
+        yield Problem(text, q.where(steps[0]), f"give it a memory limit of {facts.launcher_memory} or more")
 
 
 PROGRAM, ACTION = "gpuflow-run", "create"
@@ -253,11 +247,9 @@ def created_objects(q: Question) -> Iterator[Problem]:
     names = [step.name for step in q.demand.steps if any(_creates(each.pod) for each in step.pod_sets)]
     if names:
         runs = "creates an object while it runs" if len(names) == 1 else "create objects while they run"
-        yield Problem(
-            f"{list_names(names)} {runs}, and this verdict does not count the pods of what is created",
-            q.where(names[0]),
-            "keep its manifest in a file, and check both: gpuflow check PIPELINE MANIFEST --together",
-        )
+        text = f"{list_names(names)} {runs}, and this verdict does not count the pods of what is created"
+        hint = "keep its manifest in a file, and check both: gpuflow check PIPELINE MANIFEST --together"
+        yield Problem(text, q.where(names[0]), hint)
 
 
 def _creates(pod: Mapping[str, Any]) -> bool:

@@ -77,24 +77,18 @@ def _line_findings(q: Question, line: QuotaLine) -> Iterator[Finding]:
     )
     left = max(scope.hard - scope.used, Quantity.zero)
     if scope.peak is None:
+        text = f"{scope.resource}: the worst moment is unknown: {bound.because}"
         yield warning(
-            "GF514",
-            f"{scope.resource}: the worst moment is unknown: {bound.because}",
-            where,
-            bounding_hint(demand, f'"{bound.witness[0]}"' if bound.witness else "the fan-out"),
+            "GF514", text, where, bounding_hint(demand, f'"{bound.witness[0]}"' if bound.witness else "the fan-out")
         )
         return
     if scope.verdict == "unknown" and bound.reached is not None:
         hint = "give the pipeline a parallel cap, or a quota for the most that it may hold"
         if scope.safe_parallelism is not None:
             hint = f"with parallel: {scope.safe_parallelism} this line of the quota always has room"
-        yield warning(
-            "GF514",
-            f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
-            f"{scope.peak}, perhaps less: {bound.because}",
-            where,
-            hint,
-        )
+        text = f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
+        text += f"{scope.peak}, perhaps less: {bound.because}"
+        yield warning("GF514", text, where, hint)
         return
     if scope.witness:
         together = asking_clause(scope.witness)
@@ -119,20 +113,14 @@ def _cannot_finish(demand: Demand, line: LimitLine, at_least: Quantity) -> Findi
     made = run_objects(demand).get(line.resource)
     kind = "pods" if line.resource == COUNTED_PODS else "Workloads" if made is None else f"{made.kind}s"
     if not line.hard:
-        return Finding(
-            "GF501",
-            f"no step can finish: quota {line.name} allows 0 of {line.resource}, and each step needs one",
-            Where(demand.file),
-            "run in another namespace, or have the quota raised",
-        )
+        text = f"no step can finish: quota {line.name} allows 0 of {line.resource}, and each step needs one"
+        return Finding("GF501", text, Where(demand.file), "run in another namespace, or have the quota raised")
     steps = [step.name for step in demand.steps if step.is_sure]
     drivers = ", the engine's driver pods among them" if demand.driver is not None and kind != "Workloads" else ""
+    text = f"the run cannot finish: {join_names(steps)} leave {at_least} {kind} behind{drivers}, which count until "
+    text += f"the run is deleted; quota {line.name} allows {line.hard} of {line.resource}"
     return Finding(
-        "GF509",
-        f"the run cannot finish: {join_names(steps)} leave {at_least} {kind} behind{drivers}, which count until "
-        f"the run is deleted; quota {line.name} allows {line.hard} of {line.resource}",
-        demand.where(steps[0]) if steps else Where(demand.file),
-        facts_of(demand.engine).waits["objects"],
+        "GF509", text, demand.where(steps[0]) if steps else Where(demand.file), facts_of(demand.engine).waits["objects"]
     )
 
 
@@ -258,11 +246,8 @@ def assumed_quotas(q: Question) -> Iterator[Problem]:
     """Quotas without a status."""
     for item, quota in q.policy.quotas:
         if quota.assumed:
-            yield Problem(
-                f"quota {quota.name} has no status: assumed as written, with nothing in use",
-                item.where,
-                "take a snapshot of the live cluster to see what is in use",
-            )
+            text = f"quota {quota.name} has no status: assumed as written, with nothing in use"
+            yield Problem(text, item.where, "take a snapshot of the live cluster to see what is in use")
 
 
 @check_rule("GF534", severity="error", verdict="unknown")

@@ -115,11 +115,8 @@ def cohort_cycles(q: Question) -> Iterator[Problem]:
             ring.append(above)
         if above == name and frozenset(ring) not in rings:
             rings.add(frozenset(ring))
-            yield Problem(
-                f"cohorts are each other's parents: {' -> '.join((*ring, name))}; Kueue admits nothing below them",
-                manifests[name].at("spec", "parentName"),
-                "remove one of these parents",
-            )
+            text = f"cohorts are each other's parents: {' -> '.join((*ring, name))}; Kueue admits nothing below them"
+            yield Problem(text, manifests[name].at("spec", "parentName"), "remove one of these parents")
 
 
 @check_rule("GF573", severity="note")
@@ -144,11 +141,9 @@ def queues_without_kueue(q: Question) -> Iterator[Problem]:
     """Pods that name a queue in a cluster that has none: without Kueue the name is a label like any other."""
     listed = all(kind in q.cluster.listed and not q.cluster.of(kind) for kind in missing_kinds.QUEUES)
     if set(missing_kinds.QUEUES) <= q.needed.keys() and listed and not missing_kinds.runs_kueue(q.cluster):
-        yield Problem(
-            f"the cluster has no Kueue: {q.needed['LocalQueue']} holds nothing back, and the pods start without it",
-            Where(q.cluster.source),
-            f"install Kueue, or remove queue from the pipeline; is {q.namespace} on another cluster?",
-        )
+        text = f"the cluster has no Kueue: {q.needed['LocalQueue']} holds nothing back, and the pods start without it"
+        hint = f"install Kueue, or remove queue from the pipeline; is {q.namespace} on another cluster?"
+        yield Problem(text, Where(q.cluster.source), hint)
 
 
 @check_rule("GF536", verdict="unknown")
@@ -178,11 +173,9 @@ def closed_kinds(q: Question) -> Iterator[Problem]:
     for reason, kinds in q.cluster.unread_by_reason().items():
         deciding = [kind for kind in kinds if kind not in missing_kinds.OPTIONAL or kind in q.needed]
         if deciding:
-            yield Problem(
-                f"unknown, because they could not be listed ({reason}): {', '.join(deciding)}",
-                Where(q.cluster.source),
-                "gpuflow snapshot --rbac prints the permissions that are needed",
-            )
+            text = f"unknown, because they could not be listed ({reason}): {', '.join(deciding)}"
+            hint = "gpuflow snapshot --rbac prints the permissions that are needed"
+            yield Problem(text, Where(q.cluster.source), hint)
 
 
 @check_rule("GF533", verdict="unknown")
@@ -204,11 +197,8 @@ def other_namespace(q: Question) -> Iterator[Problem]:
     """A snapshot that was taken of another namespace."""
     cluster, namespace = q.cluster, q.namespace
     if cluster.namespace not in (None, namespace):
-        yield Problem(
-            f'the snapshot is of namespace "{cluster.namespace}": it does not show what limits "{namespace}"',
-            Where(cluster.source),
-            f"take another with gpuflow snapshot --namespace {namespace}",
-        )
+        text = f'the snapshot is of namespace "{cluster.namespace}": it does not show what limits "{namespace}"'
+        yield Problem(text, Where(cluster.source), f"take another with gpuflow snapshot --namespace {namespace}")
 
 
 @check_rule("GF407", verdict="unknown")
@@ -244,11 +234,9 @@ def silent_nodes(q: Question) -> Iterator[Problem]:
     for node in q.cluster.of("Node"):
         status = read_map(node.body.get("status"), "status")
         if not status.get("allocatable") and not status.get("capacity"):
-            yield Problem(
-                f"node {node.name} has no status.allocatable: it counts as a node that holds nothing",
-                node.at("status"),
-                "take the manifest from the live cluster, or add what the node offers",
-            )
+            text = f"node {node.name} has no status.allocatable: it counts as a node that holds nothing"
+            hint = "take the manifest from the live cluster, or add what the node offers"
+            yield Problem(text, node.at("status"), hint)
 
 
 @check_rule("GF574", verdict="unknown")
@@ -275,12 +263,9 @@ def lost_workloads(q: Question) -> Iterator[Problem]:
         if words is None and isinstance(waiting, int) and admitted + waiting > shown + lining_up[queue.name]:
             words = f"has {_workloads(waiting, 'pending')}; the snapshot shows {lining_up[queue.name]}"
         if words is not None:
-            yield Problem(
-                f"ClusterQueue {queue.name} {words}",
-                queue.at("status"),
-                "add the Workloads and LocalQueues of all namespaces: gpuflow snapshot, or kubectl get "
-                "workloads,localqueues -A -o yaml",
-            )
+            hint = "add the Workloads and LocalQueues of all namespaces: gpuflow snapshot, or kubectl get "
+            hint += "workloads,localqueues -A -o yaml"
+            yield Problem(f"ClusterQueue {queue.name} {words}", queue.at("status"), hint)
 
 
 def _workloads(count: int, which: str = "") -> str:
@@ -353,12 +338,9 @@ def hidden_labels(q: Question) -> Iterator[Problem]:
             if hidden:
                 asking.setdefault(one.step.name, set()).update(hidden)
     if asking:
-        yield Problem(
-            f"{list_names(sorted(asking))}: it is unknown which pods of other namespaces have the labels "
-            f"{', '.join(sorted(set().union(*asking.values())))}; the snapshot does not show them",
-            Where(cluster.source),
-            "check against the live cluster: --cluster live",
-        )
+        text = f"{list_names(sorted(asking))}: it is unknown which pods of other namespaces have the labels "
+        text += f"{', '.join(sorted(set().union(*asking.values())))}; the snapshot does not show them"
+        yield Problem(text, Where(cluster.source), "check against the live cluster: --cluster live")
 
 
 def _asked_keys(term: PodAffinityTerm, namespace: str) -> Iterator[str]:

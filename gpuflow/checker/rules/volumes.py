@@ -44,12 +44,9 @@ def refused_claims(q: Question) -> Iterator[Finding]:
         for key in sorted(charges.keys() & quota.hard.keys()):
             if counts_claims(quota) and charges[key] > quota.hard[key]:
                 who = f'claim "{next(iter(claims))}" asks' if len(claims) == 1 else "the claims of one run ask"
-                yield Finding(
-                    "GF501",
-                    f"{who} for {charges[key]} of {key}, and quota {quota.name} allows at most {quota.hard[key]}",
-                    where_of_claims(q.demand),
-                    "ask for less in claims, or have the quota raised",
-                )
+                text = f"{who} for {charges[key]} of {key}, and quota {quota.name} allows at most {quota.hard[key]}"
+                hint = "ask for less in claims, or have the quota raised"
+                yield Finding("GF501", text, where_of_claims(q.demand), hint)
 
 
 @check_rule("GF502", "GF561", severity="error", verdict="never")
@@ -70,12 +67,10 @@ def _refused_sizes(
     for limit_range in map(read_limit_range, limit_ranges):
         broken = broken_claim_bounds(claim, limit_range)
         if broken:
+            text = f"{who} can never be created: LimitRange {limit_range.name} refuses its size"
+            hint = "stay within the namespace's LimitRange, or have it changed"
             yield Finding(
-                "GF502",
-                f"{who} can never be created: LimitRange {limit_range.name} refuses its size",
-                where,
-                "stay within the namespace's LimitRange, or have it changed",
-                kubernetes=f"{subject} is forbidden: {join_clauses(sentences(broken))}",
+                "GF502", text, where, hint, kubernetes=f"{subject} is forbidden: {join_clauses(sentences(broken))}"
             )
 
 
@@ -117,12 +112,9 @@ def unfilled_claims(q: Question) -> Iterator[Problem]:
             )
         elif wanted and wanted not in names and wanted not in ready:
             known = did_you_mean(wanted, names) or f"the cluster has {', '.join(names) or 'none'}"
-            yield Problem(
-                f'claim "{name}" asks for storage class {wanted}, which does not exist: it stays pending',
-                claim.class_where,
-                known,
-                kubernetes=f'storageclass.storage.k8s.io "{wanted}" not found',
-            )
+            text = f'claim "{name}" asks for storage class {wanted}, which does not exist: it stays pending'
+            kubernetes = f'storageclass.storage.k8s.io "{wanted}" not found'
+            yield Problem(text, claim.class_where, known, kubernetes=kubernetes)
 
 
 @check_rule("GF561", severity="error", verdict="never")
@@ -175,12 +167,9 @@ def unusable_claims(q: Question) -> Iterator[Problem]:
     """Claims with which no pod ever starts, whatever the nodes are like."""
     for mounted in q.mounted.mounted.values():
         if mounted.never is not None:
-            yield Problem(
-                f"{mounted.words} of {q.mounted.users_phrase(mounted)} {mounted.because}: the pod stays pending",
-                q.mounted.where(mounted),
-                "make a PersistentVolume for it" if mounted.never in NO_VOLUMES else "make the claim anew",
-                kubernetes=mounted.never,
-            )
+            text = f"{mounted.words} of {q.mounted.users_phrase(mounted)} {mounted.because}: the pod stays pending"
+            hint = "make a PersistentVolume for it" if mounted.never in NO_VOLUMES else "make the claim anew"
+            yield Problem(text, q.mounted.where(mounted), hint, kubernetes=mounted.never)
 
 
 @check_rule("GF360")
@@ -196,11 +185,8 @@ def small_claims(q: Question) -> Iterator[Problem]:
         claim = q.ready.storage.claims.get((q.namespace, name))
         holds = Quantity.zero if claim is None else _room_of_claim(claim, q.ready.storage)
         if holds and taken > holds:
-            yield Problem(
-                f'step "{step}": the claim "{name}" holds {holds}, and the inputs and outputs there take {taken}',
-                q.where(step),
-                f"raise the claim to {taken} or more, or put files elsewhere",
-            )
+            text = f'step "{step}": the claim "{name}" holds {holds}, and the inputs and outputs there take {taken}'
+            yield Problem(text, q.where(step), f"raise the claim to {taken} or more, or put files elsewhere")
 
 
 def _room_of_claim(claim: Claim, storage: Storage) -> Quantity:

@@ -71,19 +71,15 @@ def with_priority(pod: Pod, classes: Sequence[Body | PriorityClass]) -> Pod:
     given = pod.priority
     pod = pod._replace(priority_class=found.name)
     if given not in (None, found.value):
-        raise AdmissionRefusal(
-            f"the integer value of priority ({given}) must not be provided in pod spec; "
-            f"{computed} {found.value} from the given PriorityClass name",
-            pod,
-        )
+        text = f"the integer value of priority ({given}) must not be provided in pod spec; "
+        text += f"{computed} {found.value} from the given PriorityClass name"
+        raise AdmissionRefusal(text, pod)
     policy = pod.preemption_policy
     pod = pod._replace(priority=found.value, preemption_policy=found.preemption_policy)
     if policy not in (None, found.preemption_policy):
-        raise AdmissionRefusal(
-            f"the string value of PreemptionPolicy ({policy}) must not be provided in pod spec; "
-            f"{computed} {found.preemption_policy} from the given PriorityClass name",
-            pod._replace(preemption_policy=policy),
-        )
+        text = f"the string value of PreemptionPolicy ({policy}) must not be provided in pod spec; "
+        text += f"{computed} {found.preemption_policy} from the given PriorityClass name"
+        raise AdmissionRefusal(text, pod._replace(preemption_policy=policy))
     return pod
 
 
@@ -137,11 +133,9 @@ def _merged_selector(pod: Pod, found: RuntimeClass) -> dict[str, str]:
     selector = dict(read_map(pod.spec.get("nodeSelector"), "spec.nodeSelector"))
     for key, value in sorted(found.node_selector.items()):
         if selector.setdefault(key, value) != value:
-            raise AdmissionRefusal(
-                f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
-                f"pod.spec.nodeSelector[{key}] = {selector[key]}",
-                pod,
-            )
+            text = f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
+            text += f"pod.spec.nodeSelector[{key}] = {selector[key]}"
+            raise AdmissionRefusal(text, pod)
     return selector
 
 

@@ -80,11 +80,7 @@ def _read_limit_range(manifest: Body) -> LimitRange:
             default_limits.update(limit)
         bounds.append(Bounds(kind, minimum, maximum, ratio))
     return LimitRange(
-        name,
-        read_text(metadata, "namespace", "LimitRange metadata"),
-        default_requests,
-        default_limits,
-        tuple(bounds),
+        name, read_text(metadata, "namespace", "LimitRange metadata"), default_requests, default_limits, tuple(bounds)
     )
 
 

@@ -138,8 +138,7 @@ class Pod(PodFields):
         if not self.init_containers and len(self.containers) == 1:
             return self.containers[0].limits
         return aggregate(
-            [each.limits for each in self.containers],
-            [(each.limits, each.is_sidecar) for each in self.init_containers],
+            [each.limits for each in self.containers], [(each.limits, each.is_sidecar) for each in self.init_containers]
         )
 
     def requests(self) -> ResourceList:
@@ -285,8 +284,7 @@ def default_level(
             limits.setdefault(name, quantity)
     if limits:
         container_requests = aggregate(
-            (each.requests for each in containers),
-            ((each.requests, each.is_sidecar) for each in init_containers),
+            (each.requests for each in containers), ((each.requests, each.is_sidecar) for each in init_containers)
         )
         for name in ("cpu", "memory"):
             if name in container_requests:

@@ -394,16 +394,10 @@ BASELINE: Final[Mapping[str, Entry]] = {
     "privileged": Entry({0: privileged}),
     "procMount": Entry(_with_exemption(proc_mount, "exempt_own_users", 0, 35)),
     "seLinuxOptions": Entry(
-        {
-            0: partial(se_linux, allowed=SE_LINUX),
-            31: partial(se_linux, allowed=SE_LINUX | {"container_engine_t"}),
-        }
+        {0: partial(se_linux, allowed=SE_LINUX), 31: partial(se_linux, allowed=SE_LINUX | {"container_engine_t"})}
     ),
     "seccompProfile_baseline": Entry(
-        {
-            0: seccomp_annotations,
-            19: partial(seccomp, required=False, exempt_windows=False),
-        }
+        {0: seccomp_annotations, 19: partial(seccomp, required=False, exempt_windows=False)}
     ),
     "sysctls": Entry(
         {

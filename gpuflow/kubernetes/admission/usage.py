@@ -11,13 +11,7 @@ from typing import Any, Final
 
 from gpuflow.kubernetes.admission.names import is_extended, is_native
 from gpuflow.kubernetes.admission.pod import Body, Pod
-from gpuflow.kubernetes.resources import (
-    ResourceList,
-    is_hugepages,
-    read_map,
-    read_maps,
-    read_quantity,
-)
+from gpuflow.kubernetes.resources import ResourceList, is_hugepages, read_map, read_maps, read_quantity
 from gpuflow.quantity import Quantity
 
 

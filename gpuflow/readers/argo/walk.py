@@ -393,12 +393,8 @@ class Walk:
         tree = self._with_defaults(template)
         kind = template.type
         if kind is None:
-            self.refuse(
-                "GF713",
-                f"template {template.name} is none, or more than one, of what a template can be",
-                template.where(),
-                f"give it exactly one of {', '.join(TYPES)}",
-            )
+            text = f"template {template.name} is none, or more than one, of what a template can be"
+            self.refuse("GF713", text, template.where(), f"give it exactly one of {', '.join(TYPES)}")
             return self.empty_node(name)
         scope = self.globals.with_variables(inputs_of(tree, arguments, self.globals, self.library))
         retry = tree.get("retryStrategy", self.workflow.tree.get("retryStrategy"))

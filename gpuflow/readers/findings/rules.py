@@ -98,11 +98,9 @@ def gpus_without_limit(subject: Subject) -> Iterator[Problem]:
             if "/" not in key or "kubernetes.io/" in key or limits.get(key) == amount:
                 continue
             given = "no limit" if key not in limits else f"a limit of {limits[key]}"
-            yield Problem(
-                f"{asked.title} requests {amount} {key} and has {given}; Kubernetes refuses that",
-                subject.where_of(asked, "resources", "requests", key),
-                f"resources: {{limits: {{{key}: {amount}}}}} says both",
-            )
+            text = f"{asked.title} requests {amount} {key} and has {given}; Kubernetes refuses that"
+            hint = f"resources: {{limits: {{{key}: {amount}}}}} says both"
+            yield Problem(text, subject.where_of(asked, "resources", "requests", key), hint)
 
 
 def _amounts(listed: object) -> dict[str, Quantity]:
@@ -140,11 +138,9 @@ def small_shared_memory(subject: Subject) -> Iterator[Problem]:
         mounts = {str(mount.get("mountPath")).rstrip("/") for mount in iter_maps(asked.container.get("volumeMounts"))}
         if number < 2 or SHM in mounts or asked.pod["spec"].get("hostIPC") or not looks_like_torch(asked.container):
             continue
-        yield Problem(
-            f"{asked.title} uses {number} GPUs with PyTorch, and its {SHM} has the 64 MiB of the container runtime",
-            subject.where_of(asked, "volumeMounts"),
-            f"mount an emptyDir {{medium: Memory, sizeLimit: 16Gi}} at {SHM}; it counts in the memory limit",
-        )
+        text = f"{asked.title} uses {number} GPUs with PyTorch, and its {SHM} has the 64 MiB of the container runtime"
+        hint = f"mount an emptyDir {{medium: Memory, sizeLimit: 16Gi}} at {SHM}; it counts in the memory limit"
+        yield Problem(text, subject.where_of(asked, "volumeMounts"), hint)
 
 
 @rule("GF773", severity="note")
@@ -193,13 +189,11 @@ def restarts_with_checkpoint(subject: Subject) -> Iterator[Problem]:
         if asked.pod["spec"].get("restartPolicy") != "OnFailure":
             continue
         for _, mount in checkpoint_mounts(asked.container):
-            yield Problem(
-                f"{asked.title} keeps checkpoints in {mount.get('mountPath')}, and "
-                "restartPolicy: OnFailure restarts it in place: an interruption counts like a failure",
-                subject.where(asked.step.name),
-                "restartPolicy: Never with a podFailurePolicy that ignores DisruptionTarget; a new pod then goes on "
-                "from the checkpoint",
-            )
+            text = f"{asked.title} keeps checkpoints in {mount.get('mountPath')}, and "
+            text += "restartPolicy: OnFailure restarts it in place: an interruption counts like a failure"
+            hint = "restartPolicy: Never with a podFailurePolicy that ignores DisruptionTarget; a new pod then goes on "
+            hint += "from the checkpoint"
+            yield Problem(text, subject.where(asked.step.name), hint)
             break
 
 
@@ -212,12 +206,10 @@ def checkpoints_lost(subject: Subject) -> Iterator[Problem]:
         lost = {str(each.get("name")) for each in iter_maps(asked.pod["spec"].get("volumes")) if "emptyDir" in each}
         for _, mount in checkpoint_mounts(asked.container):
             if str(mount.get("name")) in lost:
-                yield Problem(
-                    f"{asked.title} keeps checkpoints in {mount.get('mountPath')}, "
-                    "an emptyDir, which is deleted with its pod",
-                    subject.where_of(asked, "volumeMounts"),
-                    "mount a persistentVolumeClaim there, or save to an object store",
-                )
+                text = f"{asked.title} keeps checkpoints in {mount.get('mountPath')}, "
+                text += "an emptyDir, which is deleted with its pod"
+                hint = "mount a persistentVolumeClaim there, or save to an object store"
+                yield Problem(text, subject.where_of(asked, "volumeMounts"), hint)
 
 
 def _kept_by_supervisor(container: Mapping[str, Any]) -> bool:

@@ -124,12 +124,8 @@ def _parse_typed(name: str, text: str, definition: Message) -> Any:
     }
     if not fits.get(kind, True):
         hint = "write it as JSON does: 3, true, [1, 2]"
-        raise fail(
-            "GF733",
-            f'the parameter "{name}" is a {kind}, and "{text[:60]}" is not',
-            where=definition.where(),
-            hint=hint,
-        )
+        message = f'the parameter "{name}" is a {kind}, and "{text[:60]}" is not'
+        raise fail("GF733", message, where=definition.where(), hint=hint)
     return value
 
 

@@ -15,10 +15,7 @@ from gpuflow.readers.kubernetes.fields import MAX_INT32, Part
 from gpuflow.readers.kubernetes.pods import Pod, pod_of
 
 AUTOSCALER: Final = {"cpu": "500m", "memory": "512Mi"}
-SUBMITTER: Final = {
-    "requests": {"cpu": "500m", "memory": "200Mi"},
-    "limits": {"cpu": "1", "memory": "1Gi"},
-}
+SUBMITTER: Final = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 """What KubeRay gives the containers that it adds, where the object says nothing else."""
 MODES: Final = ("K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode")
 

@@ -94,12 +94,9 @@ def train_job(thing: Object) -> Demand | PassiveObject:
     only = suspended_reason(thing.spec, thing.owner.is_queued)
     found = beside or thing.library.find(kind, name)
     if found is None:
-        unseen = UnseenPart(
-            thing.name,
-            f"which pods it has is written in {kind} {name}, which was not given",
-            ref.where,
-            hint=f"name its file too: kubectl get {kind.lower()} {name} -o yaml",
-        )
+        text = f"which pods it has is written in {kind} {name}, which was not given"
+        hint = f"name its file too: kubectl get {kind.lower()} {name} -o yaml"
+        unseen = UnseenPart(thing.name, text, ref.where, hint=hint)
         return Demand(thing.name, (), Dag({}), unseen=(unseen,), only_at_most=only)
     runtime = Part(found, (), found.tree).need("spec")
     jobset = runtime.need("template", "spec")

@@ -21,10 +21,7 @@ NOTIFIER_PACKAGES = {
 }
 """Where the notifiers of a DAG file come from that does not import gpuflow."""
 _RUN = "run {{ run_id }}{{ ', ' ~ dag_run.run_after if dag_run is defined and dag_run else '' }}"
-TEXTS = {
-    "failure": "{{ dag.dag_id }} failed: {{ reason }}\n" + _RUN,
-    "success": "{{ dag.dag_id }} succeeded\n" + _RUN,
-}
+TEXTS = {"failure": "{{ dag.dag_id }} failed: {{ reason }}\n" + _RUN, "success": "{{ dag.dag_id }} succeeded\n" + _RUN}
 """What Airflow itself knows, for its own notifiers."""
 
 

@@ -98,22 +98,14 @@ def uncounted_interruptions(request: Request) -> Iterator[Finding]:
     policies = {each.name: each.step.retry for each in steps if each.step.retry is not None}
     names = tuple(name for name, retry in policies.items() if retry.failures and not retry.after_interruptions)
     if names and standalone:
-        yield Finding(
-            "GF305",
-            f"{named_steps(names)}: the stock operator retries whatever ended the pod, so a drained node or a "
-            "preempted pod uses up a retry meant for failures",
-            plan.where(names[0]),
-            "write retry: N, which means that, or compile without --standalone",
-            "note",
-        )
+        text = f"{named_steps(names)}: the stock operator retries whatever ended the pod, so a drained node or a "
+        text += "preempted pod uses up a retry meant for failures"
+        hint = "write retry: N, which means that, or compile without --standalone"
+        yield Finding("GF305", text, plan.where(names[0]), hint, "note")
     elif names:
-        yield Finding(
-            "GF324",
-            f"{named_steps(names)}: only failures are retried; a drained node or a preempted pod ends the step",
-            plan.where(names[0]),
-            "write retry: N for N more attempts whatever ended the pod, or add interruptions: M",
-            "note",
-        )
+        text = f"{named_steps(names)}: only failures are retried; a drained node or a preempted pod ends the step"
+        hint = "write retry: N for N more attempts whatever ended the pod, or add interruptions: M"
+        yield Finding("GF324", text, plan.where(names[0]), hint, "note")
 
 
 @rule("GF348", severity="note")
@@ -121,11 +113,9 @@ def links_left_out(request: Request) -> Iterator[Problem]:
     """What the site says about pages of tasks, and stock operators cannot show."""
     links = request.site.engine("airflow").links
     if links and request.options_as(AirflowOptions).standalone:
-        yield Problem(
-            f"tasks of a --standalone file have none of the site's links: {', '.join(links)}",
-            Where(request.site.source.file),
-            "compile without --standalone, or register them in Airflow as a plugin",
-        )
+        text = f"tasks of a --standalone file have none of the site's links: {', '.join(links)}"
+        hint = "compile without --standalone, or register them in Airflow as a plugin"
+        yield Problem(text, Where(request.site.source.file), hint)
 
 
 @rule("GF334", severity="note")

@@ -193,11 +193,7 @@ def _approval(task: Task) -> dict[str, Any]:
     approval = task.step.approval
     assert approval is not None
     limit = approval.timeout or task.step.timeout
-    return {
-        "message": approval.message,
-        **({"response_timeout": span(limit)} if limit else {}),
-        **_deadlines(task),
-    }
+    return {"message": approval.message, **({"response_timeout": span(limit)} if limit else {}), **_deadlines(task)}
 
 
 def _deadlines(task: Task) -> dict[str, Any]:

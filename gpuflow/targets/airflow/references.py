@@ -202,12 +202,9 @@ class Scope:
         several = bool(step.for_each) or outside
         where = self.pipeline.where("steps", ref.step, "outputs", ref.name)
         if step.for_each and outside:
-            finding = Finding(
-                "GF301",
-                f'airflow does not support a list of lists: "{ref.step}.{ref.name}" is one per item of a fan-out',
-                where,
-                "let an inner step collect them, or pass the folder that contains them all",
-            )
+            text = f'airflow does not support a list of lists: "{ref.step}.{ref.name}" is one per item of a fan-out'
+            hint = "let an inner step collect them, or pass the folder that contains them all"
+            finding = Finding("GF301", text, where, hint)
             if self.refused is None:
                 raise GpuflowError(finding)
             self.refused.append(finding)

@@ -33,14 +33,7 @@ from gpuflow.targets.airflow.flow import tasks_of, tasks_to_watch
 from gpuflow.targets.airflow.operators import slots
 from gpuflow.targets.airflow.references import Scope
 from gpuflow.targets.airflow.standalone import older_refusals
-from gpuflow.targets.capabilities import (
-    LATER_ATTEMPTS,
-    Loss,
-    RefusalRule,
-    construct_losses,
-    named_steps,
-    refusal,
-)
+from gpuflow.targets.capabilities import LATER_ATTEMPTS, Loss, RefusalRule, construct_losses, named_steps, refusal
 from gpuflow.targets.constructs import Use, uses
 from gpuflow.targets.target import Request
 
@@ -203,11 +196,9 @@ def values_nobody_gives(request: Request) -> Iterator[Problem]:
         return
     for name, param in pipeline.params.items():
         if param.required:
-            yield Problem(
-                f'airflow starts "{pipeline.name}" automatically, and the parameter "{name}" has no default',
-                pipeline.where("params", name, key=True),
-                "give it a default, or start the pipeline by hand only",
-            )
+            text = f'airflow starts "{pipeline.name}" automatically, and the parameter "{name}" has no default'
+            hint = "give it a default, or start the pipeline by hand only"
+            yield Problem(text, pipeline.where("params", name, key=True), hint)
 
 
 @refusal("GF301", optional=True)
@@ -233,12 +224,8 @@ def intervals(request: Request) -> Iterator[Finding]:
         return
     schedule, where = pipeline.schedule, pipeline.where(*use.path)
     if schedule is None:
-        yield Finding(
-            "GF301",
-            f'airflow does not support {{run: interval_start}} without a schedule (step "{use.step}")',
-            where,
-            "add a schedule, or use {run: date}",
-        )
+        message = f'airflow does not support {{run: interval_start}} without a schedule (step "{use.step}")'
+        yield Finding("GF301", message, where, "add a schedule, or use {run: date}")
     elif not has_rules(schedule.timezone):
         code, text, hint = missing_rules_problem(
             schedule.timezone, f'{{run: interval_start}} (step "{use.step}") cannot be judged'

@@ -53,10 +53,7 @@ AGENT_POD: dict[str, Any] = {
             {
                 "name": name,
                 "image": "engine",
-                "resources": {
-                    "requests": {"cpu": "10m", "memory": "64M"},
-                    "limits": {"cpu": "100m", "memory": "256M"},
-                },
+                "resources": {"requests": {"cpu": "10m", "memory": "64M"}, "limits": {"cpu": "100m", "memory": "256M"}},
                 **RESTRICTED,
             }
         ]
@@ -224,10 +221,7 @@ def _steps() -> str:
     told = f"sortBy(flatten({told}), .order, 'desc')"
     shown = {key: f".{key}" for key in ("step", "cause", "message")}
     most = wording.MOST_STEPS
-    whole = {
-        "steps": f"map(take(#, {most}), ({_map(shown)} ))",
-        "more": f"(len(#) > {most} ? len(#) - {most} : 0)",
-    }
+    whole = {"steps": f"map(take(#, {most}), ({_map(shown)} ))", "more": f"(len(#) > {most} ? len(#) - {most} : 0)"}
     return f"map([{told}],\n  ({_map(whole)} ))[0]"
 
 

@@ -84,10 +84,7 @@ def template_fields(step: Step) -> dict[str, Any]:
     """Fields of the step's template; None for what is not said."""
     words = template_options(step)
     logs = words.archive_logs
-    return {
-        "archiveLocation": {"archiveLogs": logs} if logs is not None else None,
-        "metrics": _metrics(words.metrics),
-    }
+    return {"archiveLocation": {"archiveLogs": logs} if logs is not None else None, "metrics": _metrics(words.metrics)}
 
 
 def _metadata(given: PodMetadata | None) -> dict[str, Any] | None:

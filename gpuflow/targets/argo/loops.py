@@ -168,12 +168,8 @@ def item_findings(pipeline: Pipeline, name: str, step: Step) -> Iterator[Finding
         if not all(character.isprintable() or character in "\n\t\r" for character in text):
             yield Finding("GF306", f'step "{name}": Argo cannot express the item {text!r}', where, "use printable text")
         elif step.pipeline is not None and is_static(step) and _protect_item(text) != text:
-            yield Finding(
-                "GF306",
-                f'step "{name}": the item {text!r} cannot be passed to a sub-pipeline',
-                where,
-                "pass items with $ or { through a parameter instead",
-            )
+            message = f'step "{name}": the item {text!r} cannot be passed to a sub-pipeline'
+            yield Finding("GF306", message, where, "pass items with $ or { through a parameter instead")
 
 
 def _protect_item(text: str) -> str:

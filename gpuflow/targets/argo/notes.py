@@ -151,11 +151,9 @@ def many_workloads(request: Request) -> Iterator[Problem]:
     for each in request.plan.containers:
         queue, copies = each.step.queue or request.site.queue, each.copies_in_run
         if queue is not None and copies is not None and copies >= MANY and each.step.gang is None:
-            yield Problem(
-                f'step "{each.name}": {copies} pods in queue {queue} are {copies} Kueue Workloads',
-                each.where("for_each"),
-                "limit the fan-out with parallel, or give each pod several items",
-            )
+            text = f'step "{each.name}": {copies} pods in queue {queue} are {copies} Kueue Workloads'
+            hint = "limit the fan-out with parallel, or give each pod several items"
+            yield Problem(text, each.where("for_each"), hint)
 
 
 @rule("GF321")

@@ -169,11 +169,8 @@ def without_schedule(request: Request) -> Iterator[Problem]:
     """What dates are in a run that no schedule started."""
     found = next(iter(dates_of(request.plan)), None)
     if found is not None:
-        yield Problem(
-            f"dates of the run are {MANUAL_RUN_NOTE}",
-            found[2],
-            "argo submit --scheduled-time 2026-01-31T06:00:00Z sets it, for a missed or repeated time",
-        )
+        hint = "argo submit --scheduled-time 2026-01-31T06:00:00Z sets it, for a missed or repeated time"
+        yield Problem(f"dates of the run are {MANUAL_RUN_NOTE}", found[2], hint)
 
 
 def input_name(ref: Ref) -> str:

@@ -139,11 +139,9 @@ def values_nobody_gives(request: Request) -> Iterator[Problem]:
         return
     for name, param in pipeline.params.items():
         if param.required:
-            yield Problem(
-                f'argo starts "{pipeline.name}" automatically, and the parameter "{name}" has no default',
-                pipeline.where("params", name),
-                "give it a default, or compile with --as WorkflowTemplate, to be started by hand only",
-            )
+            text = f'argo starts "{pipeline.name}" automatically, and the parameter "{name}" has no default'
+            hint = "give it a default, or compile with --as WorkflowTemplate, to be started by hand only"
+            yield Problem(text, pipeline.where("params", name), hint)
 
 
 @refusal("GF301")
@@ -187,12 +185,9 @@ def _no_token(each: PlannedStep) -> Iterator[Finding]:
         return  # those of a gang are in the launcher's pod
     spec = (hatch.merge or {}).get("spec") or {}
     if spec.get(TOKEN) is False and each.site.engine(FACTS.name).executor is None:
-        yield Finding(
-            "GF301",
-            f'argo: step "{each.own_name}": without a token in the pod Argo\'s own containers cannot report',
-            _where(each, "kubernetes", "merge", "spec", TOKEN),
-            "name an account for them in the site: engines.argo.executor",
-        )
+        text = f'argo: step "{each.own_name}": without a token in the pod Argo\'s own containers cannot report'
+        hint = "name an account for them in the site: engines.argo.executor"
+        yield Finding("GF301", text, _where(each, "kubernetes", "merge", "spec", TOKEN), hint)
 
 
 def _pod_findings(each: PlannedStep, tags_in_site: bool) -> Iterator[Finding]:
@@ -228,12 +223,9 @@ def _missing_outputs(pipeline: Pipeline) -> Iterator[Finding]:
     defaults, skipped = skipped_outputs(pipeline), may_be_skipped(pipeline)
     for name, ref in pipeline.outputs.items():
         if isinstance(ref, OutputRef) and ref.step in skipped and ref not in defaults:
-            yield Finding(
-                "GF190",
-                f'the output "{name}" would be missing when "{ref.step}" is skipped, which is an error in Argo',
-                pipeline.where("outputs", name),
-                f'give the output {ref.name} of "{ref.step}" a default',
-            )
+            text = f'the output "{name}" would be missing when "{ref.step}" is skipped, which is an error in Argo'
+            hint = f'give the output {ref.name} of "{ref.step}" a default'
+            yield Finding("GF190", text, pipeline.where("outputs", name), hint)
 
 
 REFUSALS: Final[tuple[RefusalRule[Request], ...]] = (

@@ -195,11 +195,8 @@ def _constant(value: Any) -> str:
     """JSON as a text of Argo's expression language; `}}` would end the tag, so a space stands between."""
     text = _json(value).replace("}}", "} }").replace("}}", "} }")
     if json.loads(text) != value or "{{" in text:
-        raise fail(
-            "GF306",
-            f"Argo cannot express {text[:60]!r} in a pod that changes with the attempts",
-            hint="write labels and tolerations without {{ and }}, or drop spot.fallback_after",
-        )
+        message = f"Argo cannot express {text[:60]!r} in a pod that changes with the attempts"
+        raise fail("GF306", message, hint="write labels and tolerations without {{ and }}, or drop spot.fallback_after")
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

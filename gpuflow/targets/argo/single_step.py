@@ -58,11 +58,8 @@ def standalone_template(step: Step, site: Site, name: str) -> dict[str, Any]:
     refuse_nothing(step)
     refuse_flow(step, FLOW, "claim and volume_claim_templates of the workflow")
     if any(isinstance(ref, RunRef) and ref.field == "interval_start" for _, ref in step.references()):
-        raise fail(
-            "GF301",
-            "a step on its own has no schedule, and so no {run: interval_start}",
-            hint="write {param: interval_start}, and pass it as interval_start=",
-        )
+        text = "a step on its own has no schedule, and so no {run: interval_start}"
+        raise fail("GF301", text, hint="write {param: interval_start}, and pass it as interval_start=")
     names: dict[Ref, str] = dict(keywords_of(step))
     pipeline = _enclosing_pipeline(step, name, tuple(names))
     where = caller()

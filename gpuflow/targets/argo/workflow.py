@@ -59,11 +59,8 @@ def check_against_hera(manifest: dict[str, Any]) -> None:
     model = KINDS[manifest["kind"]].model_validate(manifest)
     lost = differences(manifest, model.model_dump(mode="json", by_alias=True, exclude_none=True))
     if lost:
-        raise fail(
-            "GF301",
-            f"argo: the types of Argo lose or change {', '.join(lost[:5])}",
-            hint="take these fields out of kubernetes.merge",
-        )
+        text = f"argo: the types of Argo lose or change {', '.join(lost[:5])}"
+        raise fail("GF301", text, hint="take these fields out of kubernetes.merge")
 
 
 def differences(given: Any, kept: Any, path: str = "") -> list[str]:
@@ -172,12 +169,8 @@ def build(request: Request) -> dict[str, Any]:
     pipeline = request.pipeline
     kind = request.options_as(ArgoOptions).kind or ("CronWorkflow" if pipeline.schedule else "WorkflowTemplate")
     if kind not in KINDS:
-        raise fail(
-            "GF903",
-            f'"{kind}" is not a kind of Argo object',
-            where=Where(pipeline.source.file),
-            hint=did_you_mean(kind, KINDS),
-        )
+        text = f'"{kind}" is not a kind of Argo object'
+        raise fail("GF903", text, where=Where(pipeline.source.file), hint=did_you_mean(kind, KINDS))
     labels = {**pipeline.labels, f"{LABEL}pipeline": pipeline.name, **object_labels(pipeline)}
     annotations = own = object_annotations(pipeline)
     metadata: dict[str, Any] = {"name": pipeline.name, "labels": labels}
@@ -251,12 +244,8 @@ def _cron_spec(request: Request, spec: dict[str, Any], of_runs: dict[str, Any]) 
     pipeline, schedule = request.pipeline, request.pipeline.schedule
     late = request.site.engine(FACTS.name).starting_deadline
     if schedule is None:
-        raise fail(
-            "GF903",
-            "a CronWorkflow needs a schedule",
-            where=Where(pipeline.source.file),
-            hint="add schedule: to the pipeline",
-        )
+        text = "a CronWorkflow needs a schedule"
+        raise fail("GF903", text, where=Where(pipeline.source.file), hint="add schedule: to the pipeline")
     cron: dict[str, Any] = {
         "schedules": [go_cron(schedule.cron)],
         "timezone": schedule.timezone,

@@ -265,11 +265,7 @@ def _group_task(
 
 
 ENGINE = Engine(
-    FACTS.supervisor,
-    FACTS.outputs_dir,
-    grace=DEFAULT_GRACE,
-    run_id=RUN_LABEL,
-    requests_disk=FACTS.requests_disk,
+    FACTS.supervisor, FACTS.outputs_dir, grace=DEFAULT_GRACE, run_id=RUN_LABEL, requests_disk=FACTS.requests_disk
 )
 """Its cache compares commands and inputs: the id of the run is in neither, or no step would
 ever find a result."""

@@ -157,14 +157,10 @@ def never_cached(plan: Plan) -> Iterator[Finding]:
     found = {each.name: why for each in plan.containers for why in (_no_cache_reason(each),) if why}
     if found:
         whys = "; ".join(dict.fromkeys(found.values()))
-        yield Finding(
-            "GF395",
-            f"{named_steps(tuple(found))}: cache: true, and no run finds the result of another, because {whys}",
-            plan.where(next(iter(found))),
-            "leave it out of the step, or drop cache: true; or name the results that count as equal: "
-            "engines: {kubeflow: {cache_key: …}}",
-            "note",
-        )
+        text = f"{named_steps(tuple(found))}: cache: true, and no run finds the result of another, because {whys}"
+        hint = "leave it out of the step, or drop cache: true; or name the results that count as equal: "
+        hint += "engines: {kubeflow: {cache_key: …}}"
+        yield Finding("GF395", text, plan.where(next(iter(found))), hint, "note")
 
 
 def _no_cache_reason(each: PlannedStep) -> str | None:

@@ -90,13 +90,11 @@ def run_time_text(plan: Plan) -> Iterator[Problem]:
                 handed[each.name] = each.where(*place)
                 break
     if handed:
-        yield Problem(
-            f"{named_steps(tuple(handed))}: text that is only known in the run passes Argo and the kubelet, "
-            "which replace {{…}} and $(NAME) in it and make $$ one $",
-            next(iter(handed.values())),
-            "pass such text in a file, or give the parameter an enum; whoever may start runs with any text can read "
-            "variables of these steps, Secrets included",
-        )
+        text = f"{named_steps(tuple(handed))}: text that is only known in the run passes Argo and the kubelet, "
+        text += "which replace {{…}} and $(NAME) in it and make $$ one $"
+        hint = "pass such text in a file, or give the parameter an enum; whoever may start runs with any text can read "
+        hint += "variables of these steps, Secrets included"
+        yield Problem(text, next(iter(handed.values())), hint)
 
 
 @rule("GF305", severity="note")

@@ -157,11 +157,9 @@ def patches(plan: Plan) -> Iterator[Loss]:
         except GpuflowError:
             continue  # said by whoever makes the pod
         if lost:
-            yield Loss(
-                f'kubeflow: step "{each.name}": KFP has no place for {", ".join(lost[:6])} of kubernetes.merge',
-                each.where("kubernetes", "merge"),
-                "let a mutating webhook add it to pods with the step's labels",
-            )
+            text = f'kubeflow: step "{each.name}": KFP has no place for {", ".join(lost[:6])} of kubernetes.merge'
+            hint = "let a mutating webhook add it to pods with the step's labels"
+            yield Loss(text, each.where("kubernetes", "merge"), hint)
 
 
 @refusal("GF301")

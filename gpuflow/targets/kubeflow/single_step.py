@@ -101,11 +101,8 @@ def step_messages(
         raise fail("GF301", f'"{taken[0]}" is an input that KFP itself gives a value', hint="choose another name")
     names: dict[Channel, str] = {**inputs, **facts}
     if step.init_containers or step.sidecars:  # a table that carries them has not refused them
-        raise fail(
-            "GF301",
-            "the installed kfp has no init containers and sidecars for hand-written pipelines",
-            hint="write the pipeline in gpuflow and compile it, which does",
-        )
+        text = "the installed kfp has no init containers and sidecars for hand-written pipelines"
+        raise fail("GF301", text, hint="write the pipeline in gpuflow and compile it, which does")
     spelling = KubeflowSpelling(lambda channel: names[_without_utc(channel)])
     restarts: Restarts = restarts_at(site) if own_command else "left alone"
     # A component knows neither its calls nor the loops around them: Argo's name of the task keeps their state apart.

@@ -105,12 +105,8 @@ def _unplaceable_finding(
     verb = "fits" if pod_group.is_one else "fit"
     message, where = f"{_subject(pod_group)} {verb} on no node", demand.where(pod_group.steps[0])
     if not own:
-        return Finding(
-            "GF506",
-            f"{message}: the flavors of its queue ask for labels that contradict each other",
-            where,
-            "ask the owner of the queue",
-        )
+        text = f"{message}: the flavors of its queue ask for labels that contradict each other"
+        return Finding("GF506", text, where, "ask the owner of the queue")
     pod = own[0].request.pod
     if pod.volumes is not None and room(node_pools, pod._replace(volumes=None), pod_group.pods).verdict != "never":
         names = ", ".join(name.removeprefix(OWN) for name in pod.volumes.names)
@@ -302,11 +298,9 @@ def _undecided_findings(demand: Demand, reports: Iterable[PoolReport]) -> Iterat
             undecided.setdefault(each.decision.because, {})[each.request.pod_group] = None
     for because, pod_groups in undecided.items():
         many = f" ({len(pod_groups)} different pods)" if len(pod_groups) > 1 else ""
+        text = f"it is unknown whether nodes always have room for {_subject(*pod_groups)}{many}: {because}"
         yield warning(
-            "GF514",
-            f"it is unknown whether nodes always have room for {_subject(*pod_groups)}{many}: {because}",
-            demand.where(next(iter(pod_groups)).steps[0]),
-            bounding_hint(demand, "the fan-out"),
+            "GF514", text, demand.where(next(iter(pod_groups)).steps[0]), bounding_hint(demand, "the fan-out")
         )
 
 
@@ -394,12 +388,9 @@ def _unseen_devices(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Fin
 
 def _unmodeled_findings(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
     for reasons, names in _steps_by_reasons((each, each.unknown) for each in node_verdicts.verdicts):
-        yield warning(
-            "GF535",
-            f"{list_names(names)}: it is unknown whether a node always has room; not modeled: {reasons}",
-            demand.where(names[0]),
-            "a node could hold it; the verdict covers quotas, queues and the other steps",
-        )
+        text = f"{list_names(names)}: it is unknown whether a node always has room; not modeled: {reasons}"
+        hint = "a node could hold it; the verdict covers quotas, queues and the other steps"
+        yield warning("GF535", text, demand.where(names[0]), hint)
 
 
 def _gangs(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
@@ -418,13 +409,10 @@ def _gangs(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
     alive, witness = node_verdicts.worst_load(competitors, GANGS)
     if alive is None or alive > 1:
         many = "any number of" if alive is None else str(alive)
-        yield warning(
-            "GF522",
-            f"{list_names(list(witness), 'gang')}: {many} gangs at once can each take a part of the nodes and wait "
-            "forever for the rest",
-            demand.where(waits[0].request.pod_group.steps[0]),
-            f"let one gang run at a time (needs, or parallel); or {START_WHOLE}",
-        )
+        text = f"{list_names(list(witness), 'gang')}: {many} gangs at once can each take a part of the nodes and wait "
+        text += "forever for the rest"
+        hint = f"let one gang run at a time (needs, or parallel); or {START_WHOLE}"
+        yield warning("GF522", text, demand.where(waits[0].request.pod_group.steps[0]), hint)
         return
     for each in waits:
         pending = each.decision.pending if each.decision is not None else ()

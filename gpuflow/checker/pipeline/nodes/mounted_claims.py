@@ -106,9 +106,7 @@ class MountedClaims:
         }
         self.namespace = namespace
         self.storage = replace(
-            storage,
-            claims={**storage.claims, **{(namespace, key): claim for key, claim in named.items()}},
-            kept={},
+            storage, claims={**storage.claims, **{(namespace, key): claim for key, claim in named.items()}}, kept={}
         )
         self._knows_claims = knows_claims
         self._wheres = {OWN + claim.name: claim.where for claim in demand.claims}
@@ -173,11 +171,8 @@ class MountedClaims:
                 return replace(mounted, tie=None if is_free else Tie(None, False, follows_pod=False))
             return replace(mounted, unknown="the snapshot does not show it", not_shown="PersistentVolumeClaim")
         if claim.is_lost:
-            return replace(
-                mounted,
-                never=f'persistentvolumeclaim "{key}" bound to non-existent persistentvolume "{claim.volume}"',
-                because=f"has lost its volume {claim.volume}",
-            )
+            never = f'persistentvolumeclaim "{key}" bound to non-existent persistentvolume "{claim.volume}"'
+            return replace(mounted, never=never, because=f"has lost its volume {claim.volume}")
         if claim.is_leaving:
             return replace(mounted, never=f'persistentvolumeclaim "{key}" is being deleted', because="is being deleted")
         return self._examine_bound(mounted, claim) if claim.is_bound else self._examine_unbound(mounted, claim)
@@ -191,11 +186,8 @@ class MountedClaims:
             return replace(mounted, tie=Tie(None, False, follows_pod=False), one_node=one_node)
         volume = volumes.get(claim.volume)
         if volume is None:
-            return replace(
-                mounted,
-                never=f'persistentvolume "{claim.volume}" not found',
-                because=f"is bound to volume {claim.volume}, which does not exist",
-            )
+            never = f'persistentvolume "{claim.volume}" not found'
+            return replace(mounted, never=never, because=f"is bound to volume {claim.volume}, which does not exist")
         return replace(mounted, is_placed=True, driver=volume.driver, one_node=self._is_for_one_node(volume))
 
     def _examine_unbound(self, mounted: MountedClaim, claim: Claim) -> MountedClaim:
@@ -224,11 +216,8 @@ class MountedClaims:
         if not ready:
             if made is None and mounted.is_own:
                 return mounted  # said elsewhere: it has no class
-            return replace(
-                mounted,
-                never=NO_VOLUMES[made is not None],
-                because=f"gets no volume: {named}, and no PersistentVolume that is there suits it",
-            )
+            because = f"gets no volume: {named}, and no PersistentVolume that is there suits it"
+            return replace(mounted, never=NO_VOLUMES[made is not None], because=because)
         follows = made is not None and made.is_on_demand
         tied = any(volume.terms is not None or is_zonal(volume) for volume in ready)
         forbidden = [self._is_for_one_node(volume) for volume in ready]

@@ -110,13 +110,10 @@ def held_up_steps(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Fin
         ]
         if behind:
             verb = "waits" if len(behind) == 1 else "wait"
-            yield warning(
-                "GF528",
-                f"while {list_names(each.request.pod_group.steps)} waits at the head of queue {each.request.queue}, "
-                f"{list_names(behind)} {verb} behind it: ClusterQueue {queue.name} is StrictFIFO",
-                demand.where(behind[0]),
-                "there is quota for it; use a BestEffortFIFO queue for it, or lower the parallelism",
-            )
+            text = f"while {list_names(each.request.pod_group.steps)} waits at the head of queue {each.request.queue}, "
+            text += f"{list_names(behind)} {verb} behind it: ClusterQueue {queue.name} is StrictFIFO"
+            hint = "there is quota for it; use a BestEffortFIFO queue for it, or lower the parallelism"
+            yield warning("GF528", text, demand.where(behind[0]), hint)
 
 
 def queue_outcome(demand: Demand, queue_verdicts: QueueVerdicts, *, is_trial: bool = False) -> Outcome:
@@ -169,13 +166,9 @@ def _findings(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict)
         )
         return
     if each.unknown:
-        yield warning(
-            "GF535",
-            f"{who}: it is unknown whether queue {request.queue} admits it at once; not modeled: "
-            f"{'; '.join(each.unknown)}",
-            where,
-            "its quota could hold the step; the verdict covers the rest",
-        )
+        message = f"{who}: it is unknown whether queue {request.queue} admits it at once; not modeled: "
+        message += f"{'; '.join(each.unknown)}"
+        yield warning("GF535", message, where, "its quota could hold the step; the verdict covers the rest")
         return
     hint = waiting_note(demand, "queue", request.pod_group.steps)
     if each.lags:
@@ -211,23 +204,16 @@ def _undecided_findings(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterat
         if len(pod_groups) > 1:
             who = list_names([step for each in pod_groups if not each.is_driver for step in each.steps])
             many = f" ({len(pod_groups)} different pods)"
-        yield warning(
-            "GF514",
-            f"it is unknown whether queue {queue} always has quota for {who}{many}: {because}",
-            demand.where(pod_groups[0].steps[0]),
-            bounding_hint(demand, "the fan-out"),
-        )
+        text = f"it is unknown whether queue {queue} always has quota for {who}{many}: {because}"
+        yield warning("GF514", text, demand.where(pod_groups[0].steps[0]), bounding_hint(demand, "the fan-out"))
 
 
 def _never_finding(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest) -> Finding:
     who, where, found = _subject(request.pod_group), demand.where(request.pod_group.steps[0]), request.found
     if not request.queue:
-        return Finding(
-            "GF507",
-            f"{who} {_verb(request.pod_group, 'name')} no queue, and Kueue never admits such pods here",
-            where,
-            "give it a queue: this Kueue manages pods without one too (manageJobsWithoutQueueName)",
-        )
+        text = f"{who} {_verb(request.pod_group, 'name')} no queue, and Kueue never admits such pods here"
+        needed = "give it a queue: this Kueue manages pods without one too (manageJobsWithoutQueueName)"
+        return Finding("GF507", text, where, needed)
     because = found.because if found.because != found.message else None
     hint = queue_hint(
         found,
@@ -249,13 +235,9 @@ def _wait_finding(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerd
     assert decision is not None and request.cluster_queue is not None
     who, where = _subject(request.pod_group), demand.where(request.pod_group.steps[0])
     if decision.pending:
-        return warning(
-            "GF524",
-            f"{who} may wait in queue {request.queue}: {waiting_clause(decision.pending, 'workload')} for the same "
-            "quota and may be admitted first",
-            where,
-            hint,
-        )
+        text = f"{who} may wait in queue {request.queue}: {waiting_clause(decision.pending, 'workload')} for the same "
+        text += "quota and may be admitted first"
+        return warning("GF524", text, where, hint)
     resource = foremost_resource(decision.resources) or ""
     flavors = next((group.flavors for group in request.groups if resource in group.asked), ())
     competitors = queue_verdicts.competitors(request, flavors)
@@ -269,13 +251,9 @@ def _wait_finding(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerd
     if len(flavors) > 1:
         names = ", ".join(flavors)
         hint += f"\nthe quota is split over {len(flavors)} flavors ({names}), and a pod takes all of it from one"
-    return warning(
-        "GF517",
-        f"{who} may wait in queue {request.queue}: {together} for up to {asked} {resource}, ClusterQueue "
-        f"{request.cluster_queue.name} has {amount(as_quantity(resource, left))} left",
-        where,
-        hint,
-    )
+    text = f"{who} may wait in queue {request.queue}: {together} for up to {asked} {resource}, ClusterQueue "
+    text += f"{request.cluster_queue.name} has {amount(as_quantity(resource, left))} left"
+    return warning("GF517", text, where, hint)
 
 
 def _own_blockers(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
@@ -312,14 +290,11 @@ def _unshown_quota(queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
         for (flavor, resource), reserved in sorted(amounts.items()):
             shown = sum(usage.get((flavor, resource), 0) for usage in held)
             if reserved > shown:
-                yield Finding(
-                    "GF574",
-                    f"ClusterQueue {name} has reserved {as_quantity(resource, reserved)} {resource} of flavor "
-                    f"{flavor}, and the workloads of the snapshot hold {as_quantity(resource, shown)}: the larger "
-                    "number counts",
-                    hint="add the Workloads of all namespaces: gpuflow snapshot, or kubectl get workloads -A -o yaml",
-                    severity="note",
-                )
+                text = f"ClusterQueue {name} has reserved {as_quantity(resource, reserved)} {resource} of flavor "
+                text += f"{flavor}, and the workloads of the snapshot hold {as_quantity(resource, shown)}: the larger "
+                text += "number counts"
+                hint = "add the Workloads of all namespaces: gpuflow snapshot, or kubectl get workloads -A -o yaml"
+                yield Finding("GF574", text, hint=hint, severity="note")
 
 
 def _lines(queue_verdicts: QueueVerdicts, safe: dict[str, int | None]) -> Iterator[LimitLine]:
