@@ -136,10 +136,12 @@ def _kind_of_reference(reference: Mapping[str, Any]) -> str:
 
 
 def _merge_maps(below: Mapping[str, Any], above: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """Two maps as one; what is above counts."""
+    """Two maps as one; what is above counts, and null is nothing."""
     found = dict(below)
     for key, value in above.items():
         other = below.get(key)
+        if value is None:
+            continue
         if isinstance(value, Mapping) and isinstance(other, Mapping) and depth < 50:
             found[key] = _merge_maps(other, value, depth + 1)
         elif isinstance(value, list) and isinstance(other, list) and key in BY_NAME:

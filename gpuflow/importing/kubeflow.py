@@ -543,7 +543,7 @@ def _fill(draft: Draft, importer: Importer) -> None:
         scope.inputs[name] = ({"param": title},)
         if given is not None:
             listing.note(f"{name}: the value of the run is the default of the parameter", where)
-    for name in ir.given.keys() - scope.inputs.keys():
+    for name in (each for each in ir.given if each not in scope.inputs):
         where = importer.at(ir.whole, "runtimeConfig")
         listing.cannot(f"runtimeConfig {name}", "the pipeline has no parameter of that name", where, "remove it")
     importer.fill(draft, ir.root, scope, ())

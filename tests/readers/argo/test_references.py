@@ -329,3 +329,18 @@ metadata: {{name: shared}}
 spec: {{entrypoint: main, {arguments}, templates: [{{name: main, {POD}}}]}}
 """
     assert peak(read(f"spec: {{workflowTemplateRef: {{name: shared}}, {arguments}}}", shared)) == ("exact", 1)
+
+
+def test_arguments_that_are_null_leave_those_of_the_template_behind_them() -> None:
+    shared = """apiVersion: argoproj.io/v1alpha1
+kind: WorkflowTemplate
+metadata: {name: shared}
+spec:
+  entrypoint: main
+  arguments: {parameters: [{name: gpus, value: 3}]}
+  templates:
+  - name: main
+    container: {image: i, resources: {limits: {nvidia.com/gpu: "{{workflow.parameters.gpus}}"}}}
+"""
+    demand = read("spec: {workflowTemplateRef: {name: shared}, arguments: null}", shared)
+    assert peak(demand, "requests.nvidia.com/gpu") == ("exact", 3)
