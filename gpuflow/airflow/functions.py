@@ -43,7 +43,7 @@ from gpuflow.airflow.operator_arguments import refuse_arguments
 from gpuflow.airflow.single_step import MAPPED_ARGUMENTS, StepTask, default_retries, load_site_of_dag, operator_of
 from gpuflow.airflow.step_pods import XCOM_RETURN_KEY
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.pod.supervision import is_supervised
+from gpuflow.plan import supervision_of
 from gpuflow.site import Site
 from gpuflow.spec.builder import caller
 from gpuflow.spec.rules.remarks import log_findings, step_template_warnings
@@ -210,7 +210,7 @@ class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed
         step = STEP(name, **fields, command=words)
         if result.hint is not None:
             outputs = {**fields.get("outputs", {}), XCOM_RETURN_KEY: "json"}
-            alone = {} if is_supervised(step, site) else {"outputs_from": "xcom"}
+            alone = {} if supervision_of(step, site).is_supervised else {"outputs_from": "xcom"}
             step = STEP(name, **{**fields, "outputs": outputs}, **alone, command=words)
         return step
 

@@ -19,7 +19,7 @@ from gpuflow.airflow.dags import make_object, next_to
 from gpuflow.airflow.operator_arguments import refuse_arguments
 from gpuflow.airflow.references import Value, asks_attempt, combinations, copy, given, item
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.pod.supervision import keeps_state
+from gpuflow.plan import supervision_of
 from gpuflow.site import Site
 from gpuflow.spec.builder import caller
 from gpuflow.spec.pipeline import Pipeline
@@ -406,7 +406,7 @@ def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:
     sources = node.step.for_each or {}
     dynamic = {key: ref for key, ref in sources.items() if isinstance(ref, ParamRef | OutputRef)}
     if not dynamic:
-        if keeps_state(node.step, site):
+        if supervision_of(node.step, site).keeps_state:
             _refuse_duplicates(node.name, sources)
         return fixed_items(node)
     if len(sources) > 1:
@@ -418,7 +418,7 @@ def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:
         return source.expression.map(lambda one: {key: one})
     if not isinstance(source, list):
         raise fail("GF182", f'the step runs over "{name}", which is {source!r}', hint="pass a list, or a task's value")
-    if keeps_state(node.step, site):
+    if supervision_of(node.step, site).keeps_state:
         _refuse_duplicates(node.name, {name: tuple(source)})
     return [{key: one} for one in source]
 

@@ -65,7 +65,8 @@ def profile(of: str | Model, name: str) -> Profile:
     if written not in found:
         close = _close_profiles(written, owner)
         elsewhere = [other.id for other in models_with_profile(written)]
-        also = f" ({written} is a profile of {_join_names(elsewhere)})" if elsewhere else ""
+        more = f" and {len(elsewhere) - 3} more" if len(elsewhere) > 3 else ""
+        also = f" ({written} is a profile of {', '.join(elsewhere[:3])}{more})" if elsewhere else ""
         message = f'{owner.id} has no MIG profile "{name}"{also}; {_hint(close)}'
         raise UnknownProfile(name, owner.id, close, message)
     return found[written]
@@ -124,10 +125,6 @@ def _close_profiles(name: str, owner: Model) -> tuple[str, ...]:
     # The compute size is what people are surest of, so the same size comes before a similar spelling.
     same_size = [known for known in names if known.partition(".")[0] == name.partition(".")[0]]
     return tuple(dict.fromkeys((*same_size, *difflib.get_close_matches(name, names, n=3, cutoff=0.6))))[:4]
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _hint(suggestions: Sequence[str]) -> str:

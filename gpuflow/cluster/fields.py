@@ -50,12 +50,6 @@ def _known(spec: type[Closed]) -> dict[str, str]:
     return {"": OBJECT_FIELDS, **{path: paths[path] for path in (*FIRST, *paths) if path in paths}}
 
 
-FIELDS: Final = {"": "matchLabels matchExpressions"}
-QUOTA_FIELDS: Final = {
-    "": "coveredResources flavors",
-    "flavors.*": "name resources",
-    "flavors.*.resources.*": "name nominalQuota borrowingLimit lendingLimit",
-}
 FIELDS: Final[dict[str, dict[str, str]]] = {
     "ResourceQuota": {
         "": OBJECT_FIELDS,

@@ -13,7 +13,7 @@ Search = Literal["MayStopSearch", "TryNextFlavor", "Borrow", "Preempt"]
 Stop = Literal["None", "Hold", "HoldAndDrain"]
 
 
-class ResourceQuota(Closed):
+class ResourceQuota(Closed, frozen=True):
     name: Annotated[str, At("{list}.name")] = ""
     nominal_quota: Amount = Quantity.zero
     borrowing_limit: Amount | None = None
@@ -25,17 +25,17 @@ class ResourceQuota(Closed):
             raise ValueError  # the reader says which
 
 
-class FlavorQuotas(Closed):
+class FlavorQuotas(Closed, frozen=True):
     name: Annotated[str, At("{list}[{index}].name")] = ""
     resources: Annotated[tuple[ResourceQuota, ...], At(item="[{name}]")] = ()
 
 
-class ResourceGroup(Closed):
+class ResourceGroup(Closed, frozen=True):
     covered_resources: tuple[str, ...] = ()
     flavors: Annotated[tuple[FlavorQuotas, ...], At(item="[{name}]")] = ()
 
 
-class FlavorFungibility(Closed):
+class FlavorFungibility(Closed, frozen=True):
     """When the search goes on to the next flavor, and which it prefers of those it saw."""
 
     when_can_borrow: Search = "MayStopSearch"
@@ -43,48 +43,48 @@ class FlavorFungibility(Closed):
     preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing", ""] = ""
 
 
-class BorrowWithinCohort(Closed):
+class BorrowWithinCohort(Closed, frozen=True):
     policy: Literal["Never", "LowerPriority"] = "Never"
     max_priority_threshold: int | None = None
 
 
-class Preemption(Closed):
+class Preemption(Closed, frozen=True):
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
     borrow_within_cohort: BorrowWithinCohort = BorrowWithinCohort()
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
 
 
-class AdmissionCheckRule(Object):
+class AdmissionCheckRule(Object, frozen=True):
     """An AdmissionCheck that a ClusterQueue names, for all flavors when it names none."""
 
     name: Annotated[str, At("{owner}.name")] = ""
     on_flavors: Annotated[frozenset[str], At("{owner}.onFlavors")] = frozenset()
 
 
-class AdmissionChecksStrategy(Object):
+class AdmissionChecksStrategy(Object, frozen=True):
     admission_checks: tuple[AdmissionCheckRule, ...] = ()
 
 
-class FairSharing(Object):
+class FairSharing(Object, frozen=True):
     weight: Loose = None
 
 
-class AdmissionScope(Object):
+class AdmissionScope(Object, frozen=True):
     admission_mode: Loose = None
 
 
-class SelectorRequirement(Object):
+class SelectorRequirement(Object, frozen=True):
     key: Loose = None
     operator: Loose = None
     values: Annotated[Loose, "texts"] = None
 
 
-class LabelSelector(Closed):
+class LabelSelector(Closed, frozen=True):
     match_labels: Annotated[Loose, "map"] = None
     match_expressions: Annotated[Loose, tuple[SelectorRequirement, ...]] = None
 
 
-class ClusterQueueSpec(Closed):
+class ClusterQueueSpec(Closed, frozen=True):
     resource_groups: tuple[ResourceGroup, ...] = ()
     cohort: str = ""
     cohort_name: str = ""
@@ -100,14 +100,14 @@ class ClusterQueueSpec(Closed):
     concurrent_admission_policy: Tree = None
 
 
-class CohortSpec(Closed):
+class CohortSpec(Closed, frozen=True):
     parent: str = ""
     parent_name: str = ""
     resource_groups: tuple[ResourceGroup, ...] = ()
     fair_sharing: Annotated[Loose, FairSharing] = None
 
 
-class LocalQueueSpec(Closed):
+class LocalQueueSpec(Closed, frozen=True):
     cluster_queue: str = ""
     stop_policy: Stop = "None"
     fair_sharing: Annotated[Loose, FairSharing] = None

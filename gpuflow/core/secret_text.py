@@ -13,9 +13,7 @@ _KEYS: Final = (
     "SHARED", "SIGNING", "SSH", "STORAGE",
 )  # fmt: skip
 """The word before KEY that makes it a secret: a SORT_KEY is none, and AWS_ACCESS_KEY_ID is only a name."""
-_ACCOUNTS: Final = (
-    "ADMIN", "DB", "DATABASE", "MYSQL", "PG", "POSTGRES", "REDIS", "ROOT", "SMTP", "USER",
-)  # fmt: skip
+_ACCOUNTS: Final = ("ADMIN", "DB", "DATABASE", "MYSQL", "PG", "POSTGRES", "REDIS", "ROOT", "SMTP", "USER")
 """The word before PASS or PWD that makes it a password."""
 _OF_A_TOKENIZER: Final = (
     "AUDIO", "BEGIN", "BOS", "CLS", "END", "EOS", "EOT", "FIRST", "IMAGE", "LAST", "MASK", "MAX", "MIN", "NEW", "NEXT",

@@ -39,16 +39,15 @@ from gpuflow.demands.planned_pipeline import PlannedPipeline
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, reachable
 from gpuflow.kubernetes.labels import LEADER, WORKERS
-from gpuflow.plan import Plan, PlannedStep, plan_of
+from gpuflow.plan import Plan, PlannedStep, Restarts, plan_of
 from gpuflow.pod import Engine as PodEngine
-from gpuflow.pod import pod_for
+from gpuflow.pod import pod_of
 from gpuflow.pod.build import leader_pod
 from gpuflow.pod.engine_containers import driver_pod, engine_of, settings_of, with_engine
 from gpuflow.pod.gang import as_queued
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import attempts, changes_of, falls_back
 from gpuflow.pod.launcher import launcher_for
-from gpuflow.pod.supervision import Restarts, pods_again, seen_by
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.quantity import Quantity
 from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
@@ -195,9 +194,9 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     sure = sure_steps(plan)
     steps: list[StepDemand] = []
     unmade: list[Finding] = []
-    for planned in plan.containers:
+    for planned in plan.under(restarts).containers:
         try:
-            made = _step(planned, seen_by(planned, plan.site, restarts), parts, driver, facts, restarts)
+            made = _step(planned, parts, driver, facts)
             steps.append(replace(made, is_sure=planned.name in sure))
         except GpuflowError as refusal:
             unmade += refusal.findings
@@ -244,13 +243,10 @@ def _rebuild(demand: Demand, before: PlannedPipeline, after: Plan) -> Demand:
     )
 
 
-def _step(
-    planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None, facts: EngineFacts, restarts: Restarts
-) -> StepDemand:
-    gang, retry = planned.step.gang, planned.step.retry
-    engine = PodEngine(restarts=restarts, requests_disk=facts.requests_disk)
-    bare = pod_for(planned.pipeline, planned.own_name, site, None, engine)
-    first = leader_pod(planned.pipeline, planned.own_name, site, None, engine)
+def _step(planned: PlannedStep, parts: Engine, driver: PodSet | None, facts: EngineFacts) -> StepDemand:
+    gang, retry, site = planned.step.gang, planned.step.retry, planned.site
+    engine = PodEngine(requests_disk=facts.requests_disk)
+    bare, first = pod_of(planned, None, engine), leader_pod(planned, None, engine)
 
     def whole(pod: Mapping[str, Any]) -> Mapping[str, Any]:
         # The ranks of a gang are no pods of the engine's: it runs the pod that looks after them.
@@ -271,14 +267,14 @@ def _step(
         planned.name,
         _pod_sets(gang, pod, None if first is None else whole(first)),
         planned.copies_in_run,
-        tries=1 + pods_again(planned.step, site, restarts),
+        tries=1 + planned.supervision.pods_again,
         nodes_avoided=avoided,
         is_exit=planned.section == "exit",
         waits_at_most=None if planned.step.queue_timeout is None else str(planned.step.queue_timeout),
         put_into_claims=put_into_claims(planned.pipeline, planned.step),
     )
     if gang is not None and facts.name != NO_ENGINE and facts.launches_gangs:
-        launcher = _launcher(planned, site, parts)
+        launcher = _launcher(planned, parts)
         return replace(demand, pod_sets=(*demand.pod_sets, launcher), overhead=launcher.amounts.usage)
     if pod is bare and driver is None:
         return demand
@@ -289,10 +285,9 @@ def _step(
     return replace(demand, overhead={key: amount for key, amount in added.items() if amount > Quantity.zero})
 
 
-def _launcher(planned: PlannedStep, site: Site, parts: Engine) -> PodSet:
+def _launcher(planned: PlannedStep, parts: Engine) -> PodSet:
     """The pod that looks after a gang, and lives as long as it."""
-    bare = launcher_for(planned.pipeline, planned.own_name, site)
-    pod = with_engine(bare, parts, has_outputs=bool(planned.step.outputs))
+    pod = with_engine(launcher_for(planned), parts, has_outputs=bool(planned.step.outputs))
     return PodSet(LAUNCHER, 1, pod)
 
 
@@ -407,10 +402,10 @@ def _later_attempts(plan: Plan, steps: Sequence[StepDemand]) -> Iterator[LaterAt
         grows = retry is not None and retry.more_memory is not None and retry.after_failures > 0
         if not grows and not falls_back(planned.step):
             continue
-        gang, own = planned.step.gang, planned.own_name
-        changes = changes_of(planned.pipeline, own, plan.site)
+        gang = planned.step.gang
+        changes = changes_of(planned)
         leads = gang is not None and gang.leader is not None
-        of_leader = changes_of(planned.pipeline, own, plan.site, leads=True) if leads else changes
+        of_leader = changes_of(planned, leads=True) if leads else changes
         out_of_memory = EarlierAttempts(out_of_memory=retry.after_failures if retry is not None and grows else 0)
         interrupted = EarlierAttempts(interruptions=(spot.fallback_after if spot is not None else None) or 0)
         for found, before in ((grown, out_of_memory), (moved, interrupted)):

@@ -18,7 +18,7 @@ from gpuflow.core.errors import Finding, GpuflowError, Problem, Rule, list_names
 from gpuflow.demands.model import Demand, DeviceRequest
 from gpuflow.graph import Unknown
 from gpuflow.plan import Plan, PlannedStep, plan_of
-from gpuflow.pod import pod_for, pod_notes
+from gpuflow.pod import pod_notes, pod_of
 from gpuflow.pod.engine_containers import with_engine
 from gpuflow.pod.supervision import GRACE_MARGIN, supervisor_grace
 from gpuflow.quantity import Quantity
@@ -219,16 +219,9 @@ class PlannedPipeline:
         asked = planned.step.gpu or planned.step.mig if offer is None else _gpu_request(offer)
         assert asked is not None  # only steps that ask for devices are asked about
         wished = asked.model_copy(update={"count": count})
-        fields = {
-            "gpu": wished if isinstance(wished, Gpu) else None,
-            "mig": wished if isinstance(wished, Mig) else None,
-        }
-        steps = getattr(planned.pipeline, planned.section)
-        changed = {**steps, planned.own_name: steps[planned.own_name].model_copy(update=fields)}
+        gpu, mig = (wished, None) if isinstance(wished, Gpu) else (None, wished)
         try:
-            pod = pod_for(
-                planned.pipeline.model_copy(update={planned.section: changed}), planned.own_name, self.plan.site
-            )
+            pod = pod_of(planned.with_fields(gpu=gpu, mig=mig))
         except GpuflowError:
             return None
         return with_engine(pod, self.parts, has_outputs=bool(planned.step.outputs))

@@ -143,7 +143,7 @@ def _merge_maps(below: Mapping[str, Any], above: Mapping[str, Any], depth: int =
         if isinstance(value, Mapping) and isinstance(other, Mapping) and depth < 50:
             found[key] = _merge_maps(other, value, depth + 1)
         elif isinstance(value, list) and isinstance(other, list) and key in BY_NAME:
-            named = {mapping(each).get("name"): each for each in (*other, *value) if isinstance(each, Mapping)}
+            named = {str(each.get("name")): each for each in (*other, *value) if isinstance(each, Mapping)}
             found[key] = list(named.values())
         else:
             found[key] = value

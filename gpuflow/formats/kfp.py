@@ -62,7 +62,7 @@ class Message:
 
     def where(self, *names: str, key: bool = False) -> Where:
         """The place of the message, or of a field of it."""
-        return self.document.where(*self.path, *(self._key(name) or name for name in names[:1]), *names[1:], key=key)
+        return self.document.where(*self.path, *(self._key(name) for name in names[:1]), *names[1:], key=key)
 
     def __contains__(self, name: str) -> bool:
         return self.get(name) is not None
@@ -73,12 +73,13 @@ class Message:
         return self.value.get(snake(name)) if value is None and self.value else value
 
     def message(self, name: str) -> Message:
-        value = self.get(name)
-        if value is None:
-            return Message(self.document, (*self.path, name), {}, self.shown_from)
-        if not isinstance(value, Mapping):
-            raise self._wrong_value(name, value, "a mapping")
-        return Message(self.document, (*self.path, self._key(name) or name), value, self.shown_from)
+        return self._below(self.get(name), self._key(name))
+
+    def _below(self, value: Any, *path: str | int) -> Message:
+        """A part of it, which must be a message; an empty one where there is none."""
+        if value is not None and not isinstance(value, Mapping):
+            raise self._wrong_value(value, "a mapping", *path)
+        return Message(self.document, (*self.path, *path), {} if value is None else value, self.shown_from)
 
     def as_driver_argument(self) -> Message:
         """The message as KFP's driver reads it in the arguments of its pod."""
@@ -86,10 +87,7 @@ class Message:
 
     def entry(self, name: str) -> Message:
         """The message under a key of a map, whose keys are nobody's field names."""
-        value = self.value.get(name)
-        if value is not None and not isinstance(value, Mapping):
-            raise wrong_value(self.document, (*self.path, name), value, "a mapping", self.shown_from)
-        return Message(self.document, (*self.path, name), value or {}, self.shown_from)
+        return self._below(self.value.get(name), name)
 
     def entries(self) -> Iterator[tuple[str, Message]]:
         """The messages of a map."""
@@ -98,19 +96,16 @@ class Message:
 
     def messages(self, name: str) -> Iterator[Message]:
         """A field that is a list of messages."""
-        listed = self._list(name)
-        path = (*self.path, self._key(name) or name) if listed else ()
-        for index, value in enumerate(listed):
-            if not isinstance(value, Mapping):
-                raise wrong_value(self.document, (*path, index), value, "a mapping", self.shown_from)
-            yield Message(self.document, (*path, index), value, self.shown_from)
+        for index, value in enumerate(self._list(name)):
+            if value is None:
+                raise self._wrong_value(value, "a mapping", self._key(name), index)
+            yield self._below(value, self._key(name), index)
 
     def texts(self, name: str) -> list[str]:
         """A field that is a list of texts."""
-        path = (*self.path, self._key(name) or name)
         for index, value in enumerate(self._list(name)):
             if not isinstance(value, str):
-                raise wrong_value(self.document, (*path, index), value, "a text", self.shown_from)
+                raise self._wrong_value(value, "a text", self._key(name), index)
         return list(self._list(name))
 
     def text(self, name: str) -> str:
@@ -119,14 +114,14 @@ class Message:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self._wrong_value(name, value, "a text")
+            raise self._wrong_value(value, "a text", self._key(name))
         return value
 
     def flag(self, name: str) -> bool:
         """A bool; false where there is none."""
         value = self.get(name)
         if value is not None and not isinstance(value, bool):
-            raise self._wrong_value(name, value, "true or false")
+            raise self._wrong_value(value, "true or false", self._key(name))
         return bool(value)
 
     def integer(self, name: str) -> int:
@@ -137,7 +132,7 @@ class Message:
         if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
             return int(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not _is_whole(value):
-            raise self._wrong_value(name, value, "a whole number")
+            raise self._wrong_value(value, "a whole number", self._key(name))
         return int(value)
 
     def number(self, name: str) -> float:
@@ -150,7 +145,7 @@ class Message:
         except (ValueError, OverflowError):
             found = math.nan
         if not math.isfinite(found):
-            raise self._wrong_value(name, value, "a number")
+            raise self._wrong_value(value, "a number", self._key(name))
         return found
 
     def strings(self, name: str) -> dict[str, str]:
@@ -158,7 +153,7 @@ class Message:
         found = self.message(name)
         for key, value in found.value.items():
             if not isinstance(value, str):
-                raise wrong_value(self.document, (*found.path, key), value, "a text", self.shown_from)
+                raise found._wrong_value(value, "a text", key)
         return dict(found.value)
 
     def old_value(self) -> Any:
@@ -168,31 +163,20 @@ class Message:
     def _list(self, name: str) -> list[Any]:
         value = self.get(name)
         if value is not None and not isinstance(value, list):
-            raise self._wrong_value(name, value, "a list")
+            raise self._wrong_value(value, "a list", self._key(name))
         return value or []
 
-    def _key(self, name: str) -> str | None:
-        value = self.value
-        if not value or value.get(name) is not None:
-            return name if value else None
-        other = snake(name)
-        return other if value.get(other) is not None else None
+    def _key(self, name: str) -> str:
+        """How the document spells a field."""
+        spelled = snake(name) if self.value and self.value.get(name) is None else name
+        return spelled if self.value.get(spelled) is not None else name
 
-    def _wrong_value(self, name: str, value: object, wanted: str) -> GpuflowError:
-        return wrong_value(self.document, (*self.path, self._key(name) or name), value, wanted, self.shown_from)
-
-
-def wrong_value(
-    document: Document, path: tuple[str | int, ...], value: object, wanted: str, shown_from: int = 0
-) -> GpuflowError:
-    """GF726: a value of another shape."""
-    named = ".".join(map(str, path[shown_from:]))
-    return fail(
-        "GF726",
-        f"{named} is {_describe(value)}; it should be {wanted}",
-        where=document.where(*path),
-        hint="compile the pipeline again with kfp",
-    )
+    def _wrong_value(self, value: object, wanted: str, *path: str | int) -> GpuflowError:
+        """GF726: a value of another shape."""
+        named = ".".join(map(str, (*self.path, *path)[self.shown_from :]))
+        text = f"{named} is {_describe(value)}; it should be {wanted}"
+        where = self.document.where(*self.path, *path)
+        return fail("GF726", text, where=where, hint="compile the pipeline again with kfp")
 
 
 def _describe(value: object) -> str:

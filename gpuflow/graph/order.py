@@ -51,8 +51,10 @@ def find_cycle(successors: Successors) -> list[str] | None:
                 path.popitem()
                 finished.add(name)
             elif target in path:
-                nodes = list(path)
-                return _close_cycle(nodes[nodes.index(target) :], names)
+                cycle = list(path)[list(path).index(target) :]
+                members = set(cycle)
+                start = cycle.index(next(name for name in names if name in members))
+                return [*cycle[start:], *cycle[: start + 1]]
             elif target not in finished:
                 path[target] = iter(successors.get(target, ()))
     return None
@@ -63,12 +65,6 @@ def _names(successors: Successors) -> list[str]:
     for targets in successors.values():
         names.update(dict.fromkeys(targets))
     return list(names)
-
-
-def _close_cycle(cycle: list[str], names: Iterable[str]) -> list[str]:
-    members = set(cycle)
-    start = cycle.index(next(name for name in names if name in members))
-    return [*cycle[start:], *cycle[: start + 1]]
 
 
 def reachable(successors: Successors, starts: Iterable[str]) -> set[str]:

@@ -13,7 +13,7 @@ from functools import cache, cached_property, lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from msgspec import Struct, convert
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import fields
 
 from gpuflow.kubernetes.labels import read_labels
@@ -27,7 +27,7 @@ class Object(Struct, rename="camel", frozen=True, gc=False):
     """Fields in Python's spelling. A field that is not listed is not looked at."""
 
 
-class Closed(Object):
+class Closed(Object, frozen=True):
     """One whose every word decides: a field that is not listed is GF407."""
 
 
@@ -64,7 +64,7 @@ class Place(NamedTuple):
 
     path: str
     list: str = ""
-    index: int = 0
+    number: int = 0
 
 
 Loose = Any
@@ -81,7 +81,7 @@ def decode(wanted: type[T], body: object, where: str) -> T:
     if isinstance(body, dict):  # another Mapping would be asked for attributes
         try:
             return convert(body, wanted, dec_hook=_hook)
-        except (ValueError, RecursionError):
+        except (ValidationError, ValueError, RecursionError):  # the first is none of the second before msgspec 0.21
             pass  # what exactly, and whether at all, says the reader
     return read_as(wanted, body, where)  # type: ignore[no-any-return]  # what was asked for
 
@@ -202,7 +202,7 @@ def _struct(wanted: type[Struct]) -> Reader:
                 continue
             notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
             spelled = _note(notes, At, At()).field
-            path = spelled.format(list=where.list, owner=where.list.rpartition(".")[0], index=where.index)
+            path = spelled.format(list=where.list, owner=where.list.rpartition(".")[0], index=where.number)
             given[name] = reader(part, Place(path or (f"{where.path}.{key}" if where.path else key)))
         return wanted(**given)
 

@@ -9,55 +9,55 @@ from gpuflow.kubernetes.decoding import Amounts, AnyMap, LabelMap, Loose, Object
 NO_AMOUNTS = Amounts()
 
 
-class NodeMetadata(Object):
+class NodeMetadata(Object, frozen=True):
     name: str = ""
     labels: LabelMap = {}
     annotations: AnyMap = {}
 
 
-class NodeTaint(Object):
+class NodeTaint(Object, frozen=True):
     effect: str = ""
     key: Loose = None
     value: Loose = None
 
 
-class NodeSpec(Object):
+class NodeSpec(Object, frozen=True):
     taints: tuple[NodeTaint, ...] = ()
     unschedulable: bool | None = None
 
 
-class NodeStatus(Object):
+class NodeStatus(Object, frozen=True):
     allocatable: Amounts | None = None
     capacity: Loose = None
     declared_features: frozenset[str] = frozenset()
 
 
-class Node(Object):
+class Node(Object, frozen=True):
     metadata: NodeMetadata = NodeMetadata()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 
-class Resources(Object):
+class Resources(Object, frozen=True):
     requests: Amounts = NO_AMOUNTS
     limits: Amounts = NO_AMOUNTS
 
 
-class Container(Object):
+class Container(Object, frozen=True):
     name: str = ""
     restart_policy: str = ""
     resources: Resources = Resources()
     ports: Loose = None
 
 
-class ContainerPort(Object):
+class ContainerPort(Object, frozen=True):
     host_port: int = 0
     container_port: Loose = None
     host_ip: str = field(default="", name="hostIP")
     protocol: str = ""
 
 
-class PodAffinityTerm(Object):
+class PodAffinityTerm(Object, frozen=True):
     topology_key: str = ""
     label_selector: Loose = None
     match_label_keys: Loose = None
@@ -66,16 +66,16 @@ class PodAffinityTerm(Object):
     namespace_selector: Loose = None
 
 
-class PodAffinity(Object):
+class PodAffinity(Object, frozen=True):
     required: tuple[PodAffinityTerm, ...] = field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
-class Affinity(Object):
+class Affinity(Object, frozen=True):
     pod_affinity: PodAffinity = PodAffinity()
     pod_anti_affinity: PodAffinity = PodAffinity()
 
 
-class PodParts(Object):
+class PodParts(Object, frozen=True):
     """What is read of every pod, even of one that is over."""
 
     containers: tuple[Container, ...] = ()
@@ -84,7 +84,7 @@ class PodParts(Object):
     affinity: Affinity = Affinity()
 
 
-class BoundPodSpec(PodParts):
+class BoundPodSpec(PodParts, frozen=True):
     node_name: str = ""
     host_network: bool | None = None
     resources: Resources | None = None
@@ -96,11 +96,11 @@ class BoundPodSpec(PodParts):
     volumes: Loose = None
 
 
-class OwnerReference(Object):
+class OwnerReference(Object, frozen=True):
     kind: Loose = None
 
 
-class PodMetadata(Object):
+class PodMetadata(Object, frozen=True):
     name: str = ""
     generate_name: str = ""
     namespace: str = ""
@@ -110,26 +110,14 @@ class PodMetadata(Object):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class PodStatus(Object):
+class PodStatus(Object, frozen=True):
     phase: str = ""
     container_statuses: Loose = None
     init_container_statuses: Loose = None
     resources: Loose = None
 
 
-class PodNode(Object):
-    node_name: str = ""
-
-
-class PodHead(Object):
-    """What is read of a pod that takes up no room."""
-
-    metadata: AnyMap = {}
-    spec: PodNode = PodNode()
-    status: AnyMap = {}
-
-
-class BoundPod(Object):
+class BoundPod(Object, frozen=True):
     metadata: PodMetadata = PodMetadata()
     spec: BoundPodSpec = BoundPodSpec()
     status: PodStatus = PodStatus()

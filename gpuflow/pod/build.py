@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError, fail, join_names
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.plan import PlannedStep, planned_step, supervision_of
 from gpuflow.pod.gang import SHM, gang_environment, program_security, with_network
 from gpuflow.pod.patch import merged_pod
 from gpuflow.pod.placement import devices, scheduling_fields, topology_annotations
@@ -17,8 +18,6 @@ from gpuflow.pod.spelling import ReadableSpelling, Spelling, spell_text
 from gpuflow.pod.supervision import (
     Engine,
     active_deadline,
-    counts_budgets,
-    is_supervised,
     scratch_size,
     supervised_command,
     supervisor_environment,
@@ -50,9 +49,10 @@ def refusal_at(
 Path = tuple[str, ...]
 
 
-def bucket_credentials(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[str, Any]:
+def bucket_credentials(planned: PlannedStep) -> dict[str, Any]:
     """The variables for all buckets of a step. Refused: a bucket that the site does not know, no place at all, and two
     buckets that ask for different values of one variable."""
+    pipeline, name, step, site = planned.pipeline, planned.own_name, planned.step, planned.site
     if not (step.checkpoint or step.outputs or step.inputs or site.runtime.state):
         return {}  # it uses none
     known = site.runtime.buckets
@@ -111,7 +111,7 @@ def _used_buckets(pipeline: Pipeline, step: Step, site: Site) -> Iterator[tuple[
     store = None if checkpoint is None else checkpoint.store
     if store is not None:
         yield from _buckets(pipeline, step, store, "checkpoint.store", ("checkpoint", "store"))
-    elif runtime.state is not None and counts_budgets(step, site):
+    elif runtime.state is not None and supervision_of(step, site).counts_budgets:  # whatever the engine
         yield from _buckets(pipeline, step, runtime.state, "runtime.state of the site", ())
     for name, output in step.outputs.items():
         if output.is_artifact:
@@ -325,28 +325,33 @@ DEFAULT_SECURITY = Security()
 """What a step that says nothing about security has: one value for all of them."""
 
 
-def pod_for(
-    pipeline: Pipeline, name: str, site: Site, spelling: Spelling | None = None, engine: Engine | None = None
-) -> dict[str, Any]:
-    """The pod of one step as a manifest (`metadata` and `spec`). Without a spelling, references are shown readably."""
-    step, spelling, engine = pipeline.effective(name), spelling or ReadableSpelling(), engine or Engine()
+PLAIN = Engine()
+
+
+def pod_of(planned: PlannedStep, spelling: Spelling | None = None, engine: Engine = PLAIN) -> dict[str, Any]:
+    """The pod of a step as a manifest (`metadata` and `spec`). Without a spelling, references are shown readably."""
+    site, spelling = planned.site, spelling or ReadableSpelling()
     try:
-        step = with_network(leader_step(step) if engine.leads else step, site)
-        pod = _pod(pipeline, name, step, site, spelling, engine)
+        step = with_network(leader_step(planned.step) if engine.leads else planned.step, site)
+        pod = _pod(planned if step is planned.step else replace(planned, step=step), spelling, engine)
         patch = step.kubernetes.merge if step.kubernetes is not None else None
         return pod if patch is None else merged_pod(pod, patch, spelling, site.runtime.mount)
     except GpuflowError as refusal:
-        raise GpuflowError(_with_place(finding, pipeline, name) for finding in refusal.findings) from None
+        found = [_with_place(finding, planned.pipeline, planned.own_name) for finding in refusal.findings]
+        raise GpuflowError(found) from None
 
 
-def leader_pod(
-    pipeline: Pipeline, name: str, site: Site, spelling: Spelling | None = None, engine: Engine | None = None
-) -> dict[str, Any] | None:
+def pod_for(
+    pipeline: Pipeline, name: str, site: Site, spelling: Spelling | None = None, engine: Engine = PLAIN
+) -> dict[str, Any]:
+    """The pod of one step of a pipeline."""
+    return pod_of(planned_step(pipeline, name, site), spelling, engine)
+
+
+def leader_pod(planned: PlannedStep, spelling: Spelling | None = None, engine: Engine = PLAIN) -> dict[str, Any] | None:
     """The pod of the leader of a gang, rank 0; None where its ranks are all alike."""
-    gang = pipeline.effective(name).gang
-    if gang is None or gang.leader is None:
-        return None
-    return pod_for(pipeline, name, site, spelling, replace(engine or Engine(), leads=True))
+    gang = planned.step.gang
+    return None if gang is None or gang.leader is None else pod_of(planned, spelling, replace(engine, leads=True))
 
 
 def _with_place(finding: Finding, pipeline: Pipeline, name: str) -> Finding:
@@ -355,10 +360,11 @@ def _with_place(finding: Finding, pipeline: Pipeline, name: str) -> Finding:
     return replace(finding, where=pipeline.where_step(name), message=f'step "{name}": {finding.message}')
 
 
-def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelling, engine: Engine) -> dict[str, Any]:
+def _pod(planned: PlannedStep, spelling: Spelling, engine: Engine) -> dict[str, Any]:
+    step, site = planned.step, planned.site
     volumes, security = Volumes(), step.security or DEFAULT_SECURITY
     wanted = devices(step, site)
-    main = _main(pipeline, name, step, site, spelling, engine, volumes, wanted.resources)
+    main = _main(planned, spelling, engine, volumes, wanted.resources)
     init = [helper_container(helper, site, spelling, volumes, security) for helper in step.init_containers]
     # Sidecars are init containers that keep running: they start before the command and end with it.
     sidecars = [
@@ -366,7 +372,7 @@ def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelli
         for helper in step.sidecars
     ]
     hatch = step.kubernetes
-    selector = {f"{LABEL}pipeline": pipeline.name, f"{LABEL}step": name}
+    selector = {f"{LABEL}pipeline": planned.pipeline.name, f"{LABEL}step": planned.own_name}
     secrets = (*site.images.pull_secrets, *step.image_pull_secrets)
     priority = step.priority
     spec: dict[str, Any] = {
@@ -379,7 +385,7 @@ def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelli
         "hostNetwork": True if hatch and hatch.host_network else None,
         **(network(hatch) if hatch else {}),
         "terminationGracePeriodSeconds": termination_grace(step),
-        "activeDeadlineSeconds": active_deadline(step, site, engine.restarts),
+        "activeDeadlineSeconds": active_deadline(planned),
         "imagePullSecrets": [{"name": secret} for secret in dict.fromkeys(secrets)],
         "securityContext": pod_security(security, site),
         **scheduling_fields(step, site, wanted, selector),
@@ -389,7 +395,7 @@ def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelli
         "volumes": volumes.manifests(),
     }
     annotations = {**topology_annotations(step, site), **step.annotations}
-    metadata = {"labels": _labels(pipeline, name, step, site), "annotations": annotations}
+    metadata = {"labels": _labels(planned), "annotations": annotations}
     return {
         "metadata": {key: value for key, value in metadata.items() if value},
         "spec": {key: value for key, value in spec.items() if value or value not in EMPTY_VALUES},
@@ -397,15 +403,9 @@ def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelli
 
 
 def _main(
-    pipeline: Pipeline,
-    name: str,
-    step: Step,
-    site: Site,
-    spelling: Spelling,
-    engine: Engine,
-    volumes: Volumes,
-    device_resources: dict[str, int],
+    planned: PlannedStep, spelling: Spelling, engine: Engine, volumes: Volumes, device_resources: dict[str, int]
 ) -> dict[str, Any]:
+    step, site = planned.step, planned.site
     assert step.image is not None  # the rules refuse a step without one
     mounts = [volumes.mount(path, volume) for path, volume in step.volumes.items()]
     if step.shm is not None:
@@ -413,19 +413,18 @@ def _main(
     if _writes_tmp(step) and (step.security or DEFAULT_SECURITY).read_only_root and TMP not in step.volumes:
         mounts.append(volumes.scratch(TMP))
     if step.inputs:
-        mounts += input_mounts(pipeline, step, volumes)
+        mounts += input_mounts(planned.pipeline, step, volumes)
     command = command_of(step, spelling)
-    variables = environment({**bucket_credentials(pipeline, name, step, site), **step.env}, spelling)
-    if is_supervised(step, site, engine.restarts):
-        gpus = sum(device_resources.values())
-        command, more = supervised_command(pipeline, name, step, site, spelling, engine, volumes, command, gpus)
+    variables = environment({**bucket_credentials(planned), **step.env}, spelling)
+    if planned.supervision.is_supervised:
+        command, more = supervised_command(planned, spelling, engine, volumes, command, sum(device_resources.values()))
         mounts += more
         variables += supervisor_environment(engine)
     variables += gang_environment(step, sum(device_resources.values()), site.gangs.made_as)
     amounts = {
         "cpu": step.cpu,
         "memory": step.memory,
-        "ephemeral-storage": _disk(pipeline, name, step) if engine.requests_disk else step.ephemeral_storage,
+        "ephemeral-storage": _disk(planned) if engine.requests_disk else step.ephemeral_storage,
     }
     extended = {key: str(value) for key, value in (step.kubernetes.resources if step.kubernetes else {}).items()}
     for key in device_resources.keys() & extended.keys():
@@ -460,8 +459,9 @@ def _writes_tmp(step: Step) -> bool:
     return step.script is not None or (step.gang is not None and step.gang.rendezvous.framework == "mpi")
 
 
-def _disk(pipeline: Pipeline, name: str, step: Step) -> Amount | None:
+def _disk(planned: PlannedStep) -> Amount | None:
     """The node's disk: what the step asks for, and at least what checkpoints, inputs and outputs are said to take."""
+    step, pipeline = planned.step, planned.pipeline
     own, scratch, files = step.ephemeral_storage, scratch_size(step), room_on_node(pipeline, step)
     if scratch is None and files is None:
         return own
@@ -473,7 +473,7 @@ def _disk(pipeline: Pipeline, name: str, step: Step) -> Amount | None:
         taken = "checkpoint.scratch is" if files is None else "checkpoint.scratch, inputs and outputs take"
         raise refusal_at(
             pipeline,
-            name,
+            planned.own_name,
             ("ephemeral_storage",),
             "GF323",
             f"{taken} {needed}, and ephemeral_storage has a limit of {own.limit}",
@@ -490,9 +490,10 @@ def _claims(step: Step) -> list[dict[str, str]]:
     return [{"name": "gpu", **{key: value for key, value in source.items() if value}}]
 
 
-def _labels(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[str, str]:
-    labels = {**site.labels, **pipeline.labels, **step.labels}
-    ours = {f"{LABEL}pipeline": pipeline.name, f"{LABEL}step": name}
+def _labels(planned: PlannedStep) -> dict[str, str]:
+    step, site = planned.step, planned.site
+    labels = {**site.labels, **planned.pipeline.labels, **step.labels}
+    ours = {f"{LABEL}pipeline": planned.pipeline.name, f"{LABEL}step": planned.own_name}
     if "team" in labels:
         ours[f"{LABEL}team"] = labels["team"]
     queue = step.queue or site.queue

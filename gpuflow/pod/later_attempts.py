@@ -16,8 +16,7 @@ from gpuflow.runtime.gangs import later_attempts
 from gpuflow.runtime.gangs.later_attempts import EarlierAttempts
 
 if TYPE_CHECKING:
-    from gpuflow.site import Site
-    from gpuflow.spec.pipeline import Pipeline
+    from gpuflow.plan import PlannedStep
     from gpuflow.spec.policies import Retry
     from gpuflow.spec.step import Step
 
@@ -87,14 +86,11 @@ def on_demand_fields(on_spot: Mapping[str, Any], plain: Mapping[str, Any]) -> di
     }
 
 
-def off_spot(pipeline: Pipeline, name: str) -> Pipeline:
-    """The same pipeline with one step kept off spot nodes."""
+def off_spot(planned: PlannedStep) -> PlannedStep:
+    """The same step kept off spot nodes."""
     from gpuflow.spec.policies import Spot
 
-    section = pipeline.section_of(name)
-    steps = dict(getattr(pipeline, section))
-    steps[name] = steps[name].model_copy(update={"spot": Spot(mode="never")})
-    return pipeline.model_copy(update={section: steps})
+    return planned.with_fields(spot=Spot(mode="never"))
 
 
 def attempts(retry: Retry | None) -> int:
@@ -107,17 +103,15 @@ def falls_back(step: Step) -> bool:
     return bool(step.spot and step.spot.fallback_after and attempts(step.retry) >= step.spot.fallback_after)
 
 
-def changes_of(pipeline: Pipeline, name: str, site: Site, *, leads: bool = False) -> Changes:
+def changes_of(planned: PlannedStep, *, leads: bool = False) -> Changes:
     """What the policies of a step change in its later attempts. `leads`: in the pod of its gang's leader."""
-    from gpuflow.pod.build import pod_for
+    from gpuflow.pod.build import pod_of
     from gpuflow.pod.supervision import Engine
 
-    step = pipeline.effective(name)
+    step = planned.step
     after, fields = None, {}
     if step.spot is not None and falls_back(step):
         after = step.spot.fallback_after
-        first, plain = (
-            pod_for(each, name, site, None, Engine(leads=leads)) for each in (pipeline, off_spot(pipeline, name))
-        )
+        first, plain = (pod_of(each, None, Engine(leads=leads)) for each in (planned, off_spot(planned)))
         fields = on_demand_fields(first["spec"], plain["spec"])
     return Changes(more_memory_of(step.retry), after, fields, step.retry is not None and step.retry.other_node)

@@ -13,7 +13,8 @@ from typing import Any
 from gpuflow.core.errors import Where, fail
 from gpuflow.kubernetes.expansion import escape
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
-from gpuflow.pod.build import container_security, leader_pod, pod_for, rewritten
+from gpuflow.plan import PlannedStep
+from gpuflow.pod.build import PLAIN, container_security, leader_pod, pod_of, rewritten
 from gpuflow.pod.gang import gang_object, manifest_arguments
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.later_attempts import Changes, changes_of
@@ -41,11 +42,9 @@ SAME_AS_RANKS = ("imagePullSecrets", "securityContext")
 
 
 def launcher_for(
-    pipeline: Pipeline,
-    name: str,
-    site: Site,
+    planned: PlannedStep,
     spelling: Spelling | None = None,
-    engine: Engine | None = None,
+    engine: Engine = PLAIN,
     is_open: Callable[[str], bool] = lambda _: False,
     ranks: Mapping[str, Any] | None = None,
     owner: str = OWNER,
@@ -55,11 +54,11 @@ def launcher_for(
     `ranks`: fields that the engine gives to its own pods, and that the ranks, which are not its pods, must have too.
     `owner`: who owns the gang, as `gpuflow-run gang` takes it.
     """
-    step, spelling, engine = pipeline.effective(name), spelling or ReadableSpelling(), engine or Engine()
+    step, site, spelling = planned.step, planned.site, spelling or ReadableSpelling()
     # The ranks hand their outputs to the launcher, and only that one to the engine.
-    own = Engine(within=engine.within, restarts=engine.restarts)
-    rank = _with_spec_fields(ranks, pod_for(pipeline, name, site, spelling, own))
-    leader = leader_pod(pipeline, name, site, spelling, own)
+    own = Engine(within=engine.within)
+    rank = _with_spec_fields(ranks, pod_of(planned, spelling, own))
+    leader = leader_pod(planned, spelling, own)
     first = None if leader is None else _with_spec_fields(ranks, leader)
     volumes, mounts = Volumes(), []
     if step.outputs and engine.outputs_dir == OUTPUTS:
@@ -67,9 +66,9 @@ def launcher_for(
     runtime = site.runtime
     if runtime.delivery == "config-map":
         mounts.append(volumes.config_map(runtime.mount, bundle.config_map_name(runtime.config_map)))
-    words = ["gang", *_options(pipeline, name, step, spelling, engine, owner)]
-    of_leader = None if leader is None else changes_of(pipeline, name, site, leads=True)
-    words += later_arguments(changes_of(pipeline, name, site), of_leader, spelling)
+    words = ["gang", *_options(planned.pipeline, planned.own_name, step, spelling, engine, owner)]
+    of_leader = None if leader is None else changes_of(planned, leads=True)
+    words += later_arguments(changes_of(planned), of_leader, spelling)
     container_name = SPELLINGS[site.gangs.made_as].kind.container
     if container_name != MAIN:
         words.append(f"--container={container_name}")

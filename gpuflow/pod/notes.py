@@ -7,27 +7,20 @@ from typing import Final
 
 from gpuflow.core.errors import Finding, GpuflowError, Problem, Rule, join_names, rule
 from gpuflow.plan import Plan, PlannedStep
-from gpuflow.pod.build import leader_pod, pod_for
+from gpuflow.pod.build import leader_pod, pod_of
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.patch import overridden
 from gpuflow.pod.placement import REQUIRED_TOPOLOGY, asks_kueue
-from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
-from gpuflow.spec.pipeline import Pipeline
 
 TORCHRUN = ("torchrun", "torch.distributed")
 """How a program that starts torchrun names it."""
 
 
-def without_merge(pipeline: Pipeline, name: str) -> Pipeline:
-    """The same pipeline with the pod of one step as gpuflow makes it."""
-    hatch = pipeline.effective(name).kubernetes
-    if hatch is None or hatch.merge is None:
-        return pipeline
-    section = pipeline.section_of(name)
-    steps = dict(getattr(pipeline, section))
-    steps[name] = steps[name].model_copy(update={"kubernetes": hatch.model_copy(update={"merge": None})})
-    return pipeline.model_copy(update={section: steps})
+def without_merge(planned: PlannedStep) -> PlannedStep:
+    """The same step with its pod as gpuflow makes it."""
+    hatch = planned.step.kubernetes
+    return planned if hatch is None else planned.with_fields(kubernetes=hatch.model_copy(update={"merge": None}))
 
 
 @rule("GF373", severity="note")
@@ -35,7 +28,7 @@ def overrides(plan: Plan) -> Iterator[Problem]:
     """One note for all steps whose patches override the same: an imported pipeline says the same in every step."""
     alike: dict[tuple[str, ...], list[PlannedStep]] = {}
     for each in plan.containers:
-        if paths := _overridden(each, plan.site):
+        if paths := _overridden(each):
             alike.setdefault(paths, []).append(each)
     for paths, steps in alike.items():
         shown = ", ".join(paths[:6]) + (f" and {len(paths) - 6} more" if len(paths) > 6 else "")
@@ -44,35 +37,31 @@ def overrides(plan: Plan) -> Iterator[Problem]:
         hint = "take out of the patch what is not meant"
         yield Problem(message, steps[0].where("kubernetes", "merge"), hint)
     for each in plan.containers:
-        if paths := _overridden_in_leader(each, plan.site):
+        if paths := _overridden_in_leader(each):
             message = f'step "{each.name}", the leader: kubernetes.merge overrides {join_names(paths)}'
             place = each.where("gang", "leader", "kubernetes", "merge")
             yield Problem(message, place, "take out of the patch what is not meant")
 
 
-def _overridden(each: PlannedStep, site: Site) -> tuple[str, ...]:
-    hatch, name = each.step.kubernetes, each.own_name
+def _overridden(each: PlannedStep) -> tuple[str, ...]:
+    hatch = each.step.kubernetes
     if hatch is None or hatch.merge is None:
         return ()
     try:
-        own = pod_for(without_merge(each.pipeline, name), name, site)
-        return tuple(overridden(own, pod_for(each.pipeline, name, site)))
+        return tuple(overridden(pod_of(without_merge(each)), pod_of(each)))
     except GpuflowError:
         return ()  # said by whoever makes the pod
 
 
-def _overridden_in_leader(each: PlannedStep, site: Site) -> tuple[str, ...]:
-    gang, name, pipeline = each.step.gang, each.own_name, each.pipeline
+def _overridden_in_leader(each: PlannedStep) -> tuple[str, ...]:
+    gang = each.step.gang
     leader = None if gang is None else gang.leader
     if gang is None or leader is None or leader.kubernetes is None or leader.kubernetes.merge is None:
         return ()
     hatch = leader.kubernetes.model_copy(update={"merge": None})
     plain = gang.model_copy(update={"leader": leader.model_copy(update={"kubernetes": hatch})})
-    steps = dict(getattr(pipeline, each.section))
-    steps[name] = steps[name].model_copy(update={"gang": plain})
     try:
-        own = leader_pod(pipeline.model_copy(update={each.section: steps}), name, site)
-        made = leader_pod(pipeline, name, site)
+        own, made = leader_pod(each.with_fields(gang=plain)), leader_pod(each)
     except GpuflowError:
         return ()  # said by whoever makes the pod
     return () if own is None or made is None else tuple(overridden(own, made))
@@ -82,16 +71,16 @@ def _overridden_in_leader(each: PlannedStep, site: Site) -> tuple[str, ...]:
 def step_notes(plan: Plan) -> Iterator[Finding]:
     """On hooks that take the supervisor's time, and on the pods of gangs; step by step."""
     for each in plan.containers:
-        yield from _hooks(each, plan.site)
+        yield from _hooks(each)
         yield from _topology(each, plan.site)
         yield from _torchrun(each)
         yield from _mpi(each)
 
 
-def _hooks(each: PlannedStep, site: Site) -> Iterator[Finding]:
+def _hooks(each: PlannedStep) -> Iterator[Finding]:
     """A hook of unknown length comes before SIGTERM, and the supervisor gets what is left."""
     hook = each.step.lifecycle.pre_stop if each.step.lifecycle is not None else None
-    if hook is None or hook.sleep is not None or not is_supervised(each.step, site):
+    if hook is None or hook.sleep is not None or not each.supervision.is_supervised:
         return
     message = f'step "{each.name}": pre_stop takes its time from termination_grace, and the supervisor gets the rest'
     hint = "raise termination_grace by the longest time that the hook takes"

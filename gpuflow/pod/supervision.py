@@ -1,113 +1,26 @@
-"""When gpuflow's supervisor runs a step's command, with which options, and who starts a step again.
+"""How gpuflow's supervisor runs a step's command: its options, its waits and its graces.
 
-A step is supervised when it has a checkpoint, outputs, inputs, or retry budgets that the engine cannot keep: those
-with a place where the supervisor counts them, or where it repeats the command inside the pod. The ranks of a gang
-always are: their supervisors agree on how it ended.
-
-Another attempt is a new pod of the engine, or the command again inside the pod (`Restarts`). Argo and Airflow choose by
-what ended an attempt, so the supervisor counts where it can and leaves the rest to them. Kubeflow cannot choose. Where
-the site says that its installation starts a pod again whatever ended it, the supervisor splits that one number into the
-two budgets. Elsewhere nobody knows which ends an installation repeats: the supervisor then repeats failures itself, and
-only interruptions are left to the engine.
+What it does for a step is said by the plan (`gpuflow.plan.Supervision`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
-from gpuflow.plan import PlannedStep
+from gpuflow.plan import MAX_INT32, PlannedStep, Supervision, fetches
 from gpuflow.pod.gang import mpi_slots, star_port
 from gpuflow.pod.spelling import Spelling, spell_text
-from gpuflow.pod.volumes import Volumes, fetches, input_options, keeps_artifacts
+from gpuflow.pod.volumes import Volumes, input_options, keeps_artifacts
 from gpuflow.quantity import Quantity
 from gpuflow.runtime import bundle
 from gpuflow.runtime.bundle import wrap
 from gpuflow.runtime.gangs.kinds import WORDS
-from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
-from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Backoff, Retry
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, RunRef
-
-Restarts = Literal["by cause", "always", "unknown", "left alone"]
-"""by cause: the engine asks what ended an attempt. always: it starts a pod again whatever that was. unknown: what it
-repeats depends on its installation. left alone: the same, and no supervisor can stand in front of the command."""
-MAX_INT32 = 2**31 - 1
-"""The largest number of retries and of seconds that Kubernetes and Argo keep."""
-
-
-def seen_by(planned: PlannedStep, site: Site, restarts: Restarts) -> Site:
-    """The site as a step sees it. Copies of a sub-pipeline do not know their item where the engine starts pods without
-    asking why, and a place that is that of all of them is none."""
-    above, looped = planned.parent, False
-    while above is not None:
-        looped, above = looped or bool(above.step.for_each), above.parent
-    return without_state(site) if looped and restarts != "by cause" else site
-
-
-def without_state(site: Site) -> Site:
-    """The site without the place in which steps without a checkpoint count."""
-    if site.runtime.state is None:
-        return site
-    return site.model_copy(update={"runtime": site.runtime.model_copy(update={"state": None})})
-
-
-def has_place(step: Step, site: Site) -> bool:
-    """Whether there is a place that outlives the pod, in which the supervisor can count."""
-    return step.checkpoint is not None or site.runtime.state is not None
-
-
-def writes_xcom(step: Step) -> bool:
-    """Whether the program writes its outputs as Airflow reads them, so that nobody else in the container need be."""
-    return step.outputs_from == "xcom" and bool(step.outputs)
-
-
-def counts_budgets(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
-    """Whether the supervisor keeps the step's retry budgets over all its pods. Those of a gang its launcher keeps."""
-    retry = step.retry
-    if retry is None or restarts == "left alone" or not has_place(step, site):
-        return False
-    if not retry.attempts or step.gang is not None or writes_xcom(step):
-        return False
-    if restarts == "by cause" or not _can_be_supervised(step, site):
-        return retry.interruptions > 0
-    if restarts == "unknown":
-        return True
-    # A number for everything is what the engine counts itself, unless some exit codes are final.
-    return retry.any is None or names_exit_codes(retry)
-
-
-def repeats_inside(step: Step, site: Site, restarts: Restarts) -> bool:
-    """Whether the supervisor starts a failed command again in the same pod."""
-    if restarts != "unknown" or step.gang is not None or step.retry is None or not step.retry.after_failures:
-        return False
-    return _can_be_supervised(step, site) or counts_budgets(step, site, restarts)
-
-
-def _can_be_supervised(step: Step, site: Site) -> bool:
-    """Whether a supervisor is in the container, or can be put there without a change of the image."""
-    if site.runtime.delivery == "config-map" or step.checkpoint is not None or step.outputs:
-        return True
-    return bool(step.inputs) and any(given.is_fetched for given in step.inputs.values())
-
-
-def pods_again(step: Step, site: Site, restarts: Restarts) -> int:
-    """How many more pods of the step the engine is asked to start."""
-    retry = step.retry
-    if retry is None:
-        return 0
-    if restarts != "unknown" or not (repeats_inside(step, site, restarts) or counts_budgets(step, site, restarts)):
-        return min(MAX_INT32, retry.attempts)
-    # Without a place each new pod would begin to count anew: all that the engine repeats would be multiplied.
-    return min(MAX_INT32, retry.after_interruptions) if has_place(step, site) else 0
-
-
-def names_exit_codes(retry: Retry) -> bool:
-    """Whether some exit codes end the step at once."""
-    return bool(retry.final_exit_codes) or retry.retryable_exit_codes is not None
 
 
 def longest_wait(retry: Retry, times: int) -> int:
@@ -165,8 +78,6 @@ class Engine:
     """Where the pipeline stands in the one around it, already spelled: it keeps apart the state of its copies."""
     grace: int | None = None
     """The seconds from SIGTERM to SIGKILL that every pod gets, where the engine lets nobody choose."""
-    restarts: Restarts = "by cause"
-    """How it starts a step again."""
     run_id: str | None = None
     """The field of the pod that holds the run's id, where the command must not: an engine that compares commands and
     inputs to find an earlier result would find none."""
@@ -178,31 +89,20 @@ class Engine:
     """Whether the pod is that of a gang's leader, and not of its workers."""
 
 
-def is_supervised(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
-    """Whether the step's command runs under the supervisor."""
-    if step.gang is not None:
-        return True
-    if writes_xcom(step):
-        return False
-    if step.checkpoint is not None or step.outputs or fetches(step):
-        return True
-    return counts_budgets(step, site, restarts) or repeats_inside(step, site, restarts)
-
-
-def active_deadline(step: Step, site: Site, restarts: Restarts = "by cause") -> int | None:
+def active_deadline(planned: PlannedStep) -> int | None:
     """How long the kubelet lets the pod be active.
 
     Kubernetes counts image pull and init containers, and `timeout` is the program's own time. The supervisor keeps
     that; the kubelet's deadline stands behind it, for the case that the supervisor hangs as well. Without a supervisor
     it is all there is. A pod that repeats its command has time for every attempt.
     """
-    if step.timeout is None:
-        return None
-    if not is_supervised(step, site, restarts):
-        return step.timeout.seconds
-    if repeats_inside(step, site, restarts):
-        return time_in_pod(step, START_UP_ROOM, termination_grace(step) or DEFAULT_GRACE)
-    return step.timeout.seconds + START_UP_ROOM + (termination_grace(step) or DEFAULT_GRACE)
+    step, known = planned.step, planned.supervision
+    if step.timeout is None or not known.is_supervised:
+        return None if step.timeout is None else step.timeout.seconds
+    grace = termination_grace(step) or DEFAULT_GRACE
+    if known.repeats_inside:
+        return time_in_pod(step, START_UP_ROOM, grace)
+    return step.timeout.seconds + START_UP_ROOM + grace
 
 
 def termination_grace(step: Step) -> int | None:
@@ -234,14 +134,9 @@ def supervisor_grace(step: Step) -> Duration | None:
     return room if wanted is None else min(wanted, room)
 
 
-def keeps_state(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
-    """Whether attempts leave something behind that later attempts of the same step, and nobody else, must find."""
-    return step.checkpoint is not None or step.gang is not None or counts_budgets(step, site, restarts)
-
-
-def has_records(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
+def has_records(planned: PlannedStep) -> bool:
     """Whether the supervisor writes or reads what can be signed: state, or the manifests of artifacts."""
-    return keeps_state(step, site, restarts) or fetches(step) or keeps_artifacts(step)
+    return planned.supervision.keeps_state or fetches(planned.step) or keeps_artifacts(planned.step)
 
 
 def saves_to_scratch(step: Step) -> bool:
@@ -255,20 +150,12 @@ def scratch_size(step: Step) -> Quantity | None:
 
 
 def supervised_command(
-    pipeline: Pipeline,
-    name: str,
-    step: Step,
-    site: Site,
-    spelling: Spelling,
-    engine: Engine,
-    volumes: Volumes,
-    command: list[str],
-    gpus: int,
+    planned: PlannedStep, spelling: Spelling, engine: Engine, volumes: Volumes, command: list[str], gpus: int
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """The wrapped command, and the mounts the supervisor needs."""
-    state_is_kept = keeps_state(step, site, engine.restarts)
-    own = f"{engine.within}/{name}" if engine.within and state_is_kept else name
-    options: dict[str, Any] = {"pipeline": pipeline.name, "step": own}
+    step, site, own, known = planned.step, planned.site, planned.own_name, planned.supervision
+    own = f"{engine.within}/{own}" if engine.within and known.keeps_state else own
+    options: dict[str, Any] = {"pipeline": planned.pipeline.name, "step": own}
     if engine.run_id is None:
         options["run-id"] = spelling.reference(RunRef("id"))
     if step.for_each:
@@ -297,11 +184,11 @@ def supervised_command(
         if step.gang.leader is not None and not engine.leads and not WORDS[site.gangs.made_as].label_is_rank:
             options["rank-offset"] = 1
         options["mpi"] = mpi_slots(step, gpus, leads=engine.leads)
-    options |= _budgets(step, site, engine.restarts)
-    if counts_budgets(step, site, engine.restarts):
+    options |= _budgets(step.retry, known)
+    if known.counts_budgets:
         state = site.runtime.state
         options["state"] = spell_text(state, spelling) if state is not None and step.checkpoint is None else None
-    signs = site.runtime.key if has_records(step, site, engine.restarts) else None
+    signs = site.runtime.key if has_records(planned) else None
     if signs is not None:
         options["key-file"] = f"{KEY}/{signs.key}"
         mounts.append(volumes.secret_file(KEY, signs.secret, signs.key))
@@ -329,20 +216,18 @@ def supervisor_environment(engine: Engine) -> list[dict[str, Any]]:
     return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items() if path]
 
 
-def _budgets(step: Step, site: Site, restarts: Restarts) -> dict[str, Any]:
+def _budgets(retry: Retry | None, known: Supervision) -> dict[str, Any]:
     """What the supervisor counts: over all pods where it has a place for that, else the failures of its own pod."""
-    retry = step.retry
-    counted, repeats = counts_budgets(step, site, restarts), repeats_inside(step, site, restarts)
-    if retry is None or not (counted or repeats):
+    if retry is None or not (known.counts_budgets or known.repeats_inside):
         return {}
     one = retry.any is not None
     return {
         "failures": None if one else retry.failures,
-        "interruptions": retry.interruptions if counted and not one else None,
+        "interruptions": retry.interruptions if known.counts_budgets and not one else None,
         "retries": retry.any,
         "final-exit-codes": retry.final_exit_codes or None,
         "retryable-exit-codes": retry.retryable_exit_codes,
-        **(_repeats(retry) if repeats else {}),
+        **(_repeats(retry) if known.repeats_inside else {}),
     }
 
 

@@ -168,11 +168,6 @@ def run_claim_volume(name: str) -> str:
     return volume_name(f"run-{name}")
 
 
-def fetches(step: Step) -> bool:
-    """Whether the supervisor brings something before the command starts."""
-    return bool(step.inputs) and any(given.is_fetched for given in step.inputs.values())
-
-
 def keeps_artifacts(step: Step) -> bool:
     """Whether the supervisor keeps files or directories after the command has ended."""
     return any(output.is_artifact for output in step.outputs.values())

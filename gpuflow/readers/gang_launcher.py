@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gpuflow.demands.model import PodSet
+from gpuflow.formats.nodes import as_list, mapping, text_of
 from gpuflow.kubernetes.expansion import expand
 from gpuflow.runtime.base.options import BadOption, Options
 from gpuflow.runtime.gangs import gang_command, later_attempts
@@ -33,6 +34,17 @@ def manifest_in(words: Sequence[str]) -> dict[str, Any] | None:
                 return None
             return found if isinstance(found, dict) else None
     return None
+
+
+def gang_manifest(container: object) -> dict[str, Any] | None:
+    """The JobSet in the command of a container; None for any other command."""
+    return manifest_in(container_command(container))
+
+
+def container_command(container: object) -> list[str]:
+    """The words that a container is started with."""
+    written = [word for field in ("command", "args") for word in as_list(mapping(container).get(field))]
+    return [text_of(word) or "" for word in written]
 
 
 def later_in(words: Sequence[str], ranks: Sequence[PodSet]) -> Iterator[tuple[str, tuple[PodSet, ...]]]:

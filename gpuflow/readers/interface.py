@@ -17,6 +17,7 @@ from gpuflow.core.errors import Finding, Where, fail
 from gpuflow.demands.model import Demand, StepDemand
 from gpuflow.engines import NO_ENGINE
 from gpuflow.formats.documents import (
+    ARGO_READER,
     CLUSTER_WIDE,
     DAG,
     KUBEFLOW_READER,
@@ -24,9 +25,10 @@ from gpuflow.formats.documents import (
     READERS,
     Document,
     Library,
+    kind_of,
     starts_nothing,
 )
-from gpuflow.formats.nodes import mapping
+from gpuflow.formats.nodes import mapping, maps
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.pod.engine_containers import engine_of, with_engine
 from gpuflow.quantity import Quantity
@@ -177,6 +179,16 @@ def _is_second_half(document: Document, library: Library) -> bool:
     )
 
 
+def demand_of_manifest(manifest: Mapping[str, Any], file: str, library: Library, options: Options) -> Demand | None:
+    """What an object that a step creates asks for; None for a kind that nobody reads, and for what starts nothing."""
+    document = Document(manifest, file, *kind_of(manifest), 0)
+    if (document.kind, document.group) not in READERS:
+        return None
+    read = importlib.import_module(READERS[(document.kind, document.group)].module).demand_of
+    found: Demand | PassiveObject = read(document, library.seen_from(document), options)
+    return None if isinstance(found, PassiveObject) else found
+
+
 def with_parts(step: StepDemand, options: Options, *, has_outputs: bool) -> StepDemand:
     """A step with the containers that its engine adds to each pod, as the site describes them."""
     parts = engine_of(options.site, options.engine)
@@ -196,26 +208,9 @@ def parameters_of(document: Document, library: Library) -> set[str]:
         from gpuflow.formats.kfp import ir_of  # only Kubeflow's documents need it
 
         return set(ir_of(document, library).root.message("inputDefinitions").message("parameters").value)
-    if document.group == "argoproj.io":
-        return set(_of_workflow(document, library))
+    if READERS.get((document.kind, document.group)) == ARGO_READER:
+        from gpuflow.formats.argo import workflow_of  # only Argo's
+
+        given = mapping(workflow_of(document, library).tree.get("arguments")).get("parameters")
+        return {each["name"] for each in maps(given) if isinstance(each.get("name"), str)}
     return set()
-
-
-def _of_workflow(document: Document, library: Library) -> Iterator[str]:
-    spec = mapping(document.tree.get("spec"))
-    if document.kind == "CronWorkflow":
-        spec = mapping(spec.get("workflowSpec"))
-    yield from _declared_parameters(spec)
-    referred = mapping(spec.get("workflowTemplateRef"))
-    kind = "ClusterWorkflowTemplate" if referred.get("clusterScope") is True else "WorkflowTemplate"
-    name = referred.get("name")
-    found = library.find(kind, name) if isinstance(name, str) else None
-    if found is not None:
-        yield from _declared_parameters(mapping(found.tree.get("spec")))
-
-
-def _declared_parameters(spec: Mapping[str, Any]) -> Iterator[str]:
-    given = mapping(spec.get("arguments")).get("parameters")
-    for each in given if isinstance(given, list) else ():
-        if isinstance(each, Mapping) and isinstance(each.get("name"), str):
-            yield each["name"]

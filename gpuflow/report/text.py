@@ -163,12 +163,9 @@ def _change_row(key: tuple[str, str, str], old: LimitLine | None, new: LimitLine
     assert scope is not None
     first = old.peak if old else Quantity.zero
     second = new.peak if new else Quantity.zero
-    change = "?" if first is None or second is None else _signed_amount(second - first)
+    moved = None if first is None or second is None else second - first
+    change = "?" if moved is None else f"+{moved}" if moved > Quantity.zero else str(moved)
     left = "?" if scope.used is None or second is None else str(scope.hard - scope.used - second)
     verdict = _verdict_text(new.verdict) if new else "not touched"
     cells = (md_cell(f"{key[0]} {key[1]}"), md_code_cell(key[2]), first, second, change, left, verdict)
     return "| " + " | ".join("?" if cell is None else str(cell) for cell in cells) + " |"
-
-
-def _signed_amount(amount: Quantity) -> str:
-    return f"+{amount}" if amount > Quantity.zero else str(amount)

@@ -47,27 +47,17 @@ def _env_value(value: Any) -> Any:
     return parse_text(value)
 
 
-_KEY_SCHEMA = {"key": {"type": "string"}, "optional": {"type": "boolean"}}
-EnvField = Annotated[
-    Any,
-    PlainValidator(_env_value),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                *TEXT_SCHEMA["anyOf"],
-                *(
-                    {
-                        "type": "object",
-                        "additionalProperties": False,
-                        "required": [source, "key"],
-                        "properties": {source: {"type": "string"}, **_KEY_SCHEMA},
-                    }
-                    for source in ("secret", "config_map")
-                ),
-            ]
-        }
-    ),
+_KEY_SCHEMAS = [
+    {
+        "type": "object",
+        "additionalProperties": False,
+        "required": [source, "key"],
+        "properties": {source: {"type": "string"}, "key": {"type": "string"}, "optional": {"type": "boolean"}},
+    }
+    for source in ("secret", "config_map")
 ]
+_ENV_SCHEMA = {"anyOf": [*TEXT_SCHEMA["anyOf"], *_KEY_SCHEMAS]}
+EnvField = Annotated[Any, PlainValidator(_env_value), WithJsonSchema(_ENV_SCHEMA)]
 
 
 class EnvFrom(Model):

@@ -53,20 +53,18 @@ def _shortest_text(seconds: int) -> str:
 
 
 def _seconds(value: object) -> int:
-    seconds = _count(value)
+    seconds: int | None = None
+    if isinstance(value, Duration):
+        seconds = value.seconds
+    elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        seconds = int(value)
+    elif isinstance(value, str):
+        seconds = _parse_seconds(str(value))
     if seconds is None:
         raise ValueError(f"{value!r} is not a duration; write it like 30s, 10m, 1h30m or 2d")
     if seconds > LONGEST:
         raise ValueError(f"{value!r} is longer than {LONGEST // 86400:,} days, the longest duration there is")
     return seconds
-
-
-def _count(value: object) -> int | None:
-    if isinstance(value, Duration):
-        return value.seconds
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return int(value)
-    return _parse_seconds(str(value)) if isinstance(value, str) else None
 
 
 @lru_cache(maxsize=1024)

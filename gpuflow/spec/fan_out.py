@@ -72,21 +72,11 @@ class Range(Model):
         return range(self.start, self.stop, self.step)
 
 
-SourceField = Annotated[
-    Any,
-    PlainValidator(_source),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "minItems": 1},
-                ref_schema("param", "output"),
-                {
-                    "type": "object",
-                    "required": ["range"],
-                    "additionalProperties": False,
-                    "properties": {"range": {"anyOf": [{"type": "integer"}, {"type": "object"}]}},
-                },
-            ]
-        }
-    ),
-]
+_RANGE_SCHEMA = {
+    "type": "object",
+    "required": ["range"],
+    "additionalProperties": False,
+    "properties": {"range": {"anyOf": [{"type": "integer"}, {"type": "object"}]}},
+}
+_SOURCE_SCHEMA = {"anyOf": [{"type": "array", "minItems": 1}, ref_schema("param", "output"), _RANGE_SCHEMA]}
+SourceField = Annotated[Any, PlainValidator(_source), WithJsonSchema(_SOURCE_SCHEMA)]

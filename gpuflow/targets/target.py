@@ -20,10 +20,9 @@ from gpuflow.core import gc_pause
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Rule, Unsound, install_line
 from gpuflow.core.version import __version__
 from gpuflow.engines import NO_ENGINE, EngineFacts, engine_names, load_engine
-from gpuflow.plan import Plan, PlannedStep, plan_of
-from gpuflow.pod import pod_for, pod_notes
+from gpuflow.plan import Plan, PlannedStep, Restarts, plan_of, planned_step, supervision_of
+from gpuflow.pod import pod_notes, pod_of
 from gpuflow.pod.launcher import site_gang_account
-from gpuflow.pod.supervision import Restarts, is_supervised
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.site.policy import exposed_in_site, without_site_silenced
@@ -293,7 +292,7 @@ def pod_refusals(request: Request) -> Iterator[Finding]:
     """Why pods of this pipeline cannot be made on this site."""
     for planned in request.plan.containers:
         try:
-            pod_for(planned.pipeline, planned.own_name, request.site)
+            pod_of(planned)
         except GpuflowError as refusal:
             yield from refusal.findings
 
@@ -349,7 +348,7 @@ def site_notes(plan: Plan, restarts: Restarts = "by cause") -> list[Finding]:
     if vain and not site.spot.labels:
         text = f'spot has no effect ({_join_steps(vain)}): site "{site.name}" does not say what a spot node is'
         notes.append(Finding("GF305", text, vain[0].where(), "set spot.labels in the site", "note"))
-    kept = [each for each in plan.containers if is_supervised(each.step, site, restarts)]
+    kept = [each for each in plan.containers if supervision_of(each.step, site, restarts).is_supervised]
     if kept and site.runtime.delivery == "image":
         text = f"{_join_steps(kept)} {'need' if len(kept) > 1 else 'needs'} gpuflow-run in the image"
         hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
@@ -365,7 +364,7 @@ def _supervisor(request: Request) -> list[str]:
     """Which supervisor the steps run and where it is mounted, so that readers of the artifact can compare."""
     runtime = request.site.runtime
     steps = request.plan.containers if runtime.delivery == "config-map" else ()
-    if not any(is_supervised(planned.step, request.site, request.restarts) for planned in steps):
+    if not any(supervision_of(each.step, request.site, request.restarts).is_supervised for each in steps):
         return []
     return [f"Supervisor: ConfigMap {bundle.config_map_name(runtime.config_map)}, sha256:{bundle.digest()}."]
 
@@ -428,7 +427,7 @@ def findings_beside_broken_rules(refusal: GpuflowError, site: Site, engine: str 
     for name in (*pipeline.steps, *pipeline.exit):
         if name not in broken and pipeline.effective(name).runs_container:
             try:
-                pod_for(pipeline, name, site)
+                pod_of(planned_step(pipeline, name, site))
             except GpuflowError as unmade:
                 found += unmade.findings
     remarks = without_site_silenced(site, without_silenced(pipeline, remarks_on(pipeline)))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuflow.kubernetes.expansion import expand
+from gpuflow.plan import planned_step
 from gpuflow.pod.launcher import gang_account, launcher_for
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
@@ -31,7 +32,7 @@ def site_of(word: str) -> Site:
 
 def command_of(pipeline: Pipeline, site: Site) -> list[str]:
     """The words of the compiled launcher, from `gang` on, as its kubelet hands them over."""
-    found = launcher_for(pipeline, "train", site)["spec"]["containers"][0]["command"]
+    found = launcher_for(planned_step(pipeline, "train", site))["spec"]["containers"][0]["command"]
     return [expand(word, {}) for word in found[found.index("gang") :]]
 
 

@@ -18,7 +18,7 @@ from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
 from gpuflow.kubernetes.expansion import expand
 from gpuflow.kubernetes.labels import MADE_BY, QUEUED_BY
-from gpuflow.plan import plan_of
+from gpuflow.plan import plan_of, planned_step
 from gpuflow.pod import pod_notes
 from gpuflow.pod.gang_kinds import SPELLINGS, refusals_of
 from gpuflow.pod.launcher import airflow_role, gang_account, gang_role, launcher_for
@@ -45,7 +45,7 @@ def pipeline(text: str) -> Any:
 
 
 def words(text: str, kind: str = "pytorchjob") -> list[str]:
-    container = launcher_for(pipeline(text), "train", site(kind))["spec"]["containers"][0]
+    container = launcher_for(planned_step(pipeline(text), "train", site(kind)))["spec"]["containers"][0]
     return [expand(word, {}) for word in container["command"]]
 
 
@@ -320,7 +320,7 @@ def test_racks_are_kept_by_affinity_where_kueue_has_no_part(word: str) -> None:
     given = Site.model_validate({
         **site(word).model_dump(), "topology": {"rack": "example.com/rack", "queues": ["research"]},
     })  # fmt: skip
-    made = launcher_for(pipeline("gang: 2\nqueue: research\ntopology: {same: rack}"), "train", given)
+    made = launcher_for(planned_step(pipeline("gang: 2\nqueue: research\ntopology: {same: rack}"), "train", given))
     text = json.dumps(made)
     assert "podset-required-topology" not in text and "podAffinity" in text
 

@@ -10,7 +10,7 @@ import pytest
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
 from gpuflow.kubernetes.labels import QUEUE_LABEL
-from gpuflow.plan import plan_of
+from gpuflow.plan import plan_of, planned_step
 from gpuflow.pod import pod_for
 from gpuflow.pod.build import leader_pod
 from gpuflow.pod.gang import gang_object
@@ -33,7 +33,7 @@ def pipeline(leader: str, more: str = GPUS, rendezvous: str = "env") -> Any:
 
 
 def both(given: Any, site: Site = SITE) -> tuple[dict[str, Any], dict[str, Any]]:
-    leader = leader_pod(given, "train", site)
+    leader = leader_pod(planned_step(given, "train", site))
     assert leader is not None
     return leader, pod_for(given, "train", site)
 
@@ -78,7 +78,7 @@ def test_a_leader_like_the_workers_is_their_pod_but_for_its_number() -> None:
 
 def test_without_a_leader_no_rank_is_moved() -> None:
     given = pipeline("false")
-    assert leader_pod(given, "train", SITE) is None
+    assert leader_pod(planned_step(given, "train", SITE)) is None
     assert not any("rank" in word for word in main(pod_for(given, "train", SITE))["command"])
 
 
@@ -221,7 +221,7 @@ def test_later_attempts_change_each_in_its_own_way() -> None:
     given = pipeline(NO_GPU, GPUS + retry)
     leader, worker = both(given, GKE)
     off = [
-        changes_of(given, "train", GKE, leads=leads).pod(pod, EarlierAttempts(1, 1))["spec"]
+        changes_of(planned_step(given, "train", GKE), leads=leads).pod(pod, EarlierAttempts(1, 1))["spec"]
         for leads, pod in ((True, leader), (False, worker))
     ]
     assert [each["containers"][0]["resources"]["limits"]["memory"] for each in off] == ["8Gi", "48Gi"]

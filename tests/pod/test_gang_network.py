@@ -8,6 +8,7 @@ import pytest
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
+from gpuflow.plan import planned_step
 from gpuflow.pod import pod_for
 from gpuflow.pod.build import leader_pod
 from gpuflow.pod.launcher import launcher_for
@@ -91,7 +92,7 @@ def test_others_get_nothing_of_it(site: Site, lines: tuple[str, ...]) -> None:
 
 def test_a_leader_without_gpus_gets_nothing_of_it_and_its_workers_do(site: Site) -> None:
     given = pipeline("gpu: 8", "gang: {workers: 3, leader: {gpu: null}}")
-    leader = leader_pod(given, "train", site)
+    leader = leader_pod(planned_step(given, "train", site))
     assert leader is not None and "rdma" not in repr(leader)
     assert "rdma/hca" in repr(pod_for(given, "train", site))
 
@@ -102,7 +103,7 @@ def test_helpers_and_the_launcher_may_do_no_more_than_before(site: Site) -> None
     assert main(pod)["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
     (helper,) = pod["spec"]["initContainers"]
     assert "add" not in helper["securityContext"]["capabilities"]
-    launched = launcher_for(given, "train", site)
+    launched = launcher_for(planned_step(given, "train", site))
     assert "IPC_LOCK" not in repr(launched["spec"]["containers"][0]["securityContext"])
 
 

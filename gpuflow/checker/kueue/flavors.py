@@ -6,7 +6,7 @@ v0.19.2.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ class NodeAffinity(NamedTuple):
         """Whether nodes of a flavor may do: keys that the flavor does not carry have no say."""
         if any(key in labels and labels[key] != value for key, value in self.selector.items()):
             return False
-        terms = [_known_requirements(term, labels) for term in self.terms]
+        terms = [tuple(each for each in term if each.key in labels) for term in self.terms]
         # A term that knows none of the flavor's keys, or names fields only, leaves the affinity open.
         return not terms or not all(terms) or self._any_matches(terms, labels)
 
@@ -81,10 +81,6 @@ def read_node_affinity(spec: Mapping[str, Any], where: str) -> NodeAffinity:
 
     selector = read_labels(spec.get("nodeSelector"), f"{where}.nodeSelector")
     return NodeAffinity(selector, each("matchExpressions"), at, each("matchFields"))
-
-
-def _known_requirements(term: Iterable[Requirement], labels: Collection[str]) -> tuple[Requirement, ...]:
-    return tuple(each for each in term if each.key in labels)
 
 
 class FlavorTaint(NamedTuple):

@@ -193,7 +193,9 @@ def read_bound_pod(manifest: object) -> BoundPod | None:
     manifest = read_object(manifest, "Pod")
     if takes_up_room(manifest):
         return bound_pod(decode(objects.BoundPod, manifest, ""), manifest)
-    decode(objects.PodHead, manifest, "")
+    for field in ("metadata", "spec", "status"):
+        read_map(manifest.get(field), field)
+    read_text(read_map(manifest.get("spec"), "spec"), "nodeName", "spec")
     return None
 
 

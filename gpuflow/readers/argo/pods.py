@@ -1,8 +1,7 @@
 """The pod that Argo's controller makes of a template, as far as admission and scheduling see it.
 
 Mirrors createWorkflowPod of workflow/controller/workflowpod.go, Argo v4.0.2. What programs get (commands, arguments,
-variables) stays as it is written. A field of the wrong type is refused as the API server refuses it. A template whose
-container is `gpuflow-run gang` holds the JobSet of its gang in its command.
+variables) stays as it is written. A field of the wrong type is refused as the API server refuses it.
 """
 
 from __future__ import annotations
@@ -21,22 +20,8 @@ from gpuflow.kubernetes.strategic_merge import BadPatch, strategic_merge_map_pat
 from gpuflow.pod.engine_containers import resources_of, with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.variables import TAG, OpenValue, Scope, filled_tree, merge_open, names_in
-from gpuflow.readers.gang_launcher import manifest_in
 from gpuflow.site.model import Engine
 from gpuflow.spec.duration import Duration
-
-
-def gang_manifest(tree: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The JobSet, as the kubelet hands it to the launcher. What only the run fills in is empty, and no amount."""
-    return manifest_in(gang_command(tree))
-
-
-def gang_command(tree: Mapping[str, Any]) -> list[str]:
-    """The command of a template's container."""
-    container = mapping(tree.get("container"))
-    written = [word for field in ("command", "args") for word in as_list(container.get(field))]
-    return [text_of(word) or "" for word in written]
-
 
 DEEPEST = 40
 Path = tuple[str, ...]

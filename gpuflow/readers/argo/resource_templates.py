@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import replace
@@ -14,11 +13,11 @@ from gpuflow.formats.argo import Template
 from gpuflow.formats.documents import READERS, Document, kind_of
 from gpuflow.formats.nodes import as_plain, mapping, text_of
 from gpuflow.graph import Dag, Loop, Tree, Unknown, rename
-from gpuflow.readers.argo.pods import BadPod, gang_command, gang_manifest, parsed_with_tags
+from gpuflow.readers.argo.pods import BadPod, parsed_with_tags
 from gpuflow.readers.argo.variables import OpenValue, merge_open
 from gpuflow.readers.argo.walk import MOST_STEPS, Call, Child, TooLarge, Walk
-from gpuflow.readers.gang_launcher import later_in, nodes_avoided_in
-from gpuflow.readers.interface import Options, PassiveObject
+from gpuflow.readers.gang_launcher import container_command, gang_manifest, later_in, nodes_avoided_in
+from gpuflow.readers.interface import Options, demand_of_manifest
 
 CREATE_ACTIONS: Final = ("create", "apply", "replace")
 FINITE_KINDS: Final = frozenset({
@@ -37,9 +36,9 @@ def read_resource_template(
     walk: Walk, template: Template, tree: Mapping[str, Any], at: Call, name: str, own: Tree
 ) -> Child:
     """A resource template: Argo's own pod, which is in `own`, with what it creates. So is one that launches a gang."""
-    gang = gang_manifest(tree)
+    gang = gang_manifest(tree.get("container"))
     if gang is not None:
-        return _waited_for(walk, template, gang, at, name, own, gang_command(tree))
+        return _waited_for(walk, template, gang, at, name, own, container_command(tree.get("container")))
     resource = mapping(tree.get("resource"))
     action = text_of(resource.get("action")) or ""
     where = template.where("resource", "manifest")
@@ -93,7 +92,7 @@ def _waited_for(
     kind, group = kind_of(manifest)
     where = template.where("container")
     document = Document(manifest, template.workflow.document.file, kind, group, 0)
-    demand = _read(walk, document, name, None, where) if (kind, group) in READERS else None
+    demand = _read(walk, document, name, None, where)
     if demand is None:
         return Child(own)
     steps = tuple(replace(step, nodes_avoided=nodes_avoided_in(words)) for step in demand.steps)
@@ -106,26 +105,21 @@ def _waited_for(
 
 
 def _read(walk: Walk, document: Document, name: str, missing: OpenValue | None, where: Where) -> Demand | None:
-    reader = READERS[(document.kind, document.group)]
     depth = _depth.get()
     if depth >= DEEPEST:
         walk.add_unknown(name, OpenValue(f"workflows create workflows more than {DEEPEST} deep"), where)
         return None
     mark = _depth.set(depth + 1)
     try:
-        read = importlib.import_module(reader.module).demand_of
-        library = walk.library.seen_from(document)
-        found: Demand | PassiveObject = read(document, library, Options(walk.site, walk.engine))
-    except ImportError:
-        walk.add_unknown(name, OpenValue(f"what a {document.kind} runs is not read yet"), where)
-        return None
+        options = Options(walk.site, walk.engine)
+        found = demand_of_manifest(document.tree, document.file, walk.library, options)
     except GpuflowError as refusal:
         because = f"{document.kind}: {refusal.findings[0].message}"
         walk.add_unknown(name, missing or OpenValue(because), where)
         return None
     finally:
         _depth.reset(mark)
-    return None if isinstance(found, PassiveObject) else replace(found, namespace=document.namespace)
+    return None if found is None else replace(found, namespace=document.namespace)
 
 
 def _adopt_steps(walk: Walk, demand: Demand, at: Call, name: str, where: Where) -> Tree:

@@ -20,7 +20,7 @@ from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.strategic_merge import BadPatch
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.expressions import NotConstant, when_holds
-from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, BuiltPod, PodMaker, gang_manifest, place_of
+from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, BuiltPod, PodMaker, place_of
 from gpuflow.readers.argo.removed_fields import removed_in_template
 from gpuflow.readers.argo.variables import (
     BadLoop,
@@ -35,6 +35,7 @@ from gpuflow.readers.argo.variables import (
     merge_open,
     names_in,
 )
+from gpuflow.readers.gang_launcher import gang_manifest
 from gpuflow.readers.interface import Options
 
 
@@ -473,7 +474,7 @@ class Walk:
         if kind == "suspend":
             return self.empty_node(name)
         own: Tree = Leaf(name, {}, 0)
-        creates = kind == "resource" or gang_manifest(tree) is not None
+        creates = kind == "resource" or gang_manifest(tree.get("container")) is not None
         if (kind not in ONLY_ENGINE and not creates) or self.with_engine:
             step = self._step(template, tree, kind, at, name)
             if step is None:

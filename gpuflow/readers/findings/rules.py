@@ -19,7 +19,8 @@ from gpuflow.demands.gang_scheduling import (
     one_by_one_finding,
     starts_whole,
 )
-from gpuflow.formats.documents import KFP
+from gpuflow.formats.argo import workflow_of
+from gpuflow.formats.documents import KFP, Library
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.kubernetes.resources import read_quantity
 from gpuflow.quantity import Quantity
@@ -264,15 +265,21 @@ def retries_on_spot(subject: Subject) -> Iterator[Finding]:
 def _argo(subject: Subject) -> Iterator[Finding]:
     """Each template once, whatever calls it; what patches and defaults make of its pod counts."""
     seen: set[Where] = set()
+    workflow = workflow_of(subject.document, Library(subject.documents).seen_from(subject.document))
+    defaults = as_mapping(workflow.tree.get("templateDefaults"))
     for step in subject.demand.steps:
         label = spot_label(step.pod["spec"], subject.site)
         template = None if label is None else subject.tree_of(step.name)
         if not isinstance(template, yaml_tree.Map):
             continue
-        own = "retryStrategy" in template
-        holder, at = (template, subject.where(step.name)) if own else _template_defaults(subject)
+        if "retryStrategy" in template:
+            holder: Mapping[str, Any] = template
+            found = yaml_tree.where_of(template, ("retryStrategy",), key=True)
+            where = Where(subject.where(step.name).file, found.line, found.column)
+        else:
+            holder, path = (defaults, ("templateDefaults",)) if "retryStrategy" in defaults else (workflow.tree, ())
+            where = workflow.where(*path, "retryStrategy", key=True)
         retry = as_mapping(holder.get("retryStrategy"))
-        where = at if not isinstance(holder, yaml_tree.Map) else _key_place(holder, at)
         if not retry or retry.get("expression") or where in seen:
             continue
         seen.add(where)
@@ -283,20 +290,6 @@ def _argo(subject: Subject) -> Iterator[Finding]:
         elif retry.get("limit") is not None:
             text = f"{title}, and its limit of {retry['limit']} counts every lost node like a failure"
             yield warning("GF764", text, where, ARGO_HINT)
-
-
-def _template_defaults(subject: Subject) -> tuple[Mapping[str, Any], Where]:
-    """What the workflow says for all of its templates."""
-    path = ("spec", "workflowSpec") if subject.kind == "CronWorkflow" else ("spec",)
-    found: Mapping[str, Any] = subject.document.tree
-    for part in (*path, "templateDefaults"):
-        found = as_mapping(found.get(part))
-    return found, subject.document.where(*path, "templateDefaults")
-
-
-def _key_place(holder: yaml_tree.Map, known: Where) -> Where:
-    found = yaml_tree.where_of(holder, ("retryStrategy",), key=True)
-    return Where(known.file, found.line, found.column, None)
 
 
 def _kubeflow(subject: Subject) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuflow.core.errors import Finding, Where, fail
+from gpuflow.demands.model import UnseenPart
 from gpuflow.formats.kfp import AMOUNTS, Message
 from gpuflow.quantity import Quantity
 from gpuflow.readers.kfp.values import WORKSPACE, KnownValue, OpenValue, Scope, Values, go_number, substitute
@@ -23,24 +24,12 @@ FORWARDED_VARIABLES = ("RESOURCES", "ENV", "KUBERNETES_AFFINITY", "KUBERNETES_TO
 """What a component may hand to a workload that its program creates, instead of setting it on its own pod."""
 
 
-@dataclass(frozen=True)
-class UnknownPart:
-    """A part of a pod that is only known in the run."""
-
-    because: str
-    where: Where
-    resource: str | None = None
-    is_placement: bool = False
-    """Its amounts are known; where it may run is not."""
-    hint: str | None = None
-
-
 @dataclass
 class BuiltPod:
     """A pod, and the findings about it."""
 
     pod: dict[str, Any]
-    hidden: list[UnknownPart] = field(default_factory=list)
+    hidden: list[UnseenPart] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     on_pod: Mapping[str, bool] = field(default_factory=dict)
     """What of its settings the pod itself gets."""
@@ -51,6 +40,11 @@ class BuiltPod:
     def main(self) -> dict[str, Any]:
         main: dict[str, Any] = self.pod["spec"]["containers"][0]
         return main
+
+    def hide(self, task: Task, what: str, value: OpenValue, where: Where, resource: str | None = None) -> None:
+        """Something of it is only known in the run: the amount of a resource, or where it may run."""
+        because = f"{what}: {value.because}"
+        self.hidden.append(UnseenPart(task.name, because, where, resource, value.hint, resource is None))
 
     def add_volume(self, volume: Mapping[str, Any], path: str) -> None:
         """A volume that the main container mounts."""
@@ -99,12 +93,8 @@ def pod_of(task: Task) -> BuiltPod:
     if made.on_pod["RESOURCES"]:
         main["resources"] = resources
     if any(each.text("field") == "RESOURCES" for each in task.component.messages("taskConfigPassthroughs")):
-        made.hidden.append(
-            UnknownPart(
-                "taskConfigPassthroughs hands its resources to a workload that its program creates",
-                task.component.where("taskConfigPassthroughs"),
-            )
-        )
+        because = "taskConfigPassthroughs hands its resources to a workload that its program creates"
+        made.hidden.append(UnseenPart(task.name, because, task.component.where("taskConfigPassthroughs")))
     _model_images(task, made)
     if _uses_workspace(task):
         claim = {"persistentVolumeClaim": {"claimName": WORKSPACE_VOLUME}}
@@ -127,7 +117,7 @@ def _resources(task: Task, spec: Message, made: BuiltPod) -> dict[str, dict[str,
         if text:
             value, where = substitute(text, task.inputs), spec.where(name)
             if isinstance(value, OpenValue) and not value.among:
-                made.hidden.append(UnknownPart(f"{name}: {value.because}", where, resource, hint=value.hint))
+                made.hide(task, name, value, where, resource)
                 continue
             if isinstance(value, OpenValue):
                 written = max((quantity(task.name, name, str(each), where) for each in value.among), key=Quantity)
@@ -168,9 +158,7 @@ def _accelerator(task: Task, spec: Message, made: BuiltPod) -> Iterator[tuple[st
         assert isinstance(unknown, OpenValue)
         # Which resource it is may not be known either: NVIDIA's is what nearly all ask for.
         resource = kind.value if isinstance(kind, KnownValue) and kind.value else "nvidia.com/gpu"
-        made.hidden.append(
-            UnknownPart(f"accelerator.{name}: {unknown.because}", spec.where(name), str(resource), hint=unknown.hint)
-        )
+        made.hide(task, f"accelerator.{name}", unknown, spec.where(name), str(resource))
         return
     if kind.value and count.value:
         yield str(kind.value), quantity(task.name, "resourceCount", str(count.value), spec.where("resourceCount"))

@@ -14,7 +14,7 @@ from gpuflow.core.errors import Finding, fail
 from gpuflow.demands.model import ClaimDemand, UnseenPart
 from gpuflow.formats.kfp import Message, snake
 from gpuflow.pod.volumes import volume_name
-from gpuflow.readers.kfp.pods import CONFINED_SECURITY, BuiltPod, Task, UnknownPart, quantity
+from gpuflow.readers.kfp.pods import CONFINED_SECURITY, BuiltPod, Task, quantity
 from gpuflow.readers.kfp.values import KnownValue, OpenValue, Value
 
 FIELDS = (
@@ -71,8 +71,7 @@ def _claims(task: Task, settings: Message, made: BuiltPod) -> None:
     for mount in settings.messages("pvcMount"):
         name = _claim_name(task, mount)
         if isinstance(name, OpenValue):
-            because = f"pvcMount: the claim's name is not known: {name.because}"
-            made.hidden.append(UnknownPart(because, mount.where(), is_placement=True, hint=name.hint))
+            made.hide(task, "pvcMount: the claim's name is not known", name, mount.where())
         elif not isinstance(name.value, str) or not name.value:
             raise _settings_error(task, "pvcMount names no claim", mount)
         elif made.on_pod["KUBERNETES_VOLUMES"]:
@@ -104,9 +103,7 @@ def _structure(task: Task, around: Message, name: str, made: BuiltPod) -> Mappin
     """A setting that a parameter gives as a structure; None where it gives none."""
     value = task.scope.parameter(around.message(name))
     if isinstance(value, OpenValue):
-        made.hidden.append(
-            UnknownPart(f"{name}: {value.because}", around.where(name), is_placement=True, hint=value.hint)
-        )
+        made.hide(task, name, value, around.where(name))
         return None
     return value.value if isinstance(value.value, Mapping) else None
 
@@ -119,11 +116,7 @@ def _tolerations(task: Task, settings: Message, made: BuiltPod) -> None:
             continue
         value = task.scope.parameter(each.message("tolerationJson"))
         if isinstance(value, OpenValue):
-            made.hidden.append(
-                UnknownPart(
-                    f"tolerationJson: {value.because}", each.where("tolerationJson"), is_placement=True, hint=value.hint
-                )
-            )
+            made.hide(task, "tolerationJson", value, each.where("tolerationJson"))
         elif value.value:
             listed = value.value if isinstance(value.value, list) else [value.value]
             if not all(isinstance(one, Mapping) for one in listed):

@@ -7,37 +7,25 @@ A task whose container is `gpuflow-run gang` starts a JobSet, which stands in it
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.demands.model import LAUNCHER, ClaimDemand, Demand, PodSet, StepDemand, UnseenPart
+from gpuflow.demands.model import LAUNCHER, ClaimDemand, PodSet, StepDemand, UnseenPart
 from gpuflow.engines import NO_ENGINE, facts_of
-from gpuflow.formats.documents import READERS, Document, Library, kind_of
+from gpuflow.formats.documents import Library
 from gpuflow.formats.kfp import Ir, Message, waits_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle, order
 from gpuflow.pod.engine_containers import driver_pod, engine_of
 from gpuflow.readers.gang_launcher import later_in, manifest_in, nodes_avoided_in
-from gpuflow.readers.interface import Options, PassiveObject, with_parts
+from gpuflow.readers.interface import Options, demand_of_manifest, with_parts
 from gpuflow.readers.kfp.conditions import condition_of
 from gpuflow.readers.kfp.pods import WORKSPACE_PATH, BuiltPod, Task, pod_of
 from gpuflow.readers.kfp.settings import apply_settings, claims_of, is_claim_task
 from gpuflow.readers.kfp.values import KnownValue, OpenValue, Scope, Value, Values, items_of, parse_json, task_inputs
 from gpuflow.site.model import Engine
-
-
-def ranks_of(manifest: dict[str, Any], at: Message, library: Library, options: Options) -> Demand | None:
-    """What the pods of a gang ask for; None for a kind that nobody reads."""
-    kind, group = kind_of(manifest)
-    if (kind, group) not in READERS:
-        return None
-    read = importlib.import_module(READERS[(kind, group)].module).demand_of
-    found: Demand | PassiveObject = read(Document(manifest, at.document.file, kind, group, 0), library, options)
-    return None if isinstance(found, PassiveObject) else found
-
 
 MOST_DEPTH = 50
 AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"
@@ -324,7 +312,7 @@ class Tasks:
         """The ranks, which are no pods of KFP's, and the pod that looks after them: the engine's part of the step."""
         launcher = self._made_step(path, task, made, around, is_sure=around.is_sure)
         try:
-            ranks = ranks_of(manifest, task, self.library, self.options)
+            ranks = demand_of_manifest(manifest, task.document.file, self.library, self.options)
         except GpuflowError as refusal:
             because = f"{manifest.get('kind')}: {refusal.findings[0].message}"
             self.unseen.append(UnseenPart(path, because, launcher.where))
@@ -345,8 +333,7 @@ class Tasks:
         return Part(Leaf(launcher.name, {}, self.steps[-1].pods), Drivers(1, 1))
 
     def _note(self, path: str, made: BuiltPod) -> None:
-        for each in made.hidden:
-            self.unseen.append(UnseenPart(path, each.because, each.where, each.resource, each.hint, each.is_placement))
+        self.unseen += made.hidden
         self.findings += [self._warning_without_engine(each) for each in made.findings]
         self.only_at_most = self.only_at_most or made.only_at_most
 

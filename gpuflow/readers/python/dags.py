@@ -13,8 +13,8 @@ from gpuflow.demands.model import LAUNCHER, ClaimDemand, Deadline, Overlap, PodS
 from gpuflow.formats.documents import READERS, Document, Library, kind_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, rename
 from gpuflow.quantity import Quantity
-from gpuflow.readers.argo.pods import gang_manifest
 from gpuflow.readers.findings.subject import where_of_task
+from gpuflow.readers.gang_launcher import gang_manifest
 from gpuflow.readers.interface import ForeignObject, Options, PassiveObject, with_parts
 from gpuflow.readers.python.task_graph import Node, graph_of_tasks, order_of
 
@@ -100,7 +100,7 @@ def _task(document: Document, library: Library, options: Options, task: Mapping[
             step = own if len(kind["objects"]) == 1 else f"{own}/{place + 1}"
             if makes == "pods":
                 found = _pod(step, manifest, task, options, where)
-                gang = gang_manifest({"container": manifest["spec"]["containers"][0]})
+                gang = gang_manifest(manifest["spec"]["containers"][0])
                 if gang is not None:
                     found = _gang_task(found, _object(step, gang, document, library, options, where))
             else:

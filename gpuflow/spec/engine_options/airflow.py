@@ -192,13 +192,8 @@ def _check_name(value: Any) -> str:
 
 
 Date = Annotated[str, PlainValidator(_date), WithJsonSchema({"type": "string", "examples": ["2027-01-31"]})]
-Logs = Annotated[
-    Any,
-    PlainValidator(_logs),
-    WithJsonSchema(
-        {"anyOf": [{"const": True}, {"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-    ),
-]
+_ONE_OR_MORE = [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
+Logs = Annotated[Any, PlainValidator(_logs), WithJsonSchema({"anyOf": [{"const": True}, *_ONE_OR_MORE]})]
 Tag = Annotated[str, PlainValidator(_tag), WithJsonSchema({"type": "string", "maxLength": TAG_LENGTH})]
 NonEmptyName = Annotated[str, PlainValidator(_check_name), WithJsonSchema({"type": "string", "minLength": 1})]
 Asset = Annotated[
@@ -211,9 +206,7 @@ Texts = Annotated[tuple[Str, ...], OneOrMore()]
 class Teardown(Model):
     """A step that cleans up what its setups have made, also after a failure in between."""
 
-    SHORT_FORM: ClassVar[dict[str, Any]] = {
-        "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
-    }
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"anyOf": _ONE_OR_MORE}
     SHORT_FIELD: ClassVar[str] = "setups"
     SHORT_TYPES: ClassVar[tuple[type, ...]] = (str, list, tuple)
 

@@ -56,7 +56,8 @@ class EngineOptions(Model):
 def misplaced_hint(key: str, engines: type[Model]) -> str | None:
     """The hint for a key next to `engines` that belongs inside it; None for any other key."""
     for engine, field in engines.model_fields.items():
-        words = next(each for each in _models(field.annotation) if issubclass(each, EngineOptions))
+        kinds = getattr(field.annotation, "__args__", (field.annotation,))
+        words = next(each for each in kinds if isinstance(each, type) and issubclass(each, EngineOptions))
         if key == engine:
             return f"write engines: {{{engine}: {{…}}}}"
         word = words.SPELLED.get(key, key)
@@ -65,10 +66,6 @@ def misplaced_hint(key: str, engines: type[Model]) -> str | None:
         if key in words.OURS:
             return words.OURS[key]
     return None
-
-
-def _models(annotation: Any) -> list[type[Model]]:
-    return [each for each in getattr(annotation, "__args__", (annotation,)) if isinstance(each, type)]
 
 
 _PATH = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+"

@@ -230,7 +230,8 @@ def _skipped_outputs(pipeline: Pipeline) -> Iterator[Finding]:
         for name in getattr(pipeline, section):
             step = pipeline.effective(name)
             for place, ref in dict.fromkeys(step.references()):
-                if not isinstance(ref, OutputRef) or _has_default(pipeline, ref):
+                output = pipeline.steps[ref.step].outputs.get(ref.name) if isinstance(ref, OutputRef) else None
+                if not isinstance(ref, OutputRef) or (output is not None and output.default is not None):
                     continue
                 path = (section, name, *place)
                 found = pipeline.declared_output(ref)
@@ -244,8 +245,3 @@ def _skipped_outputs(pipeline: Pipeline) -> Iterator[Finding]:
                     text = f'{who}, but "{ref.step}" may be skipped: {skippable[ref.step]}'
                     hint = f'say if_skipped: skip on "{name}"' + ("" if is_artifact else f", or {default}")
                     yield finding_at(pipeline, "GF190", text, path, hint)
-
-
-def _has_default(pipeline: Pipeline, ref: OutputRef) -> bool:
-    output = pipeline.steps[ref.step].outputs.get(ref.name)
-    return output is not None and output.default is not None

@@ -11,11 +11,7 @@ from typing import Final
 
 from gpuflow.core.errors import Finding, Problem, Rule, Where, rule
 from gpuflow.plan import PlannedStep
-from gpuflow.pod import is_supervised
-from gpuflow.pod.supervision import counts_budgets
 from gpuflow.runtime import bundle
-from gpuflow.site import Site
-from gpuflow.spec.step import Step
 from gpuflow.spec.text import RUN_DATES
 from gpuflow.targets.airflow.alerts import alert_notes
 from gpuflow.targets.airflow.facts import AirflowOptions
@@ -52,25 +48,26 @@ def image_notes(request: Request) -> Iterator[Finding]:
 
 def _supervised_and_other(request: Request) -> tuple[list[PlannedStep], list[PlannedStep]]:
     steps = list(request.plan.containers)
-    kept = [each for each in steps if is_supervised(each.step, request.site)]
+    kept = [each for each in steps if each.supervision.is_supervised]
     return kept, [each for each in steps if each not in kept]
 
 
 def _image_need(request: Request, kept: list[PlannedStep]) -> str:
     """Where gpuflow-run comes from, and the steps that run under it, each with the reason."""
     runtime = request.site.runtime
-    steps = ", ".join(f"{each.name} (for its {_reason(each.step, request.site)})" for each in kept)
+    steps = ", ".join(f"{each.name} (for its {_reason(each)})" for each in kept)
     if runtime.delivery == "image":
         return f"gpuflow-run must be in the image: {steps}"
     return f"gpuflow-run is mounted from ConfigMap {bundle.config_map_name(runtime.config_map)}: {steps}"
 
 
-def _reason(step: Step, site: Site) -> str:
+def _reason(each: PlannedStep) -> str:
+    step = each.step
     reasons = {
         "gang": step.gang is not None,
         "checkpoint": step.checkpoint is not None,
         "outputs": bool(step.outputs),
-        "retry budget": counts_budgets(step, site),
+        "retry budget": each.supervision.counts_budgets,
     }
     return " and ".join(name for name, holds in reasons.items() if holds)
 

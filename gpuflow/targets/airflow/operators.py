@@ -6,16 +6,15 @@ cluster could not start.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from gpuflow.core import printable
-from gpuflow.pod import Engine, is_supervised, pod_for
+from gpuflow.plan import PlannedStep, planned_step, supervision_of
+from gpuflow.pod import Engine, pod_of
 from gpuflow.pod.gang_kinds import DEFAULT
 from gpuflow.pod.later_attempts import off_spot, on_demand_fields
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.pod.placement import devices_of_step
-from gpuflow.pod.supervision import keeps_state
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
@@ -45,13 +44,17 @@ def slots(step: Step, site: Site) -> dict[str, int]:
 
 def pod_data(scope: Scope, name: str, site: Site, *, leads: bool = False) -> dict[str, Any]:
     """`metadata` and `spec` of a step's pod, with calls where the values of a run belong. `leads`: of its leader."""
+    return _pod_data(scope, planned_step(scope.pipeline, name, site), leads=leads)
+
+
+def _pod_data(scope: Scope, planned: PlannedStep, *, leads: bool) -> dict[str, Any]:
     marks = Marks(scope)
     # The ranks of a gang leave their outputs in rank 0's last words, and none to Airflow.
-    is_rank = scope.pipeline.effective(name).gang is not None
+    is_rank = planned.step.gang is not None
     out = Engine(FACTS.supervisor, FACTS.outputs_dir, scope.within)
     engine = Engine(within=scope.within, leads=leads) if is_rank else out
-    pod: dict[str, Any] = marks.replace(pod_for(scope.pipeline, name, site, marks, engine))
-    if (copies := scope.copies()) and is_supervised(scope.pipeline.effective(name), site):
+    pod: dict[str, Any] = marks.replace(pod_of(planned, marks, engine))
+    if (copies := scope.copies()) and planned.supervision.is_supervised:
         _add_item_arguments(pod["spec"]["containers"][0]["command"], copies)
     made = {run_claim_volume(claim): claim for claim in scope.pipeline.claims}
     for volume in pod["spec"].get("volumes", ()):
@@ -65,9 +68,9 @@ def launcher_data(scope: Scope, name: str, site: Site) -> dict[str, Any]:
 
     Nobody owns the gang: the loss of this pod leaves it to the next try, which finds it.
     """
-    marks = Marks(scope)
+    marks, planned = Marks(scope), planned_step(scope.pipeline, name, site)
     engine = Engine(FACTS.supervisor, FACTS.outputs_dir, scope.within)
-    pod = launcher_for(scope.pipeline, name, site, marks, engine, lambda text: MARK in text, owner="none")
+    pod = launcher_for(planned, marks, engine, lambda text: MARK in text, owner="none")
     replaced: dict[str, Any] = marks.replace(pod)
     return replaced
 
@@ -94,8 +97,8 @@ def claim_stem(scope: Scope, claim: str) -> str:
 
 def on_demand(scope: Scope, name: str, site: Site, *, leads: bool = False) -> dict[str, Any]:
     """The fields of the pod's spec that are different when the step no longer runs on spot; None: not there."""
-    fixed = replace(scope, pipeline=off_spot(scope.pipeline, name))
-    first, plain = (pod_data(each, name, site, leads=leads) for each in (scope, fixed))
+    planned = planned_step(scope.pipeline, name, site)
+    first, plain = (_pod_data(scope, each, leads=leads) for each in (planned, off_spot(planned)))
     return on_demand_fields(first["spec"], plain["spec"])
 
 
@@ -152,7 +155,7 @@ def item_list(task: Task, task_id: str, site: Site) -> Call:
         named |= {"within": [scope.lister, *needed], "keys": list(scope.keys)}
     if task.step.for_each:
         named["for_each"] = {scope.item_key(task.name, key): _source(task, key) for key in task.step.for_each}
-        if (task.step.pipeline is not None or keeps_state(task.step, site)) and is_dynamic(task.step):
+        if (task.step.pipeline is not None or supervision_of(task.step, site).keeps_state) and is_dynamic(task.step):
             named["distinct"] = True
     return Call("ListItems", (), {**named, **_flow(task)})
 
@@ -241,7 +244,7 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
                 part: {key: str(value) for key, value in amounts.items()} for part, amounts in parts if amounts
             }
     named |= _artifacts(task, request)
-    if step.gang is None and is_supervised(step, site):
+    if step.gang is None and supervision_of(step, site).is_supervised:
         named["supervised"] = True
     named |= LAUNCHER_TRIES if launched else budgets(step.retry)
     if step.queue_timeout is not None and not launched:

@@ -18,9 +18,8 @@ from typing import Any, Final
 
 from gpuflow.core.cron import parse
 from gpuflow.core.errors import Finding, Problem, Where, rule
-from gpuflow.plan import PlannedStep
+from gpuflow.plan import PlannedStep, supervision_of, writes_xcom
 from gpuflow.pod.gang_kinds import SPELLINGS, Refusal, refusals_of
-from gpuflow.pod.supervision import keeps_state, writes_xcom
 from gpuflow.site import Site
 from gpuflow.spec.engine_options.rules import setups, teardowns
 from gpuflow.spec.params import text_of
@@ -263,7 +262,8 @@ def _scope_findings(scope: Scope, site: Site) -> Iterator[Finding]:
         for _, ref in step.references():
             if isinstance(ref, OutputRef):
                 scope.node(ref, name)
-        if step.for_each and scope.has_own_list(name) and (step.pipeline is not None or keeps_state(step, site)):
+        by_item = step.pipeline is not None or supervision_of(step, site).keeps_state
+        if by_item and step.for_each and scope.has_own_list(name):
             yield from equal_items(name, step.for_each, pipeline.where("steps", name, "for_each"))
         if step.pipeline is not None:
             yield from _scope_findings(scope.scope_of(name), site)

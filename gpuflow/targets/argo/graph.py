@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuflow.site import Site
+from gpuflow.plan import Plan, PlannedStep
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.references import condition_types, may_be_skipped, output_types, reference_type, upstream
+from gpuflow.spec.references import condition_types, may_be_skipped, output_types, reference_type
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
 from gpuflow.targets.argo.alerts import alert_tasks
@@ -49,7 +49,6 @@ from gpuflow.targets.argo.templates import (
     PLACE_INPUT,
     PLACE_TAG,
     approval_template,
-    asks_place,
     memoize,
     place_of,
     step_template,
@@ -62,23 +61,25 @@ MAIN, EXIT = "main", "exit"
 class Templates:
     """All templates of one workflow, in the order they are first needed."""
 
-    def __init__(self, site: Site, semaphores: str | None = None, facts: RunFacts | None = None) -> None:
-        self.site = site
+    def __init__(self, plan: Plan, semaphores: str | None = None, facts: RunFacts | None = None) -> None:
+        self.plan = plan
         self.facts = facts or RunFacts()
         self.semaphores = semaphores
         self.names = Names((MAIN, EXIT))
         self.found: list[dict[str, Any]] = []
 
-    def dag(self, pipeline: Pipeline, title: str, *, nested: bool) -> None:
-        """A DAG template for a pipeline, and the templates of its steps."""
+    def dag(self, within: PlannedStep | None, title: str) -> None:
+        """A DAG template for the pipeline, or for the one that a step is, and the templates of its steps."""
         place = len(self.found)
-        prefix = f"{title}-" if nested else ""
-        before = upstream(pipeline)
-        wanted = frozenset() if nested else exported_outputs(pipeline)
-        tasks = [self._task(pipeline, name, prefix, before[name], wanted, nested=nested) for name in pipeline.steps]
+        pipeline = self.plan.pipeline if within is None else within.step.pipeline
+        assert pipeline is not None
+        prefix = f"{title}-" if within else ""
+        wanted = frozenset() if within else exported_outputs(pipeline)
+        steps = self.plan.steps_by_parent.get(within.name if within else "", ())
+        tasks = [self._task(each, prefix, wanted) for each in steps if each.section == "steps"]
         template: dict[str, Any] = {"name": title}
-        if nested:
-            place_input = [PLACE_INPUT] if asks_place(pipeline, self.site) else []
+        if within is not None:
+            place_input = [PLACE_INPUT] if within.name in self.plan.with_state else []
             template["inputs"] = {"parameters": [{"name": name} for name in (*pipeline.params, *place_input)]}
             template["outputs"] = _nested_outputs(pipeline)
             template["parallelism"] = pipeline.parallel
@@ -87,72 +88,54 @@ class Templates:
             place, {key: value for key, value in template.items() if value not in (None, {"parameters": []})}
         )
 
-    def exit(self, pipeline: Pipeline) -> None:
+    def exit(self) -> None:
         """The exit handler: every exit step and alert at once, each under its own condition on how the run ended."""
-        place = len(self.found)
+        place, pipeline = len(self.found), self.plan.pipeline
         tasks = []
-        for name in pipeline.exit:
-            title, inputs = self._step(pipeline, name, "")
-            step = pipeline.effective(name)
+        for each in (each for each in self.plan.steps if each.section == "exit" and each.parent is None):
+            title, inputs = self._step(each, "")
+            step = each.step
             task = {
-                "name": name,
+                "name": each.name,
                 "template": title,
                 "arguments": _arguments(pipeline, inputs, step, nested=False, static=True, ending=True),
                 "when": _exit_condition(pipeline, step),
             }
             tasks.append({key: value for key, value in task.items() if value})
-        alerts, templates = alert_tasks(pipeline, self.site, self.names)
+        alerts, templates = alert_tasks(pipeline, self.plan.site, self.names)
         self.found.insert(place, {"name": EXIT, "dag": {"tasks": [*tasks, *alerts]}})
         self.found += templates
 
-    def _step(
-        self,
-        pipeline: Pipeline,
-        name: str,
-        prefix: str,
-        wanted: frozenset[OutputRef] = frozenset(),
-        *,
-        nested: bool = False,
-    ) -> tuple[str, Inputs]:
-        step, title = pipeline.effective(name), self.names.claim(prefix + name)
+    def _step(self, each: PlannedStep, prefix: str, wanted: frozenset[OutputRef] = frozenset()) -> tuple[str, Inputs]:
+        step, title = each.step, self.names.claim(prefix + each.own_name)
         if step.approval is not None:
-            self.found.append(approval_template(pipeline, name, title))
+            self.found.append(approval_template(step.approval, title))
             return title, Inputs()
         if step.pipeline is not None:
-            self.dag(step.pipeline, title, nested=True)
+            self.dag(each, title)
             return title, Inputs()
-        within = PLACE_TAG if nested else ""
-        inputs = Inputs(self.facts)
-        template, inputs = step_template(pipeline, name, title, self.site, self.semaphores, inputs, within)
+        within = PLACE_TAG if each.parent else ""
+        template, inputs = step_template(each, title, self.semaphores, Inputs(self.facts), within)
         if "outputs" in template and not step.for_each:
-            template["outputs"] = with_exports(template["outputs"], name, wanted)
+            template["outputs"] = with_exports(template["outputs"], each.own_name, wanted)
             if "memoize" in template:  # an entry holds outputs with the names they are exported under
-                template["memoize"] = memoize(pipeline.name, title, template, inputs)
+                template["memoize"] = memoize(each.pipeline.name, title, template, inputs)
         self.found.append(template)
         return title, inputs
 
-    def _task(
-        self,
-        pipeline: Pipeline,
-        name: str,
-        prefix: str,
-        needs: Sequence[str],
-        wanted: frozenset[OutputRef],
-        *,
-        nested: bool,
-    ) -> dict[str, Any]:
-        step = pipeline.effective(name)
+    def _task(self, each: PlannedStep, prefix: str, wanted: frozenset[OutputRef]) -> dict[str, Any]:
+        step, name, pipeline, nested = each.step, each.own_name, each.pipeline, each.parent is not None
         place = len(self.found)
-        title, inputs = self._step(pipeline, name, prefix, wanted, nested=nested)
+        title, inputs = self._step(each, prefix, wanted)
         defaults = skipped_outputs(pipeline) if step.if_skipped == "run" else NO_DEFAULTS
         task: dict[str, Any] = {
             "name": name,
             "template": title,
-            "depends": _depends(needs, step),
+            "depends": _depends(each.own_needs, step),
             "when": _condition(pipeline, step, nested=nested, defaults=defaults),
             "arguments": with_place(
                 _arguments(pipeline, inputs, step, nested=nested, static=is_static(step), defaults=defaults),
-                place_of(name, step, self.site, nested=nested),
+                place_of(each, self.plan),
             ),
             **loop(step, nested=nested, defaults=defaults),
         }

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from gpuflow.core.errors import Finding, Problem, Rule, Where, rule
+from gpuflow.core.errors import Finding, GpuflowError, Problem, Rule, Where, rule
 from gpuflow.engines import too_small_containers
-from gpuflow.pod import pod_for
+from gpuflow.plan import PlannedStep
+from gpuflow.pod import pod_of
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import falls_back
-from gpuflow.pod.supervision import counts_budgets, saves_to_scratch, scratch_size
-from gpuflow.site import Site
-from gpuflow.spec.step import Step
+from gpuflow.pod.supervision import saves_to_scratch, scratch_size
+from gpuflow.quantity import Quantity
 from gpuflow.targets.argo.alerts import alert_notes
 from gpuflow.targets.argo.engine_options import given_by_argo
 from gpuflow.targets.argo.facts import FACTS, ArgoOptions
@@ -21,56 +21,56 @@ from gpuflow.targets.capabilities import named_steps
 from gpuflow.targets.target import Request
 
 
-def shares_one_count(step: Step, site: Site) -> bool:
+def shares_one_count(each: PlannedStep) -> bool:
     """Whether the step has both budgets and only Argo counts them."""
-    retry = step.retry
-    if step.gang is not None:
+    retry = each.step.retry
+    if each.step.gang is not None:
         return False  # its launcher counts
-    return bool(retry and retry.failures and retry.interruptions) and not counts_budgets(step, site)
+    return bool(retry and retry.failures and retry.interruptions) and not each.supervision.counts_budgets
 
 
-def has_no_account(step: Step, site: Site) -> bool:
+def has_no_account(each: PlannedStep) -> bool:
     """Whether the step is a gang and no service account may create it."""
-    return step.gang is not None and site.gangs.service_account is None
+    return each.step.gang is not None and each.site.gangs.service_account is None
 
 
-def leaves_spot_early(step: Step, site: Site) -> bool:
+def leaves_spot_early(each: PlannedStep) -> bool:
     """Failures count towards falling back as well."""
-    if step.gang is not None:
+    if each.step.gang is not None:
         return False  # its launcher tells them apart
-    return falls_back(step) and bool(step.retry and step.retry.after_failures)
+    return falls_back(each.step) and bool(each.step.retry and each.step.retry.after_failures)
 
 
-def never_leaves_spot(step: Step, site: Site) -> bool:
+def never_leaves_spot(each: PlannedStep) -> bool:
     """More interruptions are asked for than the budgets allow."""
-    return bool(step.spot and step.spot.fallback_after) and not falls_back(step)
+    return bool(each.step.spot and each.step.spot.fallback_after) and not falls_back(each.step)
 
 
-def ends_when_drained(step: Step, site: Site) -> bool:
+def ends_when_drained(each: PlannedStep) -> bool:
     """A budget for failures alone."""
-    return bool(step.retry and step.retry.failures and not step.retry.interruptions)
+    return bool(each.step.retry and each.step.retry.failures and not each.step.retry.interruptions)
 
 
-def fills_the_node(step: Step, site: Site) -> bool:
+def fills_the_node(each: PlannedStep) -> bool:
     """Checkpoints on the node's disk, of any size."""
-    return saves_to_scratch(step) and scratch_size(step) is None
+    return saves_to_scratch(each.step) and scratch_size(each.step) is None
 
 
-def has_no_memory_to_grow(step: Step, site: Site) -> bool:
-    return bool(step.retry and step.retry.more_memory) and step.memory is None
+def has_no_memory_to_grow(each: PlannedStep) -> bool:
+    return bool(each.step.retry and each.step.retry.more_memory) and each.step.memory is None
 
 
-def ranks_may_launch(step: Step, site: Site) -> bool:
+def ranks_may_launch(each: PlannedStep) -> bool:
     """Programs with a token of the account that creates their gang."""
-    own = given_by_argo(step, site)
-    account = step.service_account or own.get("serviceAccountName")
-    holds = step.gang is not None and own.get("automountServiceAccountToken") is not False
-    return holds and account is not None and account == site.gangs.service_account
+    own = given_by_argo(each.step, each.site)
+    account = each.step.service_account or own.get("serviceAccountName")
+    holds = each.step.gang is not None and own.get("automountServiceAccountToken") is not False
+    return holds and account is not None and account == each.site.gangs.service_account
 
 
 MANY = 100
 """From how many pods of a fan-out in one queue on Kueue is told of each."""
-Applies = Callable[[Step, Site], bool]
+Applies = Callable[[PlannedStep], bool]
 NOTES: tuple[tuple[str, str, Applies, str, str], ...] = (
     (
         "GF379",
@@ -138,7 +138,7 @@ def step_notes(request: Request) -> Iterator[Finding]:
     plan, site = request.plan, request.site
     for _, steps in plan.pipelines:
         for code, field, applies, text, hint in NOTES:
-            found = [each for each in steps if each.kind == "container" and applies(each.step, site)]
+            found = [each for each in steps if each.kind == "container" and applies(each)]
             if found:
                 text = text.replace("JobSets", SPELLINGS[site.gangs.made_as].plural)
                 names = tuple(each.own_name for each in found)
@@ -161,12 +161,20 @@ def many_workloads(request: Request) -> Iterator[Problem]:
 @rule("GF321")
 def small_containers(request: Request) -> Iterator[Problem]:
     """Containers that Argo cannot start in the memory that they may use."""
+    assert FACTS.launcher_memory is not None
+    least = Quantity(FACTS.launcher_memory)
     for each in request.plan.containers:
-        if each.step.memory is None and not any(helper.memory for helper in each.step.sidecars):
+        step = each.step
+        asked = [amount for amount in (step.memory, *(helper.memory for helper in step.sidecars)) if amount is not None]
+        patched = step.kubernetes is not None and step.kubernetes.merge is not None
+        # The ranks of a gang are no pods of Argo's. A pod is made for its wording, and for a patch that may change it.
+        if step.gang is not None or not asked or not (patched or any((a.limit or least) < least for a in asked)):
             continue
-        if each.step.gang is not None:
-            continue  # its ranks are no pods of Argo's
-        for name, limit in too_small_containers(pod_for(each.pipeline, each.own_name, request.site), FACTS):
+        try:
+            pod = pod_of(each)
+        except GpuflowError:
+            continue  # said by whoever makes the pod
+        for name, limit in too_small_containers(pod, FACTS):
             yield Problem(
                 f'step "{each.name}": container "{name}" may use {limit} of memory, and Argo starts it through '
                 f"argoexec, which needs {FACTS.launcher_memory}",

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from gpuflow.core.errors import Finding, GpuflowError, Problem, Where
-from gpuflow.pod import pod_for
+from gpuflow.plan import PlannedStep
+from gpuflow.pod import pod_of
 from gpuflow.pod.gang_kinds import Refusal, refusals_of
-from gpuflow.site import Site
 from gpuflow.spec.engine_options.base import EngineOptions
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
@@ -34,13 +34,14 @@ BY_LAUNCHER = ("queue_timeout", *LATER_ATTEMPTS)
 """What the launcher of a gang keeps, and Argo cannot, or only in part."""
 
 
-def gang_findings(pipeline: Pipeline, name: str, kind: str) -> Iterator[Finding]:
-    """One finding for each thing that the launcher of a step could not keep. `kind`: of gangs on the site."""
-    step = pipeline.effective(name)
-    if step.gang is None:
-        return
-    for field, problem, hint in _refusals(step, kind):
-        yield Finding("GF378", f'step "{name}": {problem}', pipeline.where_step(name, *field), hint)
+def gang_findings(each: PlannedStep) -> Iterator[Finding]:
+    """One finding for each thing that the launcher of a step could not keep."""
+    for field, problem, hint in _refusals(each.step, each.site.gangs.made_as) if each.step.gang is not None else ():
+        yield Finding("GF378", f'step "{each.own_name}": {problem}', _where(each, *field), hint)
+
+
+def _where(each: PlannedStep, *path: str | int) -> Where:
+    return each.pipeline.where_step(each.own_name, *path)
 
 
 def _refusals(step: Step, kind: str) -> Iterator[Refusal]:
@@ -166,61 +167,59 @@ def steps(request: Request) -> Iterator[Finding]:
             yield from _missing_outputs(step.pipeline)
         elif step.approval is not None:
             what = f'step "{each.own_name}": Argo would replace the tag in the approval message'
-            where = each.pipeline.where_step(each.own_name, "approval")
-            yield from _tag(what, step.approval.message, where, "ask without {{")
+            yield from _tag(what, step.approval.message, _where(each, "approval"), "ask without {{")
         else:
-            yield from step_findings(each.pipeline, each.own_name, plan.site, tags_in_site)
+            yield from step_findings(each, tags_in_site)
 
 
-def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool = True) -> Iterator[Finding]:
+def step_findings(each: PlannedStep, tags_in_site: bool = True) -> Iterator[Finding]:
     """What Argo cannot express of one step that runs a container."""
-    yield from _default_tags(pipeline, name, pipeline.effective(name))
-    yield from gang_findings(pipeline, name, site.gangs.made_as)
-    yield from _no_token(pipeline, name, site)
-    yield from _pod_findings(pipeline, name, site, tags_in_site)
+    yield from _default_tags(each)
+    yield from gang_findings(each)
+    yield from _no_token(each)
+    yield from _pod_findings(each, tags_in_site)
 
 
-def _no_token(pipeline: Pipeline, name: str, site: Site) -> Iterator[Finding]:
+def _no_token(each: PlannedStep) -> Iterator[Finding]:
     """Argo's own containers need a token in the pod, unless the site names an account for them."""
-    if pipeline.effective(name).gang is not None:
-        return  # they are in the launcher's pod
-    hatch = pipeline.effective(name).kubernetes
-    spec = ((hatch.merge if hatch else None) or {}).get("spec") or {}
-    if spec.get(TOKEN) is False and site.engine(FACTS.name).executor is None:
+    hatch = each.step.kubernetes
+    if hatch is None or each.step.gang is not None:
+        return  # those of a gang are in the launcher's pod
+    spec = (hatch.merge or {}).get("spec") or {}
+    if spec.get(TOKEN) is False and each.site.engine(FACTS.name).executor is None:
         yield Finding(
             "GF301",
-            f'argo: step "{name}": without a token in the pod Argo\'s own containers cannot report',
-            pipeline.where_step(name, "kubernetes", "merge", "spec", TOKEN),
+            f'argo: step "{each.own_name}": without a token in the pod Argo\'s own containers cannot report',
+            _where(each, "kubernetes", "merge", "spec", TOKEN),
             "name an account for them in the site: engines.argo.executor",
         )
 
 
-def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool) -> Iterator[Finding]:
+def _pod_findings(each: PlannedStep, tags_in_site: bool) -> Iterator[Finding]:
     """What of a step's pod Argo would change. A pod is made only where some text of the step asks for it."""
-    step = pipeline.effective(name)
+    step, name, where = each.step, each.own_name, _where(each)
     if not tags_in_site and not holds_tags(
-        [each for key, each in step.__dict__.items() if each and key not in FIELDS_ARGO_NEVER_SEES]
+        [value for key, value in step.__dict__.items() if value and key not in FIELDS_ARGO_NEVER_SEES]
     ):
         return
     try:
-        pod = pod_for(pipeline, name, site, Inputs(), ENGINE)
-        found = list(unresolved_tags(name, pod, pipeline.where_step(name)))
+        pod = pod_of(each, Inputs(), ENGINE)
+        found = list(unresolved_tags(name, pod, where))
         yield from found
         if not found and step.gang is None:
-            later_fields(pipeline, name, site, pod["spec"])
+            later_fields(each, pod["spec"])
     except GpuflowError as refusal:
-        where = pipeline.where_step(name)
         for finding in refusal.findings:
             # A pod that cannot be made at all is said by whoever makes it.
             if finding.code == "GF306":
                 yield replace(finding, message=f'step "{name}": {finding.message}', where=where)
 
 
-def _default_tags(pipeline: Pipeline, name: str, step: Step) -> Iterator[Finding]:
-    for output_name, output in step.outputs.items():
+def _default_tags(each: PlannedStep) -> Iterator[Finding]:
+    for output_name, output in each.step.outputs.items():
         text = "" if output.default is None else text_of(output.default)
-        what = f'step "{name}": Argo would replace the tag in the default of {output_name}'
-        where = pipeline.where_step(name, "outputs", output_name, "default")
+        what = f'step "{each.own_name}": Argo would replace the tag in the default of {output_name}'
+        where = _where(each, "outputs", output_name, "default")
         yield from _tag(what, text, where, "write the default without {{, or let the step write it")
 
 

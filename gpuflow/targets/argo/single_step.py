@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuflow.core.errors import GpuflowError, fail
 from gpuflow.kubernetes.expansion import escape
-from gpuflow.pod.supervision import keeps_state
+from gpuflow.plan import planned_step
 from gpuflow.site import Site
 from gpuflow.spec.builder import caller
 from gpuflow.spec.params import Output, Param, text_of
@@ -67,12 +67,13 @@ def standalone_template(step: Step, site: Site, name: str) -> dict[str, Any]:
     pipeline = _enclosing_pipeline(step, name, tuple(names))
     where = caller()
     missing = [loss.refusal_by_hand(where) for loss in construct_losses(pipeline, CAPABILITIES, FACTS.name)]
-    missing += step_findings(pipeline, name, site)
+    planned = planned_step(pipeline, name, site)
+    missing += step_findings(planned)
     if missing:
         raise GpuflowError(missing)
     inputs = Keywords(names)
-    template = step_template(pipeline, name, name, site, inputs=inputs, within=_call_identity(names.values()))[0]
-    if keeps_state(step, site):  # whoever calls the template by its name alone is its only caller
+    template = step_template(planned, name, inputs=inputs, within=_call_identity(names.values()))[0]
+    if planned.supervision.keeps_state:  # whoever calls the template by its name alone is its only caller
         given = template["inputs"]["parameters"]
         template["inputs"] = {
             "parameters": [{**one, "value": name} if one["name"] == PLACE_INPUT else one for one in given]

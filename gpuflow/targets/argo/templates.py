@@ -23,17 +23,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuflow.core.errors import Where, fail
-from gpuflow.pod import Engine, pod_for
+from gpuflow.plan import Plan, PlannedStep
+from gpuflow.pod import Engine, pod_of
 from gpuflow.pod.later_attempts import falls_back, off_spot
 from gpuflow.pod.launcher import launcher_for
 from gpuflow.pod.placement import devices_of_step
-from gpuflow.pod.supervision import counts_budgets, is_supervised, keeps_state
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import every_step, reference_type
 from gpuflow.spec.step import Step
+from gpuflow.spec.step_fields import Approval
 from gpuflow.spec.text import ItemRef
 from gpuflow.targets.argo.engine_options import given_by_argo, keeps_token, template_fields
 from gpuflow.targets.argo.facts import FACTS
@@ -52,16 +53,12 @@ PLACE_INPUT = "pipeline--place"
 PLACE_TAG = f"{{{{inputs.parameters.{PLACE_INPUT}}}}}"
 
 
-def asks_place(pipeline: Pipeline, site: Site) -> bool:
-    """Whether a step of the sub-pipeline keeps state that must not be that of another copy."""
-    return any(step.runs_container and keeps_state(step, site) for _, step in every_step(pipeline))
-
-
-def place_of(name: str, step: Step, site: Site, *, nested: bool) -> str | None:
+def place_of(each: PlannedStep, plan: Plan) -> str | None:
     """What a task passes down: its own path to a sub-pipeline, the enclosing path to a step inside one."""
+    step, name, nested = each.step, each.own_name, each.parent is not None
     if step.pipeline is None:
-        return PLACE_TAG if nested and step.runs_container and keeps_state(step, site) else None
-    if not asks_place(step.pipeline, site):
+        return PLACE_TAG if nested and step.runs_container and each.supervision.keeps_state else None
+    if each.name not in plan.with_state:
         return None
     own = name if not step.for_each else f"{name},{_digest(step, nested=nested)}"
     return f"{PLACE_TAG}/{own}" if nested else own
@@ -196,25 +193,19 @@ SET_BY_ARGO = ("restartPolicy",)
 
 
 def step_template(
-    pipeline: Pipeline,
-    name: str,
-    title: str,
-    site: Site,
-    semaphores: str | None = None,
-    inputs: Inputs | None = None,
-    within: str = "",
+    each: PlannedStep, title: str, semaphores: str | None = None, inputs: Inputs | None = None, within: str = ""
 ) -> tuple[dict[str, Any], Inputs]:
     """The template of a container step, and the inputs its caller must fill. `within`: how it reads its place."""
     inputs = Inputs() if inputs is None else inputs
-    step = pipeline.effective(name)
-    retries = _retries(step, site)
+    step, site, pipeline, keeps_state = each.step, each.site, each.pipeline, each.supervision.keeps_state
+    retries = _retries(each)
     inputs.is_retried = retries is not None
     engine = replace(ENGINE, within=within)
     if step.gang is None:
-        pod = pod_for(pipeline, name, site, inputs, engine)
-        later = later_fields(pipeline, name, site, pod["spec"])
+        pod = pod_of(each, inputs, engine)
+        later = later_fields(each, pod["spec"])
     else:
-        pod, later = launcher_for(pipeline, name, site, inputs, engine, is_filled_in, given_by_argo(step, site)), {}
+        pod, later = launcher_for(each, inputs, engine, is_filled_in, given_by_argo(step, site)), {}
     spec = dict(pod["spec"])
     (main,) = spec.pop("containers")
     init = spec.pop("initContainers", [])
@@ -222,7 +213,7 @@ def step_template(
     volumes = [volume for volume in spec.pop("volumes", []) if volume["name"] not in added]
     deadline = spec.pop("activeDeadlineSeconds", None)
     texts = [name for name, ref in inputs.used.items() if reference_type(pipeline, step, ref) not in PLAIN_TYPES]
-    received = [*sorted(inputs.used), *([PLACE_INPUT] if within and keeps_state(step, site) else [])]
+    received = [*sorted(inputs.used), *([PLACE_INPUT] if within and keeps_state else [])]
     template: dict[str, Any] = {
         "name": title,
         "inputs": {"parameters": [{"name": name} for name in received]} if received else None,
@@ -246,29 +237,26 @@ def step_template(
     }
     if step.cache:
         template["memoize"] = memoize(pipeline.name, title, template, inputs)
-    if template["retryStrategy"] is not None and keeps_state(step, site) and step.gang is None:
+    if template["retryStrategy"] is not None and keeps_state and step.gang is None:
         template["container"] = with_last_attempt(template["container"])
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
 
 
-def _retries(step: Step, site: Site) -> dict[str, Any] | None:
+def _retries(each: PlannedStep) -> dict[str, Any] | None:
+    step, known = each.step, each.supervision
     if step.gang is not None:
         return LAUNCHER_RETRIES
-    return retry_strategy(
-        step.retry,
-        counted=counts_budgets(step, site),
-        supervised=is_supervised(step, site),
-        timed=step.timeout is not None and is_supervised(step, site),
-    )
+    timed = step.timeout is not None and known.is_supervised
+    return retry_strategy(step.retry, counted=known.counts_budgets, supervised=known.is_supervised, timed=timed)
 
 
-def later_fields(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]) -> dict[str, str]:
+def later_fields(each: PlannedStep, spec: dict[str, Any]) -> dict[str, str]:
     """What the pod of a later attempt has instead, by field of the pod's spec."""
-    step = pipeline.effective(name)
+    step = each.step
     fields: dict[str, str] = {}
     if falls_back(step):
         assert step.spot is not None and step.spot.fallback_after is not None
-        plain = pod_for(off_spot(pipeline, name), name, site, Inputs(), ENGINE)["spec"]
+        plain = pod_of(off_spot(each), Inputs(), ENGINE)["spec"]
         fields |= on_demand(step.spot.fallback_after, spec, plain)
     return fields | growing_memory(spec["containers"][0].get("resources", {}), step.retry)
 
@@ -319,8 +307,6 @@ def _artifact_record(name: str) -> dict[str, Any]:
     return {"name": name, "path": path, "archive": {"none": {}}, "optional": True}
 
 
-def approval_template(pipeline: Pipeline, name: str, title: str) -> dict[str, Any]:
+def approval_template(approval: Approval, title: str) -> dict[str, Any]:
     """A node that waits until somebody resumes it."""
-    step = pipeline.effective(name)
-    assert step.approval is not None
-    return {"name": title, "annotations": {"gpuflow.dev/approval": step.approval.message}, "suspend": {}}
+    return {"name": title, "annotations": {"gpuflow.dev/approval": approval.message}, "suspend": {}}

@@ -23,7 +23,6 @@ from gpuflow.core.errors import Finding, Where, did_you_mean, fail
 from gpuflow.core.printable import comment
 from gpuflow.plan import Plan
 from gpuflow.pod.build import LABEL
-from gpuflow.pod.supervision import counts_budgets
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
@@ -117,7 +116,7 @@ def nodes_of(plan: Plan, within: str = "") -> Nodes:
     """The nodes of a run, or of a sub-pipeline. A loop over something only the run knows counts once."""
     total = Nodes(groups=1)
     for each in plan.steps_by_parent[within]:
-        counted = each.kind == "container" and counts_budgets(each.step, plan.site)
+        counted = each.kind == "container" and each.supervision.counts_budgets
         retries = most_retries(each.step.retry, counted=counted) if each.kind == "container" else 0
         one = nodes_of(plan, each.name) if each.kind == "pipeline" else Nodes(1, 1 if retries else 0, retries)
         if each.step.for_each:
@@ -204,11 +203,11 @@ def build(request: Request) -> dict[str, Any]:
 
 def _workflow_spec(request: Request) -> dict[str, Any]:
     pipeline = request.pipeline
-    templates = Templates(request.site, request.options_as(ArgoOptions).semaphores, RunFacts(pipeline.schedule))
-    templates.dag(pipeline, MAIN, nested=False)
+    templates = Templates(request.plan, request.options_as(ArgoOptions).semaphores, RunFacts(pipeline.schedule))
+    templates.dag(None, MAIN)
     has_exit = bool(pipeline.exit or sent_by_agent(pipeline, request.site))
     if has_exit:
-        templates.exit(pipeline)
+        templates.exit()
     spec: dict[str, Any] = {
         "entrypoint": MAIN,
         "onExit": EXIT if has_exit else None,

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from gpuflow.core.errors import Finding, Rule
-from gpuflow.plan import Plan, plan_of
+from gpuflow.plan import Plan, Restarts, plan_of
 from gpuflow.pod.launcher import gang_role
-from gpuflow.pod.supervision import Restarts
 from gpuflow.site import Site
 from gpuflow.targets.capabilities import Capabilities, Loss, RefusalRule, asked_of_engine
 from gpuflow.targets.constructs import Use

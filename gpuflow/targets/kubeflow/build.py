@@ -16,10 +16,10 @@ from functools import lru_cache
 from typing import Any
 
 from gpuflow.graph.order import order
+from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod import Engine
-from gpuflow.pod.supervision import DEFAULT_GRACE, active_deadline, without_state
+from gpuflow.pod.supervision import DEFAULT_GRACE
 from gpuflow.pod.volumes import run_claim_volume
-from gpuflow.site import Site
 from gpuflow.spec.expression import Compare, Expression, Literal, Logic, Member, Not, Reference, asks_item, references
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.params import text_of
@@ -72,7 +72,7 @@ from gpuflow.targets.kubeflow.references import (
     channel_name,
     input_name,
 )
-from gpuflow.targets.kubeflow.retries import restarts_at, retry_policy
+from gpuflow.targets.kubeflow.retries import retry_policy
 
 _INT: Type = ir.ParameterType.NUMBER_INTEGER
 _DOUBLE: Type = ir.ParameterType.NUMBER_DOUBLE
@@ -268,11 +268,10 @@ ENGINE = Engine(
     FACTS.supervisor,
     FACTS.outputs_dir,
     grace=DEFAULT_GRACE,
-    restarts="unknown",
     run_id=RUN_LABEL,
     requests_disk=FACTS.requests_disk,
 )
-"""Kubeflow as it is shipped. Its cache compares commands and inputs: the id of the run is in neither, or no step would
+"""Its cache compares commands and inputs: the id of the run is in neither, or no step would
 ever find a result."""
 
 
@@ -281,15 +280,18 @@ class Builder:
 
     def __init__(
         self,
-        pipeline: Pipeline,
-        site: Site,
+        plan: Plan,
+        within: PlannedStep | None = None,
         parent: Builder | None = None,
         *,
         prefix: str = "",
         outside: Mapping[str, Type] | None = None,
     ) -> None:
-        """`prefix`: the steps around a sub-pipeline. `outside`: what readers outside want its outputs to be."""
-        self.pipeline, self.site, self.prefix = pipeline, site, prefix
+        """`plan`: as Kubeflow starts its steps again. `within`: the step that the pipeline is, of a sub-pipeline;
+        `prefix`: the steps around it; `outside`: what readers outside want its outputs to be."""
+        pipeline = plan.pipeline if within is None else within.step.pipeline
+        assert pipeline is not None
+        self.plan, self.pipeline, self.prefix = plan, pipeline, prefix
         # kfp takes a pipeline for a single component when a component bears the pipeline's name.
         self.names: Names = parent.names if parent else Names(pipeline.name)
         self.components: dict[str, Any] = parent.components if parent else {}
@@ -297,7 +299,8 @@ class Builder:
         self.configs: dict[str, dict[str, Any]] = parent.configs if parent else {}
         """Both as plain data already: most steps have most of it alike."""
         self.step_names = {*pipeline.steps, *pipeline.exit}
-        self.steps = {name: pipeline.effective(name) for name in (*pipeline.steps, *pipeline.exit)}
+        self.planned = {each.own_name: each for each in plan.steps_by_parent.get(within.name if within else "", ())}
+        self.steps = {name: each.step for name, each in self.planned.items()}
         self.reads = {
             name: [ref for _, ref in step.references() if isinstance(ref, OutputRef)]
             for name, step in self.steps.items()
@@ -308,9 +311,8 @@ class Builder:
         self.handed_out = defaults_of(pipeline) if defaults_step(pipeline) else {}
         """The outputs that exit steps read, where a step writes their defaults."""
         self.claim_volumes = {name: run_claim_volume(name) for name in pipeline.claims}
-        self.restarts = restarts_at(site)
-        self.adds_containers = adds_containers(site)
-        self.engine = replace(ENGINE, within=prefix.rstrip("-"), restarts=self.restarts)
+        self.adds_containers = adds_containers(plan.site)
+        self.engine = replace(ENGINE, within=prefix.rstrip("-"))
 
     def type_of(self, channel: Channel, dag: Dag, items: Items) -> AnyType:
         """The type of what flows through a channel, as seen from a DAG and inside the loops that give the items."""
@@ -375,7 +377,7 @@ class Builder:
         self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, dict(made.values()))
         spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
         set_caching(spec.caching_options, step)
-        policy = retry_policy(step, self.site, self.restarts, active_deadline(step, self.site, self.restarts))
+        policy = retry_policy(self.planned[name])
         if policy is not None:
             spec.retry_policy.CopyFrom(policy)
         if asks_outcome(step):
@@ -414,7 +416,7 @@ class Builder:
         Gives what its text refers to, its claims, and a hash of what KFP's cache does not look at.
         """
         spelling = KubeflowSpelling()
-        pod = task_pod(self.pipeline, name, self.site, spelling, self.engine)
+        pod = task_pod(self.planned[name], spelling, self.engine)
         claims = claim_channels(pod, self.claim_volumes)
         container = plain_container(pod["spec"]["containers"][0], outputs=step_outputs(step))
         self.executors[f"exec-{label}"] = {"container": container}
@@ -432,9 +434,7 @@ class Builder:
         outside = {
             ref.name: type_ for ref, type_ in self.wanted.items() if isinstance(ref, OutputRef) and ref.step == name
         }
-        # Its copies do not know their item: what they count must not lie in one place.
-        site = without_state(self.site) if step.for_each else self.site
-        inner = Builder(step.pipeline, site, self, prefix=f"{self.prefix}{name}-", outside=outside)
+        inner = Builder(self.plan, self.planned[name], self, prefix=f"{self.prefix}{name}-", outside=outside)
         body = Dag(direct=True)
         inner.fill(body)
         label = self.names.unique_name(f"{self.prefix}{name}")

@@ -26,6 +26,7 @@ from gpuflow.core.errors import Finding, GpuflowError, fail
 from gpuflow.core.printable import comment
 from gpuflow.core.version import __version__
 from gpuflow.graph.order import order
+from gpuflow.plan import plan_of
 from gpuflow.spec.expression import Expression, Logic
 from gpuflow.spec.params import RunClaim
 from gpuflow.spec.pipeline import Pipeline
@@ -63,6 +64,7 @@ from gpuflow.targets.kubeflow.references import (
     placeholder,
     release_task,
 )
+from gpuflow.targets.kubeflow.retries import restarts_at
 from gpuflow.targets.kubeflow.single_step import FLOW, SETTINGS, StepMessages, step_messages
 from gpuflow.targets.target import Artifact, Request, header
 
@@ -368,7 +370,8 @@ def _component(request: Request, name: str) -> Artifact:
 def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
     """Pipeline spec, platform spec (empty when there is nothing to say) and the number of steps, as plain data."""
     pipeline = with_alerts(without_approvals(request.pipeline), request.site)
-    builder = Builder(pipeline, request.site)
+    plan = request.plan if pipeline is request.pipeline else plan_of(pipeline, request.site)
+    builder = Builder(plan.under(restarts_at(request.site)))
     dag = root(builder)
     spec = ir.PipelineSpec(
         schema_version=SCHEMA_VERSION, sdk_version=f"gpuflow-{__version__}", components=builder.components

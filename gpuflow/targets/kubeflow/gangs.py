@@ -12,11 +12,9 @@ from typing import Any
 
 from gpuflow.core.errors import Finding, rule
 from gpuflow.plan import Plan, PlannedStep
-from gpuflow.pod import Engine, pod_for
+from gpuflow.pod import Engine, pod_of
 from gpuflow.pod.gang_kinds import SPELLINGS, Refusal, refusals_of
 from gpuflow.pod.launcher import launcher_for
-from gpuflow.site import Site
-from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.targets.capabilities import LATER_ATTEMPTS, named_steps, refusal
 from gpuflow.targets.constructs import POD
@@ -51,13 +49,13 @@ def is_filled_in(text: str) -> bool:
     return PLACEHOLDER in text or f"$({BRACE})" in text
 
 
-def task_pod(pipeline: Pipeline, name: str, site: Site, spelling: KubeflowSpelling, engine: Engine) -> dict[str, Any]:
+def task_pod(each: PlannedStep, spelling: KubeflowSpelling, engine: Engine) -> dict[str, Any]:
     """The pod that KFP starts for a step: its own, or the one that looks after its gang."""
-    if pipeline.effective(name).gang is None:
-        return pod_for(pipeline, name, site, spelling, engine)
-    account = site.engine(FACTS.name).service_account
+    if each.step.gang is None:
+        return pod_of(each, spelling, engine)
+    account = each.site.engine(FACTS.name).service_account
     ranks = {} if account is None else {"serviceAccountName": account}
-    return launcher_for(pipeline, name, site, spelling, engine, is_filled_in, ranks, owner=OWNER)
+    return launcher_for(each, spelling, engine, is_filled_in, ranks, owner=OWNER)
 
 
 def own_pods(plan: Plan) -> list[PlannedStep]:

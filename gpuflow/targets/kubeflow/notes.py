@@ -11,7 +11,7 @@ from typing import Final
 
 from gpuflow.core.errors import Finding, Problem, Rule, Where, rule
 from gpuflow.plan import Plan, PlannedStep
-from gpuflow.pod.supervision import has_records, is_below, saves_to_scratch, seen_by
+from gpuflow.pod.supervision import has_records, is_below, saves_to_scratch
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.references import output_types
 from gpuflow.spec.step import Step
@@ -103,10 +103,7 @@ def run_time_text(plan: Plan) -> Iterator[Problem]:
 def key_notes(plan: Plan) -> Iterator[Problem]:
     """KFP can mount a Secret, but neither a single key of it nor with permissions of its own."""
     key = plan.site.runtime.key
-    restarts = restarts_at(plan.site)
-    signed = tuple(
-        each.name for each in own_pods(plan) if has_records(each.step, seen_by(each, plan.site, restarts), restarts)
-    )
+    signed = tuple(each.name for each in own_pods(plan.under(restarts_at(plan.site))) if has_records(each))
     if key is not None and signed:
         yield Problem(
             f'{named_steps(signed)}: KFP mounts the whole Secret "{key.secret}", and every user in the container '

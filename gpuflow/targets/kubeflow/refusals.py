@@ -8,16 +8,16 @@ field for is carried.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.kubernetes.pod_fields import Field, fields_of
 from gpuflow.plan import Plan, PlannedStep
-from gpuflow.pod import Engine, pod_for
+from gpuflow.pod import Engine, pod_of
 from gpuflow.pod.notes import without_merge
 from gpuflow.pod.volumes import run_claim_volume
-from gpuflow.site import Site
 from gpuflow.spec.expression import asks_item, compared_texts
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
@@ -149,12 +149,11 @@ def omissions(plan: Plan) -> Iterator[Finding]:
 def patches(plan: Plan) -> Iterator[Loss]:
     """Fields of patches that KFP has no place for, by name."""
     for each in own_pods(plan):
-        hatch, name = each.step.kubernetes, each.own_name
+        hatch = each.step.kubernetes
         if hatch is None or hatch.merge is None:
             continue
         try:
-            own = pod_for(without_merge(each.pipeline, name), name, plan.site)
-            lost = lost_changes(own, pod_for(each.pipeline, name, plan.site))
+            lost = lost_changes(pod_of(without_merge(each)), pod_of(each))
         except GpuflowError:
             continue  # said by whoever makes the pod
         if lost:
@@ -175,7 +174,7 @@ def helpers(plan: Plan) -> Iterator[Loss]:
             continue
         name, claims = each.own_name, {run_claim_volume(claim) for claim in each.pipeline.claims}
         try:
-            pod = pod_for(each.pipeline, name, plan.site, KubeflowSpelling(), Engine(FACTS.supervisor))
+            pod = pod_of(each, KubeflowSpelling(), Engine(FACTS.supervisor))
         except GpuflowError:
             continue  # said by whoever makes the pod
         for message, hint, optional in helper_problems(pod, claims):
@@ -231,14 +230,13 @@ def pods(plan: Plan) -> Iterator[Finding]:
     for each in plan.containers:
         merges = each.step.kubernetes is not None and each.step.kubernetes.merge is not None
         if each.step.volumes or merges or tags_in_site or holds_tags(each.step):
-            yield from _pod_findings(each, plan.site)
+            yield from _pod_findings(each)
 
 
-def _pod_findings(each: PlannedStep, site: Site) -> Iterator[Finding]:
-    name, step = each.own_name, each.step
+def _pod_findings(each: PlannedStep) -> Iterator[Finding]:
+    step, restarted = each.step, replace(each, restarts=restarts_at(each.site))
     try:
-        engine = Engine(FACTS.supervisor, FACTS.outputs_dir, restarts=restarts_at(site))
-        pod = task_pod(each.pipeline, name, site, KubeflowSpelling(), engine)
+        pod = task_pod(restarted, KubeflowSpelling(), Engine(FACTS.supervisor, FACTS.outputs_dir))
     except GpuflowError:
         return  # said by whoever makes the pod
     main = pod["spec"]["containers"][0]

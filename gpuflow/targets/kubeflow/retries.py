@@ -12,20 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from gpuflow.core.errors import Finding, rule
-from gpuflow.plan import Plan, PlannedStep
-from gpuflow.pod.supervision import (
-    MAX_INT32,
-    Restarts,
-    counts_budgets,
-    has_place,
-    is_supervised,
-    longest_wait,
-    names_exit_codes,
-    pods_again,
-    repeats_inside,
-    seen_by,
-    unlimited_wait,
-)
+from gpuflow.plan import MAX_INT32, Plan, PlannedStep, Restarts, names_exit_codes, supervision_of
+from gpuflow.pod.supervision import active_deadline, longest_wait, unlimited_wait
 from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.policies import Backoff, Retry
@@ -47,18 +35,18 @@ def restarts_at(site: Site) -> Restarts:
     return "always" if site.engine("kubeflow").retry == "always" else "unknown"
 
 
-def retry_policy(step: Step, site: Site, restarts: Restarts, deadline: int | None) -> Any | None:
-    """The task's retry policy; None: KFP is not asked for another pod. `deadline`: when the kubelet ends a pod.
+def retry_policy(each: PlannedStep) -> Any | None:
+    """The task's retry policy; None: KFP is not asked for another pod.
 
     `backoffMaxDuration` counts from the moment at which the first pod was made, not from its failure: whatever KFP's
     own hour has passed is never retried, and a retry is killed when it ends. So it is always written, long enough for
     every attempt to wait for its node and to reach the kubelet's deadline.
     """
-    again = pods_again(step, site, restarts)
+    step, again = each.step, each.supervision.pods_again
     if step.retry is None or not again or step.gang is not None:
         return None  # attempts of a gang are its launcher's
     start, factor = written_backoff(step.retry, again)
-    longest = (deadline or LONGEST_ATTEMPT) + min(LONGEST_WAIT, longest_wait(step.retry, again))
+    longest = (active_deadline(each) or LONGEST_ATTEMPT) + min(LONGEST_WAIT, longest_wait(step.retry, again))
     total = min(MAX_INT32, max(LEAST_DURATION, (again + 1) * longest))
     return _policy(again, start, factor, total)
 
@@ -124,27 +112,28 @@ def retries(plan: Plan) -> Iterator[Finding]:
 def retry_notes(plan: Plan, restarts: Restarts) -> Iterator[Finding]:
     """One note for each thing that holds, with the steps it holds for."""
     found: dict[RetryNote, list[PlannedStep]] = {}
-    for each in own_pods(plan):
+    for each in own_pods(plan.under(restarts)):
         if each.step.retry is not None and each.step.retry.attempts:
-            for said in _notes_of_step(each.step, seen_by(each, plan.site, restarts), restarts):
+            for said in _notes_of_step(each):
                 found.setdefault(said, []).append(each)
     for (code, text, hint), steps in found.items():
         names = named_steps(tuple(each.name for each in steps))
         yield Finding(code, f"{names}: {text}", steps[0].where("retry"), hint or None, "note")
 
 
-def _notes_of_step(step: Step, site: Site, restarts: Restarts) -> Iterator[RetryNote]:
-    again, counted = pods_again(step, site, restarts), counts_budgets(step, site, restarts)
+def _notes_of_step(each: PlannedStep) -> Iterator[RetryNote]:
+    step, site, known = each.step, each.site, each.supervision
+    again, counted = known.pods_again, known.counts_budgets
     if restarts_at(site) == "always":
         # KFP does not know that an end was final.
         yield from [("GF391", IDLE_PODS.format(again=again), "")] if counted else _shared_budget_notes(step)
-    elif repeats_inside(step, site, restarts):
-        yield from _in_pod_retry_notes(step, site, again)
+    elif known.repeats_inside:
+        yield from _in_pod_retry_notes(each)
     elif counted:
         # No failure is allowed, and interruptions are counted.
-        yield "GF392", _interruptions(step, site, again), SET_IT_UP
+        yield "GF392", _interruptions(each), SET_IT_UP
     else:
-        yield _installation(step, site, restarts, again)
+        yield _installation(each)
     yield from _backoff(step, again)
 
 
@@ -160,24 +149,25 @@ def _shared_budget_notes(step: Step) -> Iterator[RetryNote]:
         yield "GF393", f"{text}: the supervisor has no place to write that one was final", COUNT
 
 
-def _in_pod_retry_notes(step: Step, site: Site, again: int) -> Iterator[RetryNote]:
+def _in_pod_retry_notes(each: PlannedStep) -> Iterator[RetryNote]:
     """Failures inside the pod; what is left to KFP depends on its installation."""
+    step, site = each.step, each.site
     assert step.retry is not None
     inside = (
         f"gpuflow-run starts a failed command again inside its pod, {_at_most(step.retry.after_failures)}. A "
         "container that is killed as a whole for its memory ends the pod, and is not repeated there"
     )
-    yield "GF392", f"{inside}. {_interruptions(step, site, again)}", SET_IT_UP
+    yield "GF392", f"{inside}. {_interruptions(each)}", SET_IT_UP
     if not (step.checkpoint or step.outputs) and site.runtime.delivery == "config-map":
         needs = f"sh and {site.runtime.python} (3.8 or newer) in the image"
         yield "GF307", f"for its retries it runs under gpuflow-run, which needs {needs}", SET_IT_UP
 
 
-def _interruptions(step: Step, site: Site, again: int) -> str:
+def _interruptions(each: PlannedStep) -> str:
     """What becomes of an interrupted pod, by the settings of Argo."""
-    assert step.retry is not None
-    if not has_place(step, site):
-        counted = "; each new pod counts its failures from 0" if step.retry.after_failures else ""
+    retry, again = each.step.retry, each.supervision.pods_again
+    if not each.supervision.has_place:
+        counted = "; each new pod counts its failures from 0" if retry is not None and retry.after_failures else ""
         return (
             "An interruption is left to KFP: as 2.17.0 is shipped, it starts a deleted pod again, at most twice, "
             f"unless it sees exit code 143 first; without such settings the step ends{counted}"
@@ -194,12 +184,14 @@ def _at_most(number: int) -> str:
     return f"up to {number} times" if number > 1 else "once"
 
 
-def _installation(step: Step, site: Site, restarts: Restarts, count: int) -> RetryNote:
+def _installation(each: PlannedStep) -> RetryNote:
     """No supervisor: all that there is, is KFP's own retry."""
+    step, count = each.step, each.supervision.pods_again
     assert step.retry is not None
     codes = ". Every exit code counts alike" if names_exit_codes(step.retry) else ""
     repeats = "KFP's one retry repeats" if count == 1 else f"KFP's {count} retries repeat"
-    hint = SET_IT_UP if restarts == "left alone" or is_supervised(step, site) else f"{SET_IT_UP}; or {SUPERVISE}"
+    alone = each.restarts == "left alone" or supervision_of(step, each.site).is_supervised
+    hint = SET_IT_UP if alone else f"{SET_IT_UP}; or {SUPERVISE}"
     decides = f"what {repeats}, its installation decides: {DEFAULT_RETRY_NOTE}, unless it sees exit code 143 first"
     return "GF394", f"{decides}; {NO_SETTINGS_NOTE}{codes}", hint
 

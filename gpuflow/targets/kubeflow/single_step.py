@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import json_format
 
 from gpuflow.core.errors import Finding, GpuflowError, fail
-from gpuflow.plan import plan_of
-from gpuflow.pod import pod_for
-from gpuflow.pod.supervision import Restarts, active_deadline, keeps_state
+from gpuflow.plan import Restarts, plan_of
+from gpuflow.pod import pod_of
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
 from gpuflow.spec.builder import caller
@@ -90,7 +89,8 @@ def step_messages(
         hint = "write the pipeline in gpuflow and compile it, which does"
         raise fail("GF378", "a component of a hand-written pipeline looks after no gang", hint=hint)
     pipeline = Pipeline.model_construct(name=name, steps={name: step}, labels=dict(labels or {}))
-    missing = [*construct_losses(pipeline, capabilities_at(site), FACTS.name), *partial_losses(plan_of(pipeline, site))]
+    plan = plan_of(pipeline, site)
+    missing = [*construct_losses(pipeline, capabilities_at(site), FACTS.name), *partial_losses(plan)]
     if missing and not judged:
         where = caller()
         raise GpuflowError(loss.refusal_by_hand(where) for loss in missing)
@@ -109,16 +109,16 @@ def step_messages(
     spelling = KubeflowSpelling(lambda channel: names[_without_utc(channel)])
     restarts: Restarts = restarts_at(site) if own_command else "left alone"
     # A component knows neither its calls nor the loops around them: Argo's name of the task keeps their state apart.
-    task = NODE_NAME if keeps_state(step, site, restarts) else None
-    pod = pod_for(pipeline, name, site, spelling, replace(ENGINE, task=task, restarts=restarts))
+    planned = plan.under(restarts).by_name[name]
+    task = NODE_NAME if planned.supervision.keeps_state else None
+    pod = pod_of(planned, spelling, replace(ENGINE, task=task))
     container = container_spec(pod["spec"]["containers"][0], outputs=step_outputs(step, alone=own_command))
     used = {_without_utc(channel) for channel in spelling.used}
     known = {facts[ref]: RUN_FACTS[ref.field] for ref in map(RunRef, RUN_FACTS) if ref in used}
     settings = cached_settings(step, pod)
     known |= {} if settings is None else {SETTINGS: settings}
-    policy = retry_policy(step, site, restarts, active_deadline(step, site, restarts))
-    retried = retry_notes(plan_of(pipeline, site), restarts)
-    weaker = (*partial_support_notes(pipeline, capabilities_at(site)), *retried)
+    policy = retry_policy(planned)
+    weaker = (*partial_support_notes(pipeline, capabilities_at(site)), *retry_notes(plan, restarts))
     return StepMessages(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known, policy, weaker)
 
 

@@ -319,3 +319,13 @@ def test_ten_thousand_tasks_are_read_with_their_order() -> None:
     demand = read(text)
     assert len(demand.steps) == 10_000 and peak(demand) == ("exact", 100)
     assert len({id(step.pod_sets[0]) for step in demand.steps}) == 1  # what differs is no business of a quota
+
+
+def test_a_parameter_whose_name_is_no_text_is_no_traceback() -> None:
+    arguments = "arguments: {parameters: [{name: [a], value: 1}]}"
+    shared = f"""apiVersion: argoproj.io/v1alpha1
+kind: WorkflowTemplate
+metadata: {{name: shared}}
+spec: {{entrypoint: main, {arguments}, templates: [{{name: main, {POD}}}]}}
+"""
+    assert peak(read(f"spec: {{workflowTemplateRef: {{name: shared}}, {arguments}}}", shared)) == ("exact", 1)

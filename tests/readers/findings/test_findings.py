@@ -16,7 +16,7 @@ from gpuflow.core.codes import CODES
 from gpuflow.core.errors import Finding, Where
 from gpuflow.demands import Demand, PodSet, StepDemand, graph_of
 from gpuflow.formats.documents import DAG, Document, silenced_in
-from gpuflow.readers import Library, documents_of
+from gpuflow.readers import Library, documents_of, foreign_in
 from gpuflow.readers.findings import ForeignSource, foreign_source
 from gpuflow.readers.interface import ForeignObject, Options
 from gpuflow.site import Site
@@ -213,6 +213,19 @@ def test_retries_of_argo_on_spot_nodes(retry: str, said: list[str]) -> None:
         assert [each.code for each in found] == said
         assert [each.where.line for each in found] == [line] * len(said)
     assert not findings(WORKFLOW.format(spec="nodeSelector: {pool: a}", template=f"retryStrategy: {retry}"))
+
+
+@pytest.mark.parametrize("said", ["templateDefaults: {retryStrategy: {limit: 3}}", "retryStrategy: {limit: 3}"])
+def test_retries_that_the_workflow_or_what_it_names_says_for_all_templates_count(said: str) -> None:
+    (own,) = findings(WORKFLOW.format(spec=said, template=SPOT))
+    assert (own.code, own.where.line) == ("GF765", 6)
+    shared = WORKFLOW.format(spec=said, template=SPOT).replace("kind: Workflow", "kind: WorkflowTemplate")
+    head = "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: run}\n"
+    text = f"{head}spec: {{workflowTemplateRef: {{name: w}}}}\n---\n{shared}"
+    active, _ = foreign_in(documents_of(yaml_tree.parse_all(text, "theirs.yaml"), "theirs.yaml"))
+    demand = active[0].demand(Options(Site.load("nvidia")))
+    assert isinstance(demand, Demand) and demand.source is not None
+    assert [(each.code, each.where.line) for each in demand.source.warnings()] == [("GF765", 6 + 5)]
 
 
 def test_an_affinity_asks_for_spot_nodes_too() -> None:

@@ -14,7 +14,7 @@ from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator
 from gpuflow.api import compile as compiled
 from gpuflow.core.errors import GpuflowError
-from gpuflow.pod import is_supervised
+from gpuflow.plan import supervision_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.cli.commands import Gpuflow
@@ -34,7 +34,7 @@ def step(fields: str) -> str:
 
 def test_the_command_is_the_programs_own() -> None:
     pipeline = loads(step("retry: {failures: 1, interruptions: 3}, timeout: 1h"))
-    assert not is_supervised(pipeline.effective("a"), Site.load("nvidia"))
+    assert not supervision_of(pipeline.effective("a"), Site.load("nvidia")).is_supervised
     text = compiled(pipeline, target="airflow", namespace="ml").text
     assert "gpuflow-run" not in text
     assert '"command": ["c"]' in text and 'outputs={"n": "int"}' in text and "supervised" not in text
@@ -46,7 +46,8 @@ def test_a_default_may_say_it_for_all_steps_and_null_unsays_it() -> None:
         HEAD.replace("{image: i}", "{image: i, outputs_from: xcom}")
         + "steps:\n  a: {command: [c], outputs: {n: int}}\n  b: {command: [c], outputs: {n: int}, outputs_from: null}\n"
     )
-    kept = {name: is_supervised(pipeline.effective(name), Site.load("nvidia")) for name in pipeline.steps}
+    site = Site.load("nvidia")
+    kept = {name: supervision_of(pipeline.effective(name), site).is_supervised for name in pipeline.steps}
     assert kept == {"a": False, "b": True}
 
 

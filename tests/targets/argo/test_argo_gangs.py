@@ -19,6 +19,7 @@ from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import demand_of
 from gpuflow.demands.model import PodSet
 from gpuflow.kubernetes.expansion import expand
+from gpuflow.plan import planned_step
 from gpuflow.pod.gang_kinds import SPELLINGS
 from gpuflow.pod.later_attempts import changes_of
 from gpuflow.readers.gang_launcher import later_in
@@ -59,7 +60,7 @@ def _jobset(words: list[str]) -> dict[str, Any]:
 
 
 def _template(text: str) -> dict[str, Any]:
-    return step_template(_pipeline(text), "train", "train", SITE)[0]
+    return step_template(planned_step(_pipeline(text), "train", SITE), "train")[0]
 
 
 def test_one_object_for_each_attempt_that_restarts_nothing_itself() -> None:
@@ -98,7 +99,7 @@ def test_text_reaches_the_ranks_as_it_was_written(text: str) -> None:
     pipeline = _pipeline(
         f"gang: 2\ncommand: [run, {{text: {json.dumps(text)}}}]\nenv: {{A: {{text: {json.dumps(text)}}}}}"
     )
-    words = step_template(pipeline, "train", "train", SITE)[0]["container"]["command"]
+    words = step_template(planned_step(pipeline, "train", SITE), "train")[0]["container"]["command"]
     assert not any(re.search(r"\{\{(?!workflow|inputs)", word) for word in words)
     main = _jobset(_words({"container": {"command": words}}))["spec"]["replicatedJobs"][0]["template"]["spec"][
         "template"
@@ -109,7 +110,7 @@ def test_text_reaches_the_ranks_as_it_was_written(text: str) -> None:
 
 def test_a_value_of_the_run_travels_as_a_word_of_its_own() -> None:
     text = HEAD.replace("steps:", "params: {lr: x}\nsteps:") + "    gang: 2\n    command: [run, {param: lr}]\n"
-    words = step_template(loads(text.encode()), "train", "train", SITE)[0]["container"]["command"]
+    words = step_template(planned_step(loads(text.encode()), "train", SITE), "train")[0]["container"]["command"]
     command = f"--set={RANKS}.containers[0].command"
     assert any(word.startswith(command) and word.endswith("={{inputs.parameters.lr}}") for word in words)
     manifest = next(word for word in words if word.startswith("--manifest="))
@@ -143,7 +144,7 @@ def _led() -> Any:
 
 def test_a_leader_is_a_second_job_whose_values_reach_it_too() -> None:
     site = Site.model_validate({**Site.load("gke").model_dump(), "engines": {"argo": {"service_account": "wf"}}})
-    words = _words(step_template(_led(), "train", "train", site)[0])
+    words = _words(step_template(planned_step(_led(), "train", site), "train")[0])
     jobset = _jobset(words)
     leader, workers = (job["template"]["spec"]["template"]["spec"] for job in jobset["spec"]["replicatedJobs"])
     value = "{{inputs.parameters.lr}}"
@@ -157,7 +158,7 @@ def test_a_leader_is_a_second_job_whose_values_reach_it_too() -> None:
 
 def test_the_leader_has_later_attempts_of_its_own() -> None:
     pipeline, site = meaning_of(_led()), meaning_of(Site.load("gke"))
-    words = _words(step_template(pipeline, "train", "train", site)[0])
+    words = _words(step_template(planned_step(pipeline, "train", site), "train")[0])
     options = launcher.parse([word for word in words[2:] if not word.startswith("--run-id")] + ["--run-id=r"], {})
     gang = Gang(_jobset(words), options, None)
     gang.changes, gang.leader_on_demand = later_attempts.changes_of(options), later_attempts.leader_fields_of(options)
@@ -167,7 +168,9 @@ def test_the_leader_has_later_attempts_of_its_own() -> None:
             first = kube_client.object_state.value_at(gang.body(1, 0, 0, EarlierAttempts()), place)
             made = kube_client.object_state.value_at(gang.body(7, 3, before.interruptions, before), place)
             assert (
-                made == changes_of(pipeline, "train", site, leads=leads).pod({"spec": first}, before)["spec"] != first
+                made
+                == changes_of(planned_step(pipeline, "train", site), leads=leads).pod({"spec": first}, before)["spec"]
+                != first
             )
 
 
@@ -198,7 +201,7 @@ LATER = (
 
 def test_the_launcher_makes_the_same_later_attempts_as_for_one_pod() -> None:
     pipeline, site = meaning_of(_pipeline(LATER)), meaning_of(Site.load("gke"))
-    words = _words(step_template(pipeline, "train", "train", site)[0])
+    words = _words(step_template(planned_step(pipeline, "train", site), "train")[0])
     options = launcher.parse([word for word in words[2:] if not word.startswith("--run-id")] + ["--run-id=r"], {})
     gang = Gang(_jobset(words), options, None)
     gang.changes = later_attempts.changes_of(options)
@@ -210,7 +213,7 @@ def test_the_launcher_makes_the_same_later_attempts_as_for_one_pod() -> None:
         EarlierAttempts(2, 5, ("a", "b")),
     ):
         made = kube_client.object_state.value_at(gang.body(7, 3, before.interruptions, before), RANKS)
-        expected = changes_of(pipeline, "train", site).pod({"spec": first}, before)["spec"]
+        expected = changes_of(planned_step(pipeline, "train", site)).pod({"spec": first}, before)["spec"]
         assert made == expected != first
     assert kube_client.object_state.value_at(gang.body(2, 0, 1, EarlierAttempts(interruptions=1)), RANKS) == first
 
@@ -300,7 +303,7 @@ def test_ranks_have_the_account_that_argos_pods_have() -> None:
     executor = {"service_account": "exec", "token_secret": "t"}
     engine = {"service_account": "wf", "executor": executor}
     site = Site.model_validate({"name": "s", "engines": {"argo": engine}})
-    template = step_template(_pipeline("gang: 2\ncommand: [run]"), "train", "train", site)[0]
+    template = step_template(planned_step(_pipeline("gang: 2\ncommand: [run]"), "train", site), "train")[0]
     ranks = _jobset(_words(template))["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     assert (ranks["serviceAccountName"], ranks["automountServiceAccountToken"]) == ("wf", False)
     assert template["automountServiceAccountToken"] is True

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuflow.core.errors import GpuflowError
+from gpuflow.plan import plan_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline, check
@@ -35,10 +36,10 @@ SITE = Site.load("nvidia")
 
 def templates(pipeline: Pipeline) -> list[dict[str, Any]]:
     """Every template as it is before any is shared."""
-    made = Templates(SITE)
-    made.dag(pipeline, MAIN, nested=False)
+    made = Templates(plan_of(pipeline, SITE))
+    made.dag(None, MAIN)
     if pipeline.exit:
-        made.exit(pipeline)
+        made.exit()
     return made.found
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from gpuflow.pod import pod_for
+from gpuflow.plan import planned_step
+from gpuflow.pod import pod_of
 from gpuflow.site import Site
 from gpuflow.spec.canonical import meaning_of
 from gpuflow.spec.loading import loads
@@ -134,7 +135,7 @@ def check_pods(pipeline: Any, spec: dict[str, Any], platform: dict[str, Any]) ->
         if pod["containers"][0]["image"].startswith("argostub/"):
             continue
         outer, inner = _owner(pipeline, label.removeprefix("exec-"))
-        own = pod_for(outer, inner, SITE, Named(), ENGINE)
+        own = pod_of(planned_step(outer, inner, SITE, "unknown"), Named(), ENGINE)
         assert made(pod) == wanted(own)
         assert configs[label]["podMetadata"]["labels"] == own["metadata"]["labels"]
         assert configs[label]["podMetadata"].get("annotations") == own["metadata"].get("annotations")

@@ -78,8 +78,8 @@ def _is_allowed_to(queue_verdicts: QueueVerdicts, each: QueueVerdict, other: Que
         return policy != NEVER and (priority > victim or passed)
     if root_of(queue_verdicts.kueue, each.request) is not root_of(queue_verdicts.kueue, other.request):
         return False
-    policy = own.preemption.reclaim_within_cohort
-    return policy == "Any" or (policy != NEVER and priority > victim)
+    reclaim = own.preemption.reclaim_within_cohort
+    return reclaim == "Any" or (reclaim != NEVER and priority > victim)
 
 
 def _is_larger(each: QueueVerdict, other: QueueVerdict) -> bool:
