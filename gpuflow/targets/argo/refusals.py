@@ -68,7 +68,7 @@ FIELDS_ARGO_NEVER_SEES = {"command", "args", "script", "for_each", "when", "pipe
 
 
 @refusal("GF308")
-def outdated(request: Request) -> Iterable[Finding]:
+def old_version(request: Request) -> Iterable[Finding]:
     """A site whose Argo would drop or misread what is written."""
     return version_problem(request.site, "argo", "Argo", OLDEST, "GF308", "4.0")
 
@@ -229,7 +229,7 @@ def _missing_outputs(pipeline: Pipeline) -> Iterator[Finding]:
 
 
 REFUSALS: Final[tuple[RefusalRule[Request], ...]] = (
-    outdated, open_tags, open_words, claim_tags, annotation_tags, values_nobody_gives, no_interval, sparse_schedules,
+    old_version, open_tags, open_words, claim_tags, annotation_tags, values_nobody_gives, no_interval, sparse_schedules,
     steps, alert_refusals,
 )  # fmt: skip
 """In the order in which they are said."""

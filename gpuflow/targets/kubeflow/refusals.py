@@ -128,7 +128,7 @@ LONGEST_CLAIM = 26
 
 
 @refusal("GF397")
-def outdated(plan: Plan) -> Iterable[Finding]:
+def old_version(plan: Plan) -> Iterable[Finding]:
     """A site whose KFP would drop or misread what is written."""
     return version_problem(plan.site, FACTS.name, "KFP", OLDEST, "GF397", "2.17")
 
@@ -442,7 +442,7 @@ def _variables(pipeline: Pipeline) -> set[str]:
 
 
 REFUSALS: Final[tuple[RefusalRule[Plan], ...]] = (
-    outdated, carried_otherwise, scheduled_dates, fan_outs, pods, gang_findings, omissions, unread_at_exit,
+    old_version, carried_otherwise, scheduled_dates, fan_outs, pods, gang_findings, omissions, unread_at_exit,
     fs_group_losses, helpers, patches,
 )  # fmt: skip
 """In the order in which they are said."""
