@@ -15,6 +15,7 @@ from gpuflow.plan import plan_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets import load_target
+from gpuflow.targets.target import validation_findings
 from tests.cli.commands import Gpuflow
 from tests.conftest import ROOT
 
@@ -187,3 +188,10 @@ def test_a_refusal_of_an_exit_step_points_at_the_exit_step(step: str) -> None:
     pipeline = loads(f"{text}  e: {{{step}}}\n", "p.yaml")
     (finding,) = load_target("argo").refusals(plan_of(pipeline, Site.load("nvidia")))
     assert (finding.code, finding.where.line) == ("GF306", 7)
+
+
+def test_a_pod_that_cannot_be_made_hides_no_other_finding() -> None:
+    text = "steps: {a: {image: 'i:1', command: [x], memory: 10Mi, outputs: {m: {type: file, path: /m}}}}"
+    pipeline = loads(f"apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n{text}", "p.yaml")
+    found = [each.code for each in validation_findings(pipeline, Site.load("nvidia"), "argo")]
+    assert "GF327" in found and "GF307" in found and len(found) == len(set(found))
