@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
         data, text, code = _ACTIONS[args.action or "list"](args)
     except (catalog.UnknownGpu, catalog.UnknownProfile) as refusal:
         message, _, hint = str(refusal).partition("; ")
-        code = "GF201" if isinstance(refusal, catalog.UnknownGpu) else "GF202"
-        raise fail(code, message, hint=hint, where=Where("gpuflow gpus")) from None
+        which = "GF201" if isinstance(refusal, catalog.UnknownGpu) else "GF202"
+        raise fail(which, message, hint=hint, where=Where("gpuflow gpus")) from None
     except catalog.BadProfileName as refusal:
         raise fail("GF202", str(refusal), where=Where("gpuflow gpus")) from None
     if args.format == "json":
