@@ -191,7 +191,7 @@ class Plan:
             return self
         kept: dict[Restarts, Plan] = self.__dict__.setdefault("_under", {})
         if restarts not in kept:
-            kept[restarts] = Plan(self.pipeline, self.site, _restarted(self, restarts), restarts)
+            kept[restarts] = Plan(self.pipeline, self.site, _steps_under(self, restarts), restarts)
         return kept[restarts]
 
     @cached_property
@@ -249,7 +249,7 @@ def planned_step(pipeline: Pipeline, name: str, site: Site, restarts: Restarts =
     return PlannedStep(name, name, pipeline.effective(name), pipeline, section, None, (), 1, site, restarts)
 
 
-def _restarted(plan: Plan, restarts: Restarts) -> tuple[PlannedStep, ...]:
+def _steps_under(plan: Plan, restarts: Restarts) -> tuple[PlannedStep, ...]:
     """Copies of a sub-pipeline do not know their item where the engine starts pods without asking why, and a place that
     is that of all of them is none."""
     bare, made = plan.site, dict[str, PlannedStep]()

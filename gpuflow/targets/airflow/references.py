@@ -166,10 +166,10 @@ class Scope:
 
     def may_drop_items(self, name: str) -> bool:
         """Whether a step inside a flattened sub-pipeline may leave out some of the items around it."""
-        return name in self._dropping
+        return name in self._steps_that_drop
 
     @cached_property
-    def _dropping(self) -> frozenset[str]:
+    def _steps_that_drop(self) -> frozenset[str]:
         found: set[str] = set()
         for name in order(references.edges(self.pipeline)):
             step = self.pipeline.steps[name]
