@@ -35,7 +35,7 @@ ANY_FILES = (
 
 def add_live(parser: argparse.ArgumentParser) -> None:
     """How to reach a live cluster."""
-    from gpuflow.cluster.api_server import TIMEOUT
+    from gpuflow.cluster.kinds import TIMEOUT
 
     parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
     parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig; default: $KUBECONFIG or ~/.kube/config")

@@ -23,6 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import yaml
 
+from gpuflow.cluster.kinds import TIMEOUT
 from gpuflow.core.errors import EnvironmentFailure, Finding, Where, install_line
 
 
@@ -89,7 +90,6 @@ def _kubeconfig_entry(documents: list[Mapping[str, Any]], many: str, one: str, n
     return {}
 
 
-TIMEOUT = 60
 CONNECT = 10
 """A host that is there takes the connection sooner than this, however busy it is."""
 LIVE = Where("live")

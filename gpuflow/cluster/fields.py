@@ -44,7 +44,7 @@ FIRST: Final = ("spec", "spec.flavorFungibility", "spec.preemption", "spec.preem
 """The paths at which unknown fields are told before others."""
 
 
-def _known(spec: type[Closed]) -> dict[str, str]:
+def _known_fields(spec: type[Closed]) -> dict[str, str]:
     """What is closed in a kind with such a spec."""
     paths = dict(closed_fields(spec, "spec"))
     return {"": OBJECT_FIELDS, **{path: paths[path] for path in (*FIRST, *paths) if path in paths}}
@@ -63,9 +63,9 @@ FIELDS: Final[dict[str, dict[str, str]]] = {
         "spec": "limits",
         "spec.limits.*": "type max min default defaultRequest maxLimitRequestRatio",
     },
-    "LocalQueue": _known(LocalQueueSpec),
-    "ClusterQueue": _known(ClusterQueueSpec),
-    "Cohort": _known(CohortSpec),
+    "LocalQueue": _known_fields(LocalQueueSpec),
+    "ClusterQueue": _known_fields(ClusterQueueSpec),
+    "Cohort": _known_fields(CohortSpec),
     "ResourceFlavor": {"": OBJECT_FIELDS, "spec": "nodeLabels nodeTaints tolerations topologyName"},
 }
 """For each kind, the names that may stand at a path; `*` stands for every item of a list."""

@@ -37,6 +37,8 @@ def edit_distance(left: str, right: str) -> int:
     return row[-1]
 
 
+TIMEOUT: Final = 60
+"""Seconds that each answer of a live cluster is waited for."""
 KUEUE: Final = "kueue.x-k8s.io"
 KUEUE_CONFIG: Final = "config.kueue.x-k8s.io"
 RESOURCE: Final = "resource.k8s.io"

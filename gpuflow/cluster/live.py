@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gpuflow.cluster.api_server import ADDRESS, LIVE, NETWORK, TIMEOUT, Answer, Reader, environment_failure
+from gpuflow.cluster.api_server import ADDRESS, LIVE, NETWORK, Answer, Reader, environment_failure
 from gpuflow.cluster.fields import keep_checked_fields
 from gpuflow.cluster.kinds import (
     KUEUE,
@@ -15,6 +15,7 @@ from gpuflow.cluster.kinds import (
     KUEUE_SETTINGS,
     KUEUE_SETTINGS_KEY,
     SOURCES,
+    TIMEOUT,
     Source,
 )
 from gpuflow.cluster.model import Cluster, Manifest

@@ -117,7 +117,7 @@ def _reader(wanted: Any, *notes: Any) -> Reader:
     if origin is Literal:
         return _choice(args)
     if origin in (tuple, frozenset):
-        return _listed(origin, args[0], _note(notes, At, At()))
+        return _list_reader(origin, args[0], _note(notes, At, At()))
     if origin is dict:
         read_entries = next(each for each in notes if callable(each))
         return lambda value, where: read_entries(value, where.path)
@@ -174,7 +174,7 @@ def _choice(words: tuple[str, ...]) -> Reader:
     return read
 
 
-def _listed(make: Callable[[Any], Any], inner: Any, at: At) -> Reader:
+def _list_reader(make: Callable[[Any], Any], inner: Any, at: At) -> Reader:
     read, of_maps = _reader(inner), _is_struct(inner)
 
     def items(value: Any, where: Place) -> Any:

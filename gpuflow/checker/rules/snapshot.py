@@ -20,7 +20,6 @@ from gpuflow.checker.rules.pods import asked_resources
 from gpuflow.checker.snapshot import missing_kinds
 from gpuflow.cluster import Cluster, Manifest, fields
 from gpuflow.cluster.kinds import SOURCES
-from gpuflow.cluster.tenants import KEPT_LABELS
 from gpuflow.core.errors import Problem, Where, did_you_mean, join_names, list_names
 from gpuflow.demands import StepDemand
 from gpuflow.kubernetes.resources import read_map, read_maps
@@ -329,6 +328,8 @@ def hidden_labels(q: Question) -> Iterator[Problem]:
     cluster, namespace = q.cluster, q.namespace
     if cluster.labels is None:
         return
+    from gpuflow.cluster.tenants import KEPT_LABELS
+
     asking: dict[str, set[str]] = {}
     for one in q.admissions:
         affinity = read_affinity(one.step.pod["spec"], namespace)
