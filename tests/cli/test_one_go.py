@@ -257,8 +257,10 @@ def test_every_code_that_is_said_as_a_note_or_a_warning_can_be_silenced() -> Non
             function = getattr(node.func, "id", None) if isinstance(node, ast.Call) else None
             if function in ("Finding", "warning", "rule", "check_rule"):
                 words = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
+                codes = words & CODES.keys()
                 # A rule with several codes yields whole findings: each says how severe it is.
-                if (function == "Finding" and words & {"note", "warning"}) or function == "warning" or (function != "Finding" and len(words & CODES.keys()) == 1 and "error" not in words):
-                    said |= words & CODES.keys()
+                alone = function in ("rule", "check_rule") and len(codes) == 1 and "error" not in words
+                if alone or function == "warning" or (function == "Finding" and words & {"note", "warning"}):
+                    said |= codes
     assert {"GF307", "GF341", "GF536"} <= said
     assert [code for code in sorted(said) if is_always_error(code)] == []
