@@ -41,11 +41,13 @@ def deployment() -> str:
     if server is None:  # no task runs: `airflow tasks render`, which has the database and no API server
         from airflow.models import Variable as Stored
 
-        if name := Stored.get(key, default_var=None):
+        name = Stored.get(key, default_var=None)
+        if name:
             return str(name)
         raise AirflowException(f"there is no Variable {key} before the first task has run: create it, {hint}")
     try:
-        if name := Variable.get(key, default=None):
+        name = Variable.get(key, default=None)
+        if name:
             return str(name)
         for backend in ensure_secrets_backend_loaded():
             backend.get_variable(key=key)
