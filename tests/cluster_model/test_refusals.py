@@ -110,7 +110,7 @@ def test_a_fault_is_told_in_the_same_words(name: str, recorded: dict[str, list[l
     assert [said for index, said in answers(name, EVERY) if said != recorded[name][index]] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", PIPELINES)
 def test_every_fault_is_told_in_the_same_words(
     name: str, recorded: dict[str, list[list[str]]], request: pytest.FixtureRequest
