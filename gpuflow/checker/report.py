@@ -128,6 +128,11 @@ class Report:
         vouched = f"Not checked, because the snapshot says so: {', '.join(self.assumed)}. " if self.assumed else ""
         return f"{vouched}Assumes no other workload grows."
 
+    def fails(self, failing: Iterable[str]) -> bool:
+        """Whether a check ends with 1 where these verdicts do: a pipeline that can block itself fails in any case."""
+        deadlocks = self.verdict == "may-queue" and any(each.severity == "error" for each in self.findings)
+        return deadlocks or self.verdict in failing
+
     def document(self) -> dict[str, Any]:
         """The contract's JSON shape."""
         return {

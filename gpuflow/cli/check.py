@@ -179,7 +179,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--together", action="store_true", help="also check all of these side by side, as if they run at once"
     )
-    help = "which verdicts exit with 1; default: never and unknown"
+    help = "which verdicts exit with 1; default: never and unknown; gangs that can block each other always do"
     parser.add_argument("--fail-on", choices=tuple(FAILS), default="unknown", help=help)
 
     help = "show how peak and verdict change compared with another file or Git revision; git:REV is never a file"
@@ -219,10 +219,9 @@ def run(args: argparse.Namespace) -> int:
         print_text(_text(reports, whole, paint))
     else:
         put(_format_reports(args.format, reports, whole, before, failing))
-    verdicts = [each.verdict for each in (*reports, whole) if each is not None]
     if not sources.is_whole:
         return 2
-    return 1 if any(verdict in failing for verdict in verdicts) else 0
+    return 1 if any(each.fails(failing) for each in (*reports, whole) if each is not None) else 0
 
 
 def _report_files(args: argparse.Namespace) -> dict[Path, str]:

@@ -65,11 +65,11 @@ def junit(reports: Sequence[Report], failing: set[str]) -> str:
     suites = []
     for report in reports:
         words = "\n".join(f"{finding.code} {_finding_lines(finding)}" for finding in report.findings)
-        cases = [_test_case("verdict", report.verdict, failing, words)]
+        cases = [_test_case("verdict", report.verdict, report.fails(failing), words)]
         for scope in report.scopes:
             title = f"{scope.kind} {scope.name} {scope.resource}"
             text = f"used {scope.used}, peak {scope.peak}, hard {scope.hard}"
-            cases.append(_test_case(title, scope.verdict, failing, text))
+            cases.append(_test_case(title, scope.verdict, scope.verdict in failing, text))
         failures = sum("<failure" in case for case in cases)
         name = xml_attribute(f"{report.pipeline} in {report.namespace}")
         suites.append(
@@ -78,9 +78,9 @@ def junit(reports: Sequence[Report], failing: set[str]) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n{"".join(suites)}</testsuites>\n'
 
 
-def _test_case(name: str, verdict: str, failing: set[str], text: str) -> str:
+def _test_case(name: str, verdict: str, fails: bool, text: str) -> str:
     head = f'    <testcase classname="gpuflow.checker" name={xml_attribute(name)}'
-    if verdict not in failing:
+    if not fails:
         return f"{head}/>\n"
     failure = f"<failure message={xml_attribute(verdict)}>{xml_text(text)}</failure>"
     return f"{head}>\n      {failure}\n    </testcase>\n"
@@ -96,7 +96,7 @@ def github(reports: Sequence[Report], failing: set[str]) -> str:
             known = {key: str(value) for key, value in fields.items() if value is not None}
             shown = ",".join(f"{key}={github_property(value)}" for key, value in known.items())
             commands.append(f"::{_COMMANDS[finding.severity]} {shown}::{github_data(_finding_lines(finding))}\n")
-        level = "error" if report.verdict in failing else "notice" if report.verdict == "always" else "warning"
+        level = "error" if report.fails(failing) else "notice" if report.verdict == "always" else "warning"
         summary = github_data(f"{report.pipeline} in {report.namespace}: {report.verdict}")
         commands.append(f"::{level} title=gpuflow::{summary}\n")
     return "".join(commands)

@@ -31,7 +31,9 @@ def test_a_gang_that_fits_is_admitted() -> None:
 
 
 def test_two_gangs_that_can_hold_a_part_each_are_warned_about() -> None:
-    finding = only(told(BESIDE, quota({GPUS: "8"})), "GF555")
+    report = told(BESIDE, quota({GPUS: "8"}))
+    finding = only(report, "GF555")
+    assert (report.verdict, finding.severity, report.fails({"never"})) == ("may-queue", "error", True)
     assert "gangs a, b: when they run at once, each can take a part of the 8" in finding.message
     assert f"leave 10 of {GPUS} free" in (finding.hint or "")
 

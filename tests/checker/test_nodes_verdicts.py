@@ -202,6 +202,7 @@ def test_two_gangs_that_do_not_fit_together_can_block_each_other() -> None:
     report = checked(text % "", *three)
     assert report.verdict == "may-queue"
     assert "2 gangs at once" in text_of(report, "GF522")
+    assert [each.severity for each in report.findings if each.code == "GF522"] == ["error"]
     assert checked(text % "", *three, node("d", 8)).verdict == "always"
     assert checked(text % ", needs: [g]", *three).verdict == "always"
 

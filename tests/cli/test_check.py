@@ -74,6 +74,25 @@ def test_may_queue_fails_only_when_asked_to(fail_on: str | None, code: int, gpuf
     assert (answer.data["verdict"], answer.code) == ("may-queue", code)
 
 
+@pytest.mark.parametrize("fail_on", ["never", "unknown", "may-queue"])
+def test_gangs_that_can_block_each_other_fail_whatever_fail_on_says(
+    fail_on: str, gpuflow: Gpuflow, tmp_path: Path
+) -> None:
+    gang = "{command: [x], cpu: 1, memory: 1Gi, gpu: a100-80gb x 2, gang: 3}"
+    file = tmp_path / "gangs.yaml"
+    head = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: gangs\ndefaults: {image: i}\n"
+    file.write_text(f"{head}steps: {{a: {gang}, b: {gang}}}\n")
+    words = ("--namespace", "team-a", "--cluster", quota(tmp_path, 8), "--fail-on", fail_on)
+    answer = gpuflow("check", file, *SITE, *words, "--format", "json")
+    severities = {finding["code"]: finding["severity"] for finding in answer.data["findings"]}
+    assert (answer.code, answer.data["verdict"], severities["GF555"]) == (1, "may-queue", "error")
+    assert '<failure message="may-queue">' in gpuflow("check", file, *SITE, *words, "--format", "junit").out
+    assert (
+        "::error title=gpuflow::gangs in team-a: may-queue"
+        in gpuflow("check", file, *SITE, *words, "--format", "github").out
+    )
+
+
 def test_a_comparison_of_several_files_is_one_json_array_and_has_no_other_machine_form(gpuflow: Gpuflow) -> None:
     one = check(gpuflow, "--compare", NIGHTLY, "--format", "json").data
     words = ("--cluster", CLUSTER, "--engine", "argo", *SITE, "--compare", NIGHTLY, "--format", "json")

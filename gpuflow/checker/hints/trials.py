@@ -118,7 +118,7 @@ WAITING_CODES: Final = (
 
 def with_parallel(whole: Outcome, demand: Demand, trials: Trials) -> tuple[Finding, ...]:
     """The findings, the first about a wait with the number that ends all of them; unchanged where none does."""
-    about = [finding for finding in whole.findings if finding.code in WAITING_CODES and finding.severity == "warning"]
+    about = [finding for finding in whole.findings if finding.code in WAITING_CODES and finding.severity != "note"]
     unbounded = whole.verdict == "unknown" and any(finding.code == UNBOUNDED_CODE for finding in whole.findings)
     if not about or not (whole.verdict == "may-queue" or unbounded):
         return whole.findings

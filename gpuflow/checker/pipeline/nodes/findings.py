@@ -412,7 +412,7 @@ def _gangs(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
         text = f"{list_names(list(witness), 'gang')}: {many} gangs at once can each take a part of the nodes and wait "
         text += "forever for the rest"
         hint = f"let one gang run at a time (needs, or parallel); or {START_WHOLE}"
-        yield warning("GF522", text, demand.where(waits[0].request.pod_group.steps[0]), hint)
+        yield Finding("GF522", text, demand.where(waits[0].request.pod_group.steps[0]), hint)
         return
     for each in waits:
         pending = each.decision.pending if each.decision is not None else ()
