@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuflow.checker.dra.objects import Capacity, Counters, Device, DeviceId, Policy, Request, Slice
+from gpuflow.checker.dra.objects import Capacity, Device, DeviceId, Policy, Request, Slice, SliceSpec
 from gpuflow.core.work_budget import spend
 from gpuflow.kubernetes.admission.pod import read_flag, read_text
 from gpuflow.kubernetes.labels import Labels
@@ -36,18 +36,12 @@ class AllocatedState:
     def is_allocated(self, device: DeviceId) -> bool:
         return device in self.devices or device in self.shared or device in self.capacity
 
-    def merge(self, other: AllocatedState) -> None:
-        """What others hold too."""
-        self.devices |= other.devices
-        self.shared |= other.shared
-        for device, amounts in other.capacity.items():
-            held = self.capacity.setdefault(device, {})
-            for name, amount in amounts.items():
-                held[name] = held.get(name, Quantity.zero) + amount
-
-    def add(self, results: Iterable[Mapping[str, Any]], where: str) -> None:
-        """The results of one claim's allocation. Access for administrators takes nothing."""
-        for result in results:
+    def add_claim(self, claim: Mapping[str, Any]) -> None:
+        """What a ResourceClaim holds, from its status. Access for administrators takes nothing."""
+        allocation = read_map(read_map(claim.get("status"), "status").get("allocation"), "status.allocation")
+        devices = read_map(allocation.get("devices"), "status.allocation.devices")
+        where = "status.allocation.devices.results"
+        for result in read_maps(devices.get("results"), where):
             if read_flag(result, "adminAccess", where):
                 continue
             id = DeviceId(*(read_text(result, field, where) or "" for field in ("driver", "pool", "device")))
@@ -59,18 +53,6 @@ class AllocatedState:
                 held = self.capacity.setdefault(id, {})
                 for name, amount in read_resource_list(result["consumedCapacity"], f"{where}.consumedCapacity").items():
                     held[name] = held.get(name, Quantity.zero) + amount
-
-
-def read_allocated_state(claims: Iterable[Mapping[str, Any]]) -> AllocatedState:
-    """What these ResourceClaims hold, from their status."""
-    state = AllocatedState()
-    for claim in claims:
-        status = read_map(claim.get("status"), "status")
-        allocation = read_map(status.get("allocation"), "status.allocation")
-        devices = read_map(allocation.get("devices"), "status.allocation.devices")
-        where = "status.allocation.devices.results"
-        state.add(read_maps(devices.get("results"), where), where)
-    return state
 
 
 PoolId = tuple[str, str]
@@ -85,28 +67,40 @@ class Pool:
     """Slices of it are still to come."""
     is_invalid: bool = False
     """Its slices contradict each other."""
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[SliceSpec, ...] = ()
     """Those with devices for the node."""
-    elsewhere: tuple[Slice, ...] = ()
+    elsewhere: tuple[SliceSpec, ...] = ()
     """Those for other nodes: what is in use there may count here too."""
-    counters: Mapping[str, Counters] = field(default_factory=dict)
+    counters: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
+
+    @property
+    def fault(self) -> str | None:
+        """Why it gives no devices now."""
+        return "being updated" if self.is_incomplete else "invalid" if self.is_invalid else None
+
+    @property
+    def has_binding_conditions(self) -> bool:
+        return any(device.binding_conditions for each in self.slices for device in each.devices)
+
+    @property
+    def devices_everywhere(self) -> Iterator[Device]:
+        return (device for each in (*self.slices, *self.elsewhere) for device in each.devices)
 
 
 class SliceIndex:
     """All slices of a cluster, by node and by pool."""
 
     def __init__(self, slices: Iterable[Slice]) -> None:
-        self.slices = tuple(slices)
         self._on_node: dict[str, list[Slice]] = {}
         self._shared: list[Slice] = []
         self._pools: dict[PoolId, list[Slice]] = {}
         self._found: dict[str, list[Pool]] = {}
-        for each in self.slices:
-            self._pools.setdefault((each.driver, each.pool), []).append(each)
-            if not each.nodes.node_name or each.counters:
+        for each in slices:
+            self._pools.setdefault(each.pool_id, []).append(each)
+            if not each.spec.node_name or each.spec.shared_counters:
                 self._shared.append(each)
             else:
-                self._on_node.setdefault(each.nodes.node_name, []).append(each)
+                self._on_node.setdefault(each.spec.node_name, []).append(each)
 
     def pools(self, name: str, labels: Labels) -> list[Pool]:
         """The pools of a node, in the order in which devices are tried. `TooLarge` where so many nodes reach so many
@@ -119,67 +113,56 @@ class SliceIndex:
         found: dict[PoolId, list[Slice]] = {}
         spend("devices", len(self._shared))
         for each in (*self._on_node.get(name, ()), *self._shared):
-            if _is_relevant(each, name, labels):
-                _add_slice(found, each)
-        spend("devices", sum(len(each.devices) for id in found for each in self._pools[id]))
+            if _is_relevant(each.spec, name, labels):
+                members = found.setdefault(each.pool_id, [])
+                generation = members[0].spec.pool.generation if members else each.spec.pool.generation
+                if each.spec.pool.generation > generation:  # only the newest counts
+                    members.clear()
+                if each.spec.pool.generation >= generation:
+                    members.append(each)
+        spend("devices", sum(len(each.spec.devices) for id in found for each in self._pools[id]))
         built = [pool for id, members in found.items() for pool in self._build_pools(id, members)]
-        return sorted(built, key=lambda pool: (_has_binding_conditions(pool), pool.driver, pool.name))
+        return sorted(built, key=lambda pool: (pool.has_binding_conditions, pool.driver, pool.name))
 
     def _build_pools(self, id: PoolId, members: Sequence[Slice]) -> Iterator[Pool]:
-        generation, count = members[0].generation, members[0].count
+        pool = members[0].spec.pool
         everywhere: Sequence[Slice] = members
-        if len(members) != count:
+        if len(members) != pool.resource_slice_count:
             siblings = self._pools[id]
-            if any(each.generation > generation for each in siblings):
+            if any(each.spec.pool.generation > pool.generation for each in siblings):
                 return  # the driver is replacing it
-            everywhere = [each for each in siblings if each.generation == generation]
-            if len(everywhere) != count:
+            everywhere = [each for each in siblings if each.spec.pool.generation == pool.generation]
+            if len(everywhere) != pool.resource_slice_count:
                 yield Pool(*id, is_incomplete=True)
                 return
         yield _build_pool(id, members, everywhere)
 
 
-def _is_relevant(each: Slice, name: str, labels: Labels) -> bool:
-    if each.counters:
+def _is_relevant(spec: SliceSpec, name: str, labels: Labels) -> bool:
+    if spec.shared_counters:
         return True
-    if each.nodes.is_set:
-        return each.nodes.matches(name, labels)
-    return each.is_per_device and any(device.nodes.matches(name, labels) for device in each.devices)
-
-
-def _add_slice(pools: dict[PoolId, list[Slice]], each: Slice) -> None:
-    """Only the newest generation counts."""
-    members = pools.setdefault((each.driver, each.pool), [])
-    if members and each.generation > members[0].generation:
-        members.clear()
-    if not members or each.generation == members[0].generation:
-        members.append(each)
+    if spec.is_set:
+        return spec.matches(name, labels)
+    return spec.per_device_node_selection and any(device.matches(name, labels) for device in spec.devices)
 
 
 def _build_pool(id: PoolId, members: Iterable[Slice], everywhere: Sequence[Slice]) -> Pool:
-    own = sorted(members, key=lambda each: each.name)
-    with_devices = tuple(each for each in own if not each.counters)
+    own = sorted(members, key=lambda each: each.metadata.name)
+    with_devices = tuple(each.spec for each in own if not each.spec.shared_counters)
     names = [device.name for each in with_devices for device in each.devices]
-    sets = [entry for each in own for entry in each.counters]
-    counters = dict(sets)
-    here = {each.name for each in own}
-    elsewhere = tuple(each for each in everywhere if each.name not in here)
-    if len(names) != len(set(names)) or len(sets) != len(counters) or not _has_all_counters(counters, everywhere):
+    sets = [entry for each in own for entry in each.spec.shared_counters]
+    counters = {entry.name: entry.counters for entry in sets}
+    here = {each.metadata.name for each in own}
+    elsewhere = tuple(each.spec for each in everywhere if each.metadata.name not in here)
+    has_all_counters = all(
+        use.name in counters and counters[use.name].keys() >= use.counters.keys()
+        for each in everywhere
+        for device in each.spec.devices
+        for use in device.consumes
+    )
+    if len(names) != len(set(names)) or len(sets) != len(counters) or not has_all_counters:
         return Pool(*id, is_invalid=True)
     return Pool(*id, slices=with_devices, elsewhere=elsewhere, counters=counters)
-
-
-def _has_all_counters(counters: Mapping[str, Counters], slices: Iterable[Slice]) -> bool:
-    return all(
-        name in counters and counters[name].keys() >= consumed.keys()
-        for each in slices
-        for device in each.devices
-        for name, consumed in device.consumes
-    )
-
-
-def _has_binding_conditions(pool: Pool) -> bool:
-    return any(device.has_binding_conditions for each in pool.slices for device in each.devices)
 
 
 CounterSets = dict[str, dict[str, Quantity]]
@@ -198,10 +181,9 @@ class AvailableCounters:
     def of(self, pool: Pool) -> CounterSets:
         if pool.name not in self._pools:
             left = {name: dict(counters) for name, counters in pool.counters.items()}
-            for each in (*pool.slices, *pool.elsewhere):
-                for device in each.devices:
-                    if self._allocated.is_allocated(device.id):
-                        _take_counters(left, device, -1)
+            for device in pool.devices_everywhere:
+                if self._allocated.is_allocated(device.id):
+                    _take_counters(left, device, -1)
             self._pools[pool.name] = left
         return self._pools[pool.name]
 
@@ -230,9 +212,9 @@ class ConsumedCounters:
 
 
 def _take_counters(sets: CounterSets, device: Device, sign: int) -> None:
-    for name, consumed in device.consumes:
-        counters = sets.setdefault(name, {})
-        for counter, amount in consumed.items():
+    for use in device.consumes:
+        counters = sets.setdefault(use.name, {})
+        for counter, amount in use.counters.items():
             counters[counter] = counters.get(counter, Quantity.zero) + amount * sign
 
 
