@@ -241,18 +241,15 @@ class _Search:
         if sum(each.count for claim in self.wanted for request in claim for each in request) > MOST_DEVICES:
             raise AllocationUnknown(f"a pod that asks for more than {MOST_DEVICES} devices")
         try:
-            return self._allocate_claims_from(0)
+            return not self.claims or self._allocate_requests_from(0, 0)
         except _TooMany:  # only from the first claim: the rest is caught on the way
             raise AllocationError("allocation max size exceeded") from None
-
-    def _allocate_claims_from(self, claim: int) -> bool:
-        return claim >= len(self.claims) or self._allocate_requests_from(claim, 0)
 
     def _allocate_requests_from(self, claim: int, request: int) -> bool:
         """Everything from this request on."""
         if request >= len(self.wanted[claim]):
             try:
-                return self._allocate_claims_from(claim + 1)
+                return claim + 1 == len(self.claims) or self._allocate_requests_from(claim + 1, 0)
             except _TooMany:
                 return False
         alternatives = self.wanted[claim][request]

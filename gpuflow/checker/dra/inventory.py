@@ -31,7 +31,6 @@ from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.kubernetes.admission.names import is_extended
 from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_pod, read_text
 from gpuflow.kubernetes.decoding import read_as
-from gpuflow.kubernetes.labels import Labels, read_labels
 from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
 
@@ -127,14 +126,6 @@ class Inventory:
     def empty_allocator(self) -> Allocator:
         """As if no claim held anything."""
         return Allocator(self._read_all("ResourceSlice", read_slice), self.classes)
-
-    @cached_property
-    def namespace_labels(self) -> Labels | None:
-        """The labels of the namespace; `None` when it is not shown."""
-        for item in self.cluster.of("Namespace"):
-            if item.name == self.namespace:
-                return read_labels(read_map(item.body.get("metadata"), "metadata").get("labels"), "metadata.labels")
-        return None
 
     def find(self, kind: str, name: str) -> Manifest | None:
         """An object of the namespace."""
@@ -273,13 +264,13 @@ def _check_admin_access(needs: DeviceNeeds, inventory: Inventory) -> None:
     """
     if not any(claim.admin_requests for claim in needs.made):
         return
-    labels = inventory.namespace_labels
-    if labels is None:
+    item = next((each for each in inventory.cluster.of("Namespace") if each.name == inventory.namespace), None)
+    if item is None:
         needs.unknown.append(
             f"the snapshot does not show namespace {inventory.namespace}: a claim with adminAccess needs its "
             f'label {ADMIN_ACCESS}: "true"'
         )
-    elif labels.get(ADMIN_ACCESS) != "true":
+    elif read_map(item.body["metadata"].get("labels"), "metadata.labels").get(ADMIN_ACCESS) != "true":
         needs.never = (
             f"Forbidden: admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing namespace"
         )

@@ -9,9 +9,9 @@ k8s.io/dynamic-resource-allocation/resourceclaim.ToleratesTaint, Kubernetes v1.3
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from msgspec import field
 from msgspec.structs import force_setattr
@@ -31,8 +31,7 @@ Attribute = tuple[str, bool | int | str]
 
 EXACT_COUNT: Final = "ExactCount"
 ALL: Final = "All"
-PYTHON_TYPES: Final[Mapping[str, type[bool | int | str]]] = {"int": int, "bool": bool, "string": str, "version": str}
-TYPES: Final = tuple(PYTHON_TYPES)
+TYPES: Final[Mapping[str, type[bool | int | str]]] = {"int": int, "bool": bool, "string": str, "version": str}
 
 
 class DeviceId(NamedTuple):
@@ -60,23 +59,23 @@ class Capacity(NamedTuple):
     policy: Policy | None
 
 
-def _read_attributes(value: object, where: str) -> dict[str, Attribute]:
-    return {name: _read_attribute(each, f"{where}[{name}]") for name, each in read_map(value, where).items()}
+Read = TypeVar("Read")
+
+
+def _by_name(read: Callable[[object, str], Read]) -> Callable[[object, str], dict[str, Read]]:
+    """What reads a map by what reads its values."""
+    return lambda value, where: {name: read(each, f"{where}[{name}]") for name, each in read_map(value, where).items()}
 
 
 def _read_attribute(value: object, where: str) -> Attribute:
     body = read_map(value, where)
     kind = next((kind for kind in TYPES if body.get(kind) is not None), "")
     given = body.get(kind, "")
-    python = PYTHON_TYPES.get(kind, str)
+    python = TYPES.get(kind, str)
     if not isinstance(given, python) or (python is int and isinstance(given, bool)):
         raise BadField(f"{where}.{kind}", f"{given!r} is not of type {kind}")
     # A number from YAML remembers its spelling; CEL compares types, so only the plain value goes on from here.
     return kind, python(given)
-
-
-def _read_capacities(value: object, where: str) -> dict[str, Capacity]:
-    return {name: _read_capacity(each, f"{where}[{name}]") for name, each in read_map(value, where).items()}
 
 
 def _read_capacity(value: object, where: str) -> Capacity:
@@ -150,8 +149,8 @@ class Reach(Object, frozen=True):
 
 class Device(Reach, frozen=True, dict=True, gc=True):
     name: str = ""
-    attributes: Annotated[dict[str, Attribute], _read_attributes] = field(default_factory=dict)
-    capacity: Annotated[dict[str, Capacity], _read_capacities] = field(default_factory=dict)
+    attributes: Annotated[dict[str, Attribute], _by_name(_read_attribute)] = field(default_factory=dict)
+    capacity: Annotated[dict[str, Capacity], _by_name(_read_capacity)] = field(default_factory=dict)
     consumes: tuple[CounterUse, ...] = field(default=(), name="consumesCounters")
     taints: tuple[Taint, ...] = ()
     binding_conditions: tuple[str, ...] = ()

@@ -50,12 +50,12 @@ class Survey:
     """A pool that is being updated: other devices may come."""
 
 
-def survey_node(allocator: Allocator, node: Node, pools: Iterable[Pool], request: Request) -> Survey:
+def survey_node(allocator: Allocator, node: Node, request: Request) -> Survey:
     """The devices of a node for a request, in use or not. `AllocationUnknown` for a selector not evaluated."""
     matches: list[Match] = []
     fault = change = None
     device_class = allocator.classes[request.device_class]
-    for pool in pools:
+    for pool in allocator.index.pools(node.name, node.labels):
         if pool.fault is not None:
             change = change or f"resource pool {pool.driver}/{pool.name} is {pool.fault}"
         for each in pool.slices:
@@ -202,7 +202,6 @@ class DevicePlan:
         """`pods`: by number of the group its pod, as stored and as read. `is_alone`: whether at most one pod of these
         groups is alive at a time. `pending`: other pods that wait for devices."""
         self.inventory, self.source = inventory, node_pools
-        self._pools: dict[int, list[Pool]] = {}
         self._surveys: dict[Key, dict[int, Survey]] = {}
         self._free: dict[int, dict[str, int]] = {}
         self._empty: dict[int, dict[str, int]] = {}
@@ -265,15 +264,10 @@ class DevicePlan:
         key = _key(request)
         if key not in self._surveys:
             self._surveys[key] = {
-                index: survey_node(self.inventory.empty_allocator, host.node, self._pools_of(index, host.node), request)
+                index: survey_node(self.inventory.empty_allocator, host.node, request)
                 for index, host in enumerate(self.source.node_list.hosts)
             }
         return self._surveys[key]
-
-    def _pools_of(self, index: int, node: Node) -> list[Pool]:
-        if index not in self._pools:
-            self._pools[index] = self.inventory.empty_allocator.index.pools(node.name, node.labels)
-        return self._pools[index]
 
     def _count(self, groups: Mapping[int, Group]) -> None:
         """Amounts for each group: exact numbers where that is right, else one pod a node at a time."""
@@ -410,7 +404,7 @@ class DevicePlan:
                 if index in group.hosts and claims and self._free.get(index, {}).get(name):
                     here.append(claims)
             # What others hold may come free, and then be taken in other ways: such a node counts for one pod.
-            if here and not self._is_in_use(index, node):
+            if here and not self._is_in_use(node):
                 self._set(
                     index,
                     TURN,
@@ -418,11 +412,11 @@ class DevicePlan:
                     least_blocking(self.inventory.empty_allocator, node.name, node.labels, here, budget) or ANY,
                 )
 
-    def _is_in_use(self, index: int, node: Node) -> bool:
+    def _is_in_use(self, node: Node) -> bool:
         """Whether a claim holds a device that the node can access."""
-        held = self.inventory.current_allocator.allocated
-        pools = self._pools_of(index, node)
-        return any(held.is_allocated(device.id) for pool in pools for device in pool.devices_everywhere)
+        allocator = self.inventory.current_allocator
+        pools = allocator.index.pools(node.name, node.labels)
+        return any(allocator.allocated.is_allocated(device.id) for pool in pools for device in pool.devices_everywhere)
 
     @staticmethod
     def _finds(allocator: Allocator, ask: DeviceNeeds, node: Node, *, is_now: bool) -> bool:
