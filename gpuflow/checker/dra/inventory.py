@@ -182,7 +182,7 @@ class DeviceNeeds:
     @cached_property
     def claims(self) -> Sequence[Claim]:
         """To be allocated where no device plug-in helps."""
-        return self.claims_on(())
+        return self.claims_on({})
 
     @cached_property
     def requests(self) -> list[tuple[Request, ...]]:
@@ -194,9 +194,9 @@ class DeviceNeeds:
         """The extended resource for which a class is asked."""
         return {each.name: resource for resource, each in self.extended.items()}
 
-    def claims_on(self, plugged: Collection[str]) -> Sequence[Claim]:
-        """To be allocated on a node that has these resources from a device plug-in."""
-        missing = {name: each for name, each in self.extended.items() if name not in plugged}
+    def claims_on(self, allocatable: Mapping[str, int]) -> Sequence[Claim]:
+        """To be allocated on a node that has these resources, of devices those from a device plug-in."""
+        missing = {name: each for name, each in self.extended.items() if allocatable.get(name, 0) <= 0}
         return [*self.made, extended_claim(self.pod, missing)] if missing else self.made
 
 

@@ -334,28 +334,21 @@ class DevicePlan:
         return True
 
     def _add_numbers(self, group: Group, names: dict[frozenset[Token], str]) -> None:
-        for claim in group.ask.claims:
-            for (request,) in claim.requests:
-                found = group.surveys[_key(request)]
-                tokens = _tokens(found)
-                extended = group.ask.resources.get(request.device_class)
-                if extended is None:
-                    name = names.setdefault(tokens, _name(request, names.values()))
-                    group.adds[name] = group.adds.get(name, 0) + request.devices
-                else:
-                    name = extended
-                if name not in group.names:
-                    group.names.append(name)
-                for index, each in found.items():
-                    node = self.source.node_list.hosts[index].node
-                    if extended is not None and node.allocatable.get(extended, 0) > 0:
-                        continue  # a device plug-in gives it there
-                    self._set(
-                        index,
-                        name,
-                        len(each.matches),
-                        most_at_once(self.inventory.current_allocator, each.matches) or 0,
-                    )
+        for (request,) in group.ask.requests:
+            found = group.surveys[_key(request)]
+            extended = group.ask.resources.get(request.device_class)
+            if extended is None:
+                name = names.setdefault(_tokens(found), _name(request, names.values()))
+                group.adds[name] = group.adds.get(name, 0) + request.devices
+            else:
+                name = extended
+            if name not in group.names:
+                group.names.append(name)
+            for index, each in found.items():
+                node = self.source.node_list.hosts[index].node
+                if extended is None or node.allocatable.get(extended, 0) <= 0:  # else a device plug-in gives it there
+                    now = most_at_once(self.inventory.current_allocator, each.matches) or 0
+                    self._set(index, name, len(each.matches), now)
 
     def _add_turns(self, number: int, group: Group) -> None:
         """One pod of such groups on each node at a time, where the allocator finds its devices."""
@@ -398,8 +391,7 @@ class DevicePlan:
             node = host.node
             here = []
             for group in groups:
-                plugged = [each for each in group.ask.extended if node.allocatable.get(each, 0) > 0]
-                claims = group.ask.claims_on(plugged)
+                claims = group.ask.claims_on(node.allocatable)
                 name = next(each for each in group.adds if each != TURN)
                 if index in group.hosts and claims and self._free.get(index, {}).get(name):
                     here.append(claims)
@@ -423,7 +415,7 @@ class DevicePlan:
         """Whether one pod finds its devices on a node."""
         if is_now and not all(each is None or each.matches(node.name, node.labels) for each in ask.held):
             return False
-        claims = ask.claims_on([resource for resource in ask.extended if node.allocatable.get(resource, 0) > 0])
+        claims = ask.claims_on(node.allocatable)
         return not claims or allocator.allocate(node.name, node.labels, claims).status == "allocated"
 
     def _set(self, index: int, name: str, ever: int, now: int) -> None:

@@ -103,11 +103,13 @@ class NodePool:
         """The hosts that take such a pod now."""
         return frozenset(self.now)
 
-    def table(self, side: str, names: tuple[str, ...]) -> Table:
-        """`side`: "now" with what is free, "empty" with what nodes offer, "new" with what node groups may add."""
+    def count(self, side: str, pod: UnboundPod, enough: int | None = None) -> int:
+        """How many copies fit. `side`: "now" into what is free, "empty" into what nodes offer, "new" into what node
+        groups may add."""
+        names = scarce_first(pod.requests)
         if (side, names) not in self._tables:
             self._tables[side, names] = Table(names, self._spaces(side))
-        return self._tables[side, names]
+        return self._tables[side, names].count(tuple(map(pod.requests.__getitem__, names)), most_per_node(pod), enough)
 
     def _spaces(self, side: str) -> Iterator[tuple[Space, int]]:
         if side == "now":
@@ -192,19 +194,16 @@ class NodePools:
 
     def count_now(self, pod: UnboundPod, enough: int | None = None) -> int:
         """How many copies fit next to what is running, counted until there are `enough`."""
-        pool, most = self.pool(pod), most_per_node(pod)
-        hosts = self.open_hosts(pod)
+        pool, hosts = self.pool(pod), self.open_hosts(pod)
         if hosts is pool.now:
-            names = scarce_first(pod.requests)
-            return pool.table("now", names).count(tuple(pod.requests[name] for name in names), most, enough)
+            return pool.count("now", pod, enough)
+        most = most_per_node(pod)
         return sum(self.free[index].holds(pod.requests, most) for index in hosts)
 
     def count_ever(self, pod: UnboundPod) -> tuple[int, int]:
         """How many copies fit on empty nodes, and on those that node groups may add."""
-        names = scarce_first(pod.requests)
-        amounts = tuple(pod.requests[name] for name in names)
-        pool, most = self.pool(pod), most_per_node(pod)
-        return pool.table("empty", names).count(amounts, most), pool.table("new", names).count(amounts, most)
+        pool = self.pool(pod)
+        return pool.count("empty", pod), pool.count("new", pod)
 
 
 def scarce_first(requests: Amounts) -> tuple[str, ...]:
