@@ -103,13 +103,11 @@ class NodePool:
         """The hosts that take such a pod now."""
         return frozenset(self.now)
 
-    def count(self, side: str, pod: UnboundPod, enough: int | None = None) -> int:
-        """How many copies fit. `side`: "now" into what is free, "empty" into what nodes offer, "new" into what node
-        groups may add."""
-        names = scarce_first(pod.requests)
+    def table(self, side: str, names: tuple[str, ...]) -> Table:
+        """`side`: "now" with what is free, "empty" with what nodes offer, "new" with what node groups may add."""
         if (side, names) not in self._tables:
             self._tables[side, names] = Table(names, self._spaces(side))
-        return self._tables[side, names].count(tuple(map(pod.requests.__getitem__, names)), most_per_node(pod), enough)
+        return self._tables[side, names]
 
     def _spaces(self, side: str) -> Iterator[tuple[Space, int]]:
         if side == "now":
@@ -194,16 +192,19 @@ class NodePools:
 
     def count_now(self, pod: UnboundPod, enough: int | None = None) -> int:
         """How many copies fit next to what is running, counted until there are `enough`."""
-        pool, hosts = self.pool(pod), self.open_hosts(pod)
+        pool, most = self.pool(pod), most_per_node(pod)
+        hosts = self.open_hosts(pod)
         if hosts is pool.now:
-            return pool.count("now", pod, enough)
-        most = most_per_node(pod)
+            names = scarce_first(pod.requests)
+            return pool.table("now", names).count(tuple(pod.requests[name] for name in names), most, enough)
         return sum(self.free[index].holds(pod.requests, most) for index in hosts)
 
     def count_ever(self, pod: UnboundPod) -> tuple[int, int]:
         """How many copies fit on empty nodes, and on those that node groups may add."""
-        pool = self.pool(pod)
-        return pool.count("empty", pod), pool.count("new", pod)
+        names = scarce_first(pod.requests)
+        amounts = tuple(pod.requests[name] for name in names)
+        pool, most = self.pool(pod), most_per_node(pod)
+        return pool.table("empty", names).count(amounts, most), pool.table("new", names).count(amounts, most)
 
 
 def scarce_first(requests: Amounts) -> tuple[str, ...]:
