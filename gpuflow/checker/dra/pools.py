@@ -50,9 +50,8 @@ class AllocatedState:
                 continue
             self.shared.add(id)
             if result.get("consumedCapacity") is not None:
-                held = self.capacity.setdefault(id, {})
-                for name, amount in read_resource_list(result["consumedCapacity"], f"{where}.consumedCapacity").items():
-                    held[name] = held.get(name, Quantity.zero) + amount
+                amounts = read_resource_list(result["consumedCapacity"], f"{where}.consumedCapacity")
+                _add(self.capacity.setdefault(id, {}), amounts)
 
 
 PoolId = tuple[str, str]
@@ -213,9 +212,12 @@ class ConsumedCounters:
 
 def _take_counters(sets: CounterSets, device: Device, sign: int) -> None:
     for use in device.consumes:
-        counters = sets.setdefault(use.name, {})
-        for counter, amount in use.counters.items():
-            counters[counter] = counters.get(counter, Quantity.zero) + amount * sign
+        _add(sets.setdefault(use.name, {}), use.counters, sign)
+
+
+def _add(total: dict[str, Quantity], more: Mapping[str, Quantity], sign: int = 1) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, Quantity.zero) + amount * sign
 
 
 ConsumedCapacity = dict[str, Quantity]
