@@ -31,8 +31,8 @@ from gpuflow.checker.dra.objects import (
     SliceSpec,
 )
 from gpuflow.checker.dra.pools import (
+    INVALID,
     AllocatedState,
-    AvailableCounters,
     ConsumedCapacity,
     ConsumedCounters,
     Pool,
@@ -146,7 +146,6 @@ class Allocator:
         self.index = SliceIndex(slices)
         self.classes = classes
         self.allocated = AllocatedState() if allocated is None else allocated
-        self.counters = AvailableCounters(self.allocated)
 
     def with_allocated(self, allocated: AllocatedState) -> Allocator:
         """The same devices, of which others are in use."""
@@ -163,7 +162,7 @@ class Allocator:
         search = _Search(self, name, labels, pools, claims)
         if search.run():
             return Allocation("allocated", tuple(map(tuple, search.results)))
-        return Allocation("invalid" if any(pool.is_invalid for pool in pools) else "none")
+        return Allocation("invalid" if any(pool.fault == INVALID for pool in pools) else "none")
 
 
 def selectors_match(device_class: DeviceClass, request: Request, device: Device) -> bool:
@@ -195,7 +194,7 @@ class _Search:
         """The claims for which a device is being picked."""
         self.taking: dict[DeviceId, ConsumedCapacity] = {}
         """What is being taken of devices that are shared."""
-        self.counters = ConsumedCounters(allocator.counters)
+        self.counters = ConsumedCounters(allocator.allocated)
         self.results: list[list[DeviceResult]] = [[] for _ in claims]
         self.steps = 0
         self.wanted: list[list[list[_RequestData]]] = []

@@ -83,7 +83,7 @@ def most_at_once(allocator: Allocator, matches: Iterable[Match]) -> int | None:
 
 
 def _counters_suffice(allocator: Allocator, matches: Iterable[Match]) -> bool:
-    taken = ConsumedCounters(allocator.counters)
+    taken = ConsumedCounters(allocator.allocated)
     return all(not each.device.consumes or taken.reserve(each.pool, each.device) for each in matches)
 
 

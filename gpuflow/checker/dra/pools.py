@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gpuflow.checker.dra.objects import Capacity, Device, DeviceId, Policy, Request, Slice, SliceSpec
 from gpuflow.core.work_budget import spend
@@ -32,9 +32,24 @@ class AllocatedState:
         """Held in shares."""
         self.capacity: dict[DeviceId, dict[str, Quantity]] = {}
         """What shares take of a device."""
+        self._left: dict[str, CounterSets] = {}
 
     def is_allocated(self, device: DeviceId) -> bool:
         return device in self.devices or device in self.shared or device in self.capacity
+
+    def counters_left(self, pool: Pool) -> CounterSets:
+        """What is left in a pool beside the claims that hold devices; worked out once for all nodes, when all claims
+        are known.
+
+        The scheduler tells pools apart by their name alone, without the driver; so does this.
+        """
+        if pool.name not in self._left:
+            left = {name: dict(counters) for name, counters in pool.counters.items()}
+            for device in pool.devices_everywhere:
+                if self.is_allocated(device.id):
+                    _take_counters(left, device, -1)
+            self._left[pool.name] = left
+        return self._left[pool.name]
 
     def add_claim(self, claim: Mapping[str, Any]) -> None:
         """What a ResourceClaim holds, from its status. Access for administrators takes nothing."""
@@ -57,25 +72,23 @@ class AllocatedState:
 PoolId = tuple[str, str]
 """Driver and name."""
 
+UPDATED: Final = "being updated"
+"""Slices of a pool are still to come."""
+INVALID: Final = "invalid"
+"""Its slices contradict each other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pool:
     driver: str
     name: str
-    is_incomplete: bool = False
-    """Slices of it are still to come."""
-    is_invalid: bool = False
-    """Its slices contradict each other."""
+    fault: str | None = None
+    """Why it gives no devices."""
     slices: tuple[SliceSpec, ...] = ()
     """Those with devices for the node."""
     elsewhere: tuple[SliceSpec, ...] = ()
     """Those for other nodes: what is in use there may count here too."""
     counters: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
-
-    @property
-    def fault(self) -> str | None:
-        """Why it gives no devices now."""
-        return "being updated" if self.is_incomplete else "invalid" if self.is_invalid else None
 
     @property
     def has_binding_conditions(self) -> bool:
@@ -132,7 +145,7 @@ class SliceIndex:
                 return  # the driver is replacing it
             everywhere = [each for each in siblings if each.spec.pool.generation == pool.generation]
             if len(everywhere) != pool.resource_slice_count:
-                yield Pool(*id, is_incomplete=True)
+                yield Pool(*id, fault=UPDATED)
                 return
         yield _build_pool(id, members, everywhere)
 
@@ -160,43 +173,23 @@ def _build_pool(id: PoolId, members: Iterable[Slice], everywhere: Sequence[Slice
         for use in device.consumes
     )
     if len(names) != len(set(names)) or len(sets) != len(counters) or not has_all_counters:
-        return Pool(*id, is_invalid=True)
+        return Pool(*id, fault=INVALID)
     return Pool(*id, slices=with_devices, elsewhere=elsewhere, counters=counters)
 
 
 CounterSets = dict[str, dict[str, Quantity]]
 
 
-class AvailableCounters:
-    """What is left in each pool beside the claims that hold devices; worked out once for all nodes.
-
-    The scheduler tells pools apart by their name alone, without the driver; so does this.
-    """
+class ConsumedCounters:
+    """What the devices take that are being picked."""
 
     def __init__(self, allocated: AllocatedState) -> None:
         self._allocated = allocated
         self._pools: dict[str, CounterSets] = {}
 
-    def of(self, pool: Pool) -> CounterSets:
-        if pool.name not in self._pools:
-            left = {name: dict(counters) for name, counters in pool.counters.items()}
-            for device in pool.devices_everywhere:
-                if self._allocated.is_allocated(device.id):
-                    _take_counters(left, device, -1)
-            self._pools[pool.name] = left
-        return self._pools[pool.name]
-
-
-class ConsumedCounters:
-    """What the devices take that are being picked."""
-
-    def __init__(self, available: AvailableCounters) -> None:
-        self._available = available
-        self._pools: dict[str, CounterSets] = {}
-
     def reserve(self, pool: Pool, device: Device) -> bool:
         """Take what a device consumes, unless something is then short."""
-        available = self._available.of(pool)
+        available = self._allocated.counters_left(pool)
         taken = self._pools.setdefault(pool.name, {})
         _take_counters(taken, device, 1)
         for name, counters in available.items():
