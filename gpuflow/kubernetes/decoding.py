@@ -192,18 +192,23 @@ def _item(at: At, index: int, item: Any) -> str:
 
 def _struct(wanted: type[Struct]) -> Reader:
     hints = get_type_hints(wanted, include_extras=True)
-    parts = [(each.name, each.encode_name, hints[each.name], _reader(hints[each.name])) for each in fields(wanted)]
+    parts = []
+    for each in fields(wanted):
+        hint = hints[each.name]
+        notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        spelled, is_choice = _note(notes, At, At()).field, get_origin(hint) is Literal
+        parts.append((each.name, each.encode_name, spelled, is_choice, _reader(hint)))
 
     def read(value: Any, where: Place) -> Any:
         body, given = read_map(value, where.path), {}
-        for name, key, hint, reader in parts:
+        for name, key, spelled, is_choice, reader in parts:
             part = body.get(key)
-            if part is None or (part == "" and get_origin(hint) is Literal):
+            if part is None or (is_choice and part == ""):
                 continue
-            notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-            spelled = _note(notes, At, At()).field
-            path = spelled.format(list=where.list, owner=where.list.rpartition(".")[0], index=where.number)
-            given[name] = reader(part, Place(path or (f"{where.path}.{key}" if where.path else key)))
+            path = f"{where.path}.{key}" if where.path else key
+            if spelled:
+                path = spelled.format(list=where.list, owner=where.list.rpartition(".")[0], index=where.number)
+            given[name] = reader(part, Place(path))
         return wanted(**given)
 
     return read

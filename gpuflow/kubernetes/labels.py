@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from gpuflow.kubernetes.admission.names import label_value_faults, qualified_name_faults
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_texts
@@ -62,10 +64,10 @@ MATCHES: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
 POD_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
-class Requirement(NamedTuple):
-    key: str
-    operator: str
-    values: tuple[str, ...]
+class Requirement(Struct, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
 
     def matches(self, labels: Labels) -> bool:
         return MATCHES[self.operator](labels.get(self.key), self.values)
@@ -144,10 +146,10 @@ BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 """The effects of taints that keep pods off; a preference does not."""
 
 
-class Taint(NamedTuple):
-    key: str
-    value: str
-    effect: str
+class Taint(Struct, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
 
 
 class Toleration(NamedTuple):

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpuflow.checker.dra.allocator import AllocationError, Allocator
-from gpuflow.checker.dra.objects import Claim, DeviceId, Slice, read_claim, read_device_class
-from gpuflow.checker.dra.pools import AllocatedState, read_allocated_state
+from gpuflow.checker.dra.objects import Claim, DeviceId, read_claim, read_device_class, read_slice
+from gpuflow.checker.dra.pools import AllocatedState
 from tests.checker.dra_scenes import (
     GPU,
     PARTITION,
@@ -134,14 +134,16 @@ class Player:
 
     def __init__(self, played: Scene) -> None:
         self.nodes = played.nodes
-        self.slices = [Slice(each) for each in played.objects if each["kind"] == "ResourceSlice"]
+        self.slices = [read_slice(each) for each in played.objects if each["kind"] == "ResourceSlice"]
         classes = [read_device_class(each) for each in played.objects if each["kind"] == "DeviceClass"]
         self.classes = {each.name: each for each in classes}
         self.held = [each for each in played.objects if each["kind"] == "ResourceClaim"]
 
     def places(self, claim: Claim, taken: Sequence[DeviceId], *, empty: bool = False) -> list[tuple[DeviceId, ...]]:
         """For each node that can take a pod, the devices that it gives."""
-        state = AllocatedState() if empty else read_allocated_state(self.held)
+        state = AllocatedState()
+        for each in () if empty else self.held:
+            state.add_claim(each)
         state.devices.update(taken)
         found = []
         for name in self.nodes:

@@ -14,7 +14,7 @@ ENGINES = ROOT / "tests" / "engines"
 OWN = {
     "kubernetes/admission": {"__init__", "decision"},
     "checker/kueue": {"__init__", "amounts", "queues"},
-    "checker/dra": {"__init__", "objects", "plan"},
+    "checker/dra": {"__init__", "plan"},
     "checker/dra/cel": {"__init__", "patterns"},
     "checker/nodes": {"__init__", "capacity", "node_pools", "storage"},
 }

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.checker.dra.allocator import AllocationError, AllocationUnknown, Allocator
-from gpuflow.checker.dra.objects import Slice, read_claim, read_device_class
-from gpuflow.checker.dra.pools import read_allocated_state
+from gpuflow.checker.dra.objects import read_claim, read_device_class, read_slice
+from gpuflow.checker.dra.pools import AllocatedState
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.kubernetes.resources import read_map
@@ -39,7 +39,10 @@ def allocate_devices(
 ) -> dict[str, NodeDevices]:
     """What each node gives to the claims of one pod, beside those that hold devices already (`others`)."""
     known = {each.name: each for each in map(read_device_class, classes)}
-    allocator = Allocator(map(Slice, slices), known, read_allocated_state(others))
+    held = AllocatedState()
+    for each in others:
+        held.add_claim(each)
+    allocator = Allocator(map(read_slice, slices), known, held)
     wanted = [read_claim(_name_of(each), each.get("spec")) for each in claims]
     answers: dict[str, NodeDevices] = {}
     for node in nodes:

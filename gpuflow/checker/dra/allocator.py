@@ -10,13 +10,13 @@ k8s.io/dynamic-resource-allocation/structured/internal/incubating, Kubernetes v1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 from gpuflow.checker.dra.cel import CelError, Unsupported, compile_expression
-from gpuflow.checker.dra.eligibility import taint_prevents_allocation
 from gpuflow.checker.dra.objects import (
     ALL,
     EXACT_COUNT,
@@ -28,10 +28,11 @@ from gpuflow.checker.dra.objects import (
     DeviceId,
     Request,
     Slice,
+    SliceSpec,
 )
 from gpuflow.checker.dra.pools import (
+    INVALID,
     AllocatedState,
-    AvailableCounters,
     ConsumedCapacity,
     ConsumedCounters,
     Pool,
@@ -68,7 +69,7 @@ class ConstraintState:
             elif not value[0] or value != self._same:
                 return False
         if self._constraint.is_distinct:
-            self._values[_base_request(request)] = value
+            self._values[request.base_name] = value
         elif not self._count:
             self._same = value
         self._count += 1
@@ -76,18 +77,12 @@ class ConstraintState:
 
     def remove(self, request: Request) -> None:
         if self._applies(request):
-            self._values.pop(_base_request(request), None)
+            self._values.pop(request.base_name, None)
             self._count -= 1
 
     def _applies(self, request: Request) -> bool:
         names = self._constraint.requests
-        return (
-            not names or _base_request(request) in names or (request.parent is not None and request.full_name in names)
-        )
-
-
-def _base_request(request: Request) -> str:
-    return request.name if request.parent is None else request.parent
+        return not names or not names.isdisjoint((request.base_name, request.full_name))
 
 
 MOST_RESULTS: Final = 32
@@ -96,6 +91,11 @@ MOST_STEPS: Final = 50_000
 """After so many steps it is not known what the scheduler finds in its time."""
 MOST_DEVICES: Final = 200
 """So many devices one pod may ask for here; the scheduler has no such bound."""
+
+
+Position = tuple[int, int, int]
+"""Of a device: the number of its pool, of the slice there, and its own in that."""
+START: Final = (0, 0, 0)
 
 
 class AllocationError(Exception):
@@ -133,7 +133,7 @@ class _RequestData:
     request: Request
     device_class: DeviceClass
     count: int
-    everything: list[tuple[Pool, Slice, Device]] = field(default_factory=list)
+    everything: list[tuple[Pool, Device]] = field(default_factory=list)
     selectable: dict[DeviceId, bool] = field(default_factory=dict)
 
 
@@ -146,7 +146,6 @@ class Allocator:
         self.index = SliceIndex(slices)
         self.classes = classes
         self.allocated = AllocatedState() if allocated is None else allocated
-        self.counters = AvailableCounters(self.allocated)
 
     def with_allocated(self, allocated: AllocatedState) -> Allocator:
         """The same devices, of which others are in use."""
@@ -163,7 +162,7 @@ class Allocator:
         search = _Search(self, name, labels, pools, claims)
         if search.run():
             return Allocation("allocated", tuple(map(tuple, search.results)))
-        return Allocation("invalid" if any(pool.is_invalid for pool in pools) else "none")
+        return Allocation("invalid" if any(pool.fault == INVALID for pool in pools) else "none")
 
 
 def selectors_match(device_class: DeviceClass, request: Request, device: Device) -> bool:
@@ -195,7 +194,7 @@ class _Search:
         """The claims for which a device is being picked."""
         self.taking: dict[DeviceId, ConsumedCapacity] = {}
         """What is being taken of devices that are shared."""
-        self.counters = ConsumedCounters(allocator.counters)
+        self.counters = ConsumedCounters(allocator.allocated)
         self.results: list[list[DeviceResult]] = [[] for _ in claims]
         self.steps = 0
         self.wanted: list[list[list[_RequestData]]] = []
@@ -220,15 +219,14 @@ class _Search:
         wanted = _RequestData(request, device_class, request.devices)
         if request.mode == ALL:
             for pool in self.pools:
-                if pool.is_incomplete or pool.is_invalid:
-                    state = "being updated" if pool.is_incomplete else "invalid"
+                if pool.fault is not None:
                     raise AllocationError(
                         f"{where}: asks for all devices, but resource pool {pool.driver}/{pool.name} is currently "
-                        f"{state}"
+                        f"{pool.fault}"
                     )
                 self._count_work(sum(len(each.devices) for each in pool.slices))
                 wanted.everything += [
-                    (pool, each, device)
+                    (pool, device)
                     for each in pool.slices
                     for device in each.devices
                     if self._is_selectable(wanted, each, device) and self._has_room(request, device)
@@ -242,27 +240,24 @@ class _Search:
         if sum(each.count for claim in self.wanted for request in claim for each in request) > MOST_DEVICES:
             raise AllocationUnknown(f"a pod that asks for more than {MOST_DEVICES} devices")
         try:
-            return self._allocate_claims_from(0)
+            return not self.claims or self._allocate_requests_from(0, 0)
         except _TooMany:  # only from the first claim: the rest is caught on the way
             raise AllocationError("allocation max size exceeded") from None
-
-    def _allocate_claims_from(self, claim: int) -> bool:
-        return claim >= len(self.claims) or self._allocate_requests_from(claim, 0)
 
     def _allocate_requests_from(self, claim: int, request: int) -> bool:
         """Everything from this request on."""
         if request >= len(self.wanted[claim]):
             try:
-                return self._allocate_claims_from(claim + 1)
+                return claim + 1 == len(self.claims) or self._allocate_requests_from(claim + 1, 0)
             except _TooMany:
                 return False
         alternatives = self.wanted[claim][request]
         if alternatives[0].request.parent is None:
-            return self._allocate_devices(claim, request, alternatives[0], 0, (0, 0, 0))
+            return self._allocate_devices(claim, request, alternatives[0], 0, START)
         too_many = 0
         for alternative in alternatives:
             try:
-                if self._allocate_devices(claim, request, alternative, 0, (0, 0, 0)):
+                if self._allocate_devices(claim, request, alternative, 0, START):
                     return True
             except _TooMany:
                 too_many += 1
@@ -270,9 +265,7 @@ class _Search:
             raise _TooMany
         return False
 
-    def _allocate_devices(
-        self, claim: int, request: int, wanted: _RequestData, number: int, start: tuple[int, int, int]
-    ) -> bool:
+    def _allocate_devices(self, claim: int, request: int, wanted: _RequestData, number: int, start: Position) -> bool:
         """The devices of a request from this number on, then everything that follows."""
         self.steps += 1
         if self.steps > MOST_STEPS:
@@ -285,56 +278,38 @@ class _Search:
         if len(self.results[claim]) + wanted.count - number > MOST_RESULTS:
             raise _TooMany
         if is_all:
-            pool, _, device = wanted.everything[number]
+            pool, device = wanted.everything[number]
             undo = self._allocate_device(claim, wanted.request, pool, device, must=True)
             if undo is None:
                 return False
-            return self._try_rest(undo, lambda: self._allocate_devices(claim, request, wanted, number + 1, (0, 0, 0)))
-        if number == 0 and not self._has_enough(claim, wanted):
+            return self._try_rest(undo, lambda: self._allocate_devices(claim, request, wanted, number + 1, START))
+        # Whether there are so many devices at all spares the search that would find out, device by device: that looks
+        # at the same ones in the same order, and so meets the same error first.
+        if number == 0 and sum(1 for _ in islice(self._candidates(claim, wanted, START), wanted.count)) < wanted.count:
             return False
+        for position, pool, device in self._candidates(claim, wanted, start):
+            undo = self._allocate_device(claim, wanted.request, pool, device, must=False)
+            if undo is not None and self._try_rest(
+                undo, partial(self._allocate_devices, claim, request, wanted, number + 1, position)
+            ):
+                return True
+        return False
+
+    def _candidates(self, claim: int, wanted: _RequestData, start: Position) -> Iterator[tuple[Position, Pool, Device]]:
+        """The devices that a request can get, from a position on, each with the position behind it."""
         for pool_index in range(start[0], len(self.pools)):
             pool = self.pools[pool_index]
-            if pool.is_incomplete or pool.is_invalid:
-                continue
-            first = start[1] if pool_index == start[0] else 0
-            for slice_index in range(first, len(pool.slices)):
+            for slice_index in range(start[1] if pool_index == start[0] else 0, len(pool.slices)):
                 each = pool.slices[slice_index]
                 begin = start[2] if (pool_index, slice_index) == start[:2] else 0
                 self._count_work(len(each.devices) - begin)
-                for device_index in range(begin, len(each.devices)):
-                    device = each.devices[device_index]
-                    if (
-                        self._is_in_use(claim, wanted.request, device.id)
-                        or not self._is_selectable(wanted, each, device)
-                        or not self._has_room(wanted.request, device)
-                    ):
-                        continue
-                    undo = self._allocate_device(claim, wanted.request, pool, device, must=False)
-                    if undo is None:
-                        continue
-                    following = (pool_index, slice_index, device_index + 1)
-                    onward = partial(self._allocate_devices, claim, request, wanted, number + 1, following)
-                    if self._try_rest(undo, onward):
-                        return True
-        return False
-
-    def _has_enough(self, claim: int, wanted: _RequestData) -> bool:
-        """Whether there are so many devices at all. It spares the search that would find out, device by device: that
-        looks at the same ones in the same order, and so meets the same error first."""
-        found = 0
-        for pool in self.pools:
-            for each in pool.slices:
-                self._count_work(len(each.devices))
-                for device in each.devices:
+                for index, device in enumerate(each.devices[begin:], begin + 1):
                     if (
                         not self._is_in_use(claim, wanted.request, device.id)
                         and self._is_selectable(wanted, each, device)
                         and self._has_room(wanted.request, device)
                     ):
-                        found += 1
-                        if found >= wanted.count:
-                            return True
-        return False
+                        yield (pool_index, slice_index, index), pool, device
 
     @staticmethod
     def _count_work(devices: int) -> None:
@@ -357,11 +332,11 @@ class _Search:
             return claim in self.taken.get(device, ())
         return device in self.allocated.devices or bool(self.taken.get(device))
 
-    def _is_selectable(self, wanted: _RequestData, each: Slice, device: Device) -> bool:
+    def _is_selectable(self, wanted: _RequestData, each: SliceSpec, device: Device) -> bool:
         known = wanted.selectable.get(device.id)
         if known is None:
             known = selectors_match(wanted.device_class, wanted.request, device) and (
-                not each.is_per_device or device.nodes.matches(self.name, self.labels)
+                not each.per_device_node_selection or device.matches(self.name, self.labels)
             )
             wanted.selectable[device.id] = known
         return known
@@ -373,7 +348,7 @@ class _Search:
         self, claim: int, request: Request, pool: Pool, device: Device, *, must: bool
     ) -> Callable[[], None] | None:
         """Take a device for a request; what undoes it, or `None` when it cannot be taken."""
-        id, shares = device.id, device.allows_multiple
+        id, shares = device.id, device.allow_multiple_allocations
         if (not shares or not request.has_admin_access) and self._is_in_use(claim, request, id):
             return None
         reserves = bool(device.consumes) and not (shares and (id in self.allocated.capacity or id in self.taking))
@@ -388,7 +363,7 @@ class _Search:
             if reserves:
                 self.counters.release(pool, device)
 
-        if taint_prevents_allocation(device.taints, request.tolerations):
+        if device.is_tainted_for(request):
             back()
             return None
         for constraint in self.constraints[claim]:

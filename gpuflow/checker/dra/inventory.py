@@ -12,18 +12,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from gpuflow.checker.dra.allocator import Allocator
-from gpuflow.checker.dra.eligibility import read_terms
-from gpuflow.checker.dra.objects import EXACT_COUNT, Claim, DeviceClass, Request, Slice, read_claim, read_device_class
-from gpuflow.checker.dra.pools import AllocatedState, read_allocated_state
-from gpuflow.checker.nodes.node_selection import NodeSelectorTerm
+from gpuflow.checker.dra.objects import (
+    EXACT_COUNT,
+    Claim,
+    DeviceClass,
+    Request,
+    read_claim,
+    read_device_class,
+    read_slice,
+)
+from gpuflow.checker.dra.pools import AllocatedState
+from gpuflow.checker.nodes.node_selection import NodeSelector
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.core.errors import Finding, GpuflowError
 from gpuflow.kubernetes.admission.names import is_extended
-from gpuflow.kubernetes.admission.pod import Container, Pod, read_pod, read_text
-from gpuflow.kubernetes.labels import Labels, read_labels
+from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_pod, read_text
+from gpuflow.kubernetes.decoding import read_as
 from gpuflow.kubernetes.resources import read_map, read_maps
 from gpuflow.quantity import Quantity
 
@@ -92,16 +99,16 @@ ADMIN_ACCESS: Final = "resource.kubernetes.io/admin-access"
 """The label of namespaces in which claims may ask for adminAccess."""
 
 
+Read = TypeVar("Read")
+
+
 class Inventory:
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster, self.namespace = cluster, namespace
 
     @cached_property
     def classes(self) -> dict[str, DeviceClass]:
-        return {
-            item.name: _read_object(item, partial(read_device_class, item.body))
-            for item in self._read_objects("DeviceClass")
-        }
+        return {each.name: each for each in self._read_all("DeviceClass", read_device_class)}
 
     @cached_property
     def by_resource(self) -> dict[str, DeviceClass]:
@@ -109,35 +116,20 @@ class Inventory:
         return classes_by_resource(self.classes.values())
 
     @cached_property
-    def slices(self) -> list[Slice]:
-        return [_read_object(item, partial(Slice, item.body)) for item in self._read_objects("ResourceSlice")]
-
-    @cached_property
     def current_allocator(self) -> Allocator:
         """With what claims hold."""
         held = AllocatedState()
-        for item in self._read_objects("ResourceClaim"):
-            held.merge(_read_object(item, partial(read_allocated_state, [item.body])))
-        return Allocator(self.slices, self.classes, held)
+        self._read_all("ResourceClaim", held.add_claim)
+        return self.empty_allocator.with_allocated(held)
 
     @cached_property
     def empty_allocator(self) -> Allocator:
         """As if no claim held anything."""
-        return Allocator(self.slices, self.classes)
+        return Allocator(self._read_all("ResourceSlice", read_slice), self.classes)
 
-    @cached_property
-    def namespace_labels(self) -> Labels | None:
-        """The labels of the namespace; `None` when it is not shown."""
-        for item in self.cluster.of("Namespace"):
-            if item.name == self.namespace:
-                return read_labels(read_map(item.body.get("metadata"), "metadata").get("labels"), "metadata.labels")
-        return None
-
-    def template(self, name: str) -> Manifest | None:
-        return self._find_object("ResourceClaimTemplate", name)
-
-    def claim(self, name: str) -> Manifest | None:
-        return self._find_object("ResourceClaim", name)
+    def find(self, kind: str, name: str) -> Manifest | None:
+        """An object of the namespace."""
+        return next((item for item in self.cluster.of(kind, self.namespace) if item.name == name), None)
 
     def is_known(self, kind: str) -> bool:
         """Whether the snapshot says which objects of a kind there are."""
@@ -156,34 +148,28 @@ class Inventory:
         if self.cluster.of("DeviceTaintRule"):
             yield "which devices a DeviceTaintRule taints"
 
-    def _read_objects(self, kind: str) -> Sequence[Manifest]:
-        return [item for item in self.cluster.of(kind) if item.body.get("apiVersion") != UNREAD_VERSION]
-
-    def _find_object(self, kind: str, name: str) -> Manifest | None:
-        found = (item for item in self.cluster.of(kind, self.namespace) if item.name == name)
-        return next(found, None)
+    def _read_all(self, kind: str, read: Callable[[Body], Read]) -> list[Read]:
+        objects = self.cluster.of(kind)
+        return [_read_object(item, read) for item in objects if item.body.get("apiVersion") != UNREAD_VERSION]
 
 
-Read = TypeVar("Read")
-
-
-def _read_object(item: Manifest, read: Callable[[], Read]) -> Read:
+def _read_object(item: Manifest, read: Callable[[Body], Read]) -> Read:
     try:
-        return read()
+        return read(item.body)
     except ValueError as refusal:
         raise GpuflowError(Finding("GF403", str(refusal), item.at_fault(refusal), "fix the manifest")) from None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class DeviceNeeds:
     """What one pod of a group needs."""
 
     pod: Pod
-    made: tuple[Claim, ...] = ()
+    made: list[Claim] = field(default_factory=list)
     """To be allocated for the pod, as its spec names them."""
-    held: tuple[tuple[NodeSelectorTerm, ...] | None, ...] = ()
+    held: list[NodeSelector | None] = field(default_factory=list)
     """Claims that are allocated already: the nodes where they can be used, `None` for all."""
-    shared: tuple[str, ...] = ()
+    shared: list[str] = field(default_factory=list)
     """The claims that other pods may use too, by name."""
     extended: Mapping[str, DeviceClass] = field(default_factory=dict)
     """The extended resources that a class stands for; a node that has them from a device plug-in needs no device."""
@@ -191,120 +177,100 @@ class DeviceNeeds:
     """The extended resources that no node has and that a class may stand for: classes are not shown."""
     never: str | None = None
     """Why no node will ever take the pod."""
-    unknown: tuple[str, ...] = ()
+    unknown: list[str] = field(default_factory=list)
 
     @cached_property
-    def claims(self) -> tuple[Claim, ...]:
+    def claims(self) -> Sequence[Claim]:
         """To be allocated where no device plug-in helps."""
-        return self.claims_on(())
+        return self.claims_on({})
 
-    def claims_on(self, plugged: Collection[str]) -> tuple[Claim, ...]:
-        """To be allocated on a node that has these resources from a device plug-in."""
-        missing = {name: each for name, each in self.extended.items() if name not in plugged}
-        return (*self.made, extended_claim(self.pod, missing)) if missing else self.made
+    @cached_property
+    def requests(self) -> list[tuple[Request, ...]]:
+        """The requests of these claims, each with its alternatives."""
+        return [alternatives for claim in self.claims for alternatives in claim.requests]
 
+    @cached_property
+    def resources(self) -> dict[str, str]:
+        """The extended resource for which a class is asked."""
+        return {each.name: resource for resource, each in self.extended.items()}
 
-class _NeedsReader:
-    def __init__(self, inventory: Inventory) -> None:
-        self.inventory = inventory
-        self.claims: list[Claim] = []
-        self.held: list[tuple[NodeSelectorTerm, ...] | None] = []
-        self.shared: list[str] = []
-        self.never: str | None = None
-        self.unknown: list[str] = []
-
-    def read(self, pod: Pod, offered: Collection[str]) -> DeviceNeeds:
-        for index, each in enumerate(read_maps(pod.spec.get("resourceClaims"), "spec.resourceClaims")):
-            where = f"spec.resourceClaims[{index}]"
-            name, template = (
-                read_text(each, field, where) for field in ("resourceClaimName", "resourceClaimTemplateName")
-            )
-            if name is not None:
-                self._add_named_claim(name)
-            elif template is not None:
-                self._add_template_claim(template)
-        extended = {
-            resource: self.inventory.by_resource[resource]
-            for resource, amount in pod.requests().items()
-            if amount and resource in self.inventory.by_resource
-        }
-        for resource in sorted(contested_resources(self.inventory.classes.values()).intersection(extended)):
-            self.unknown.append(f"whether the scheduler knows {resource}: another class has its extendedResourceName")
-        for request in (each for claim in self.claims for some in claim.requests for each in some):
-            if request.device_class not in self.inventory.classes and self.inventory.is_known("DeviceClass"):
-                self.never = f"request {request.full_name}: device class {request.device_class} does not exist"
-        self._check_admin_access()
-        opened: tuple[str, ...] = ()
-        if not self.inventory.is_known("DeviceClass"):
-            asked = [name for name, amount in pod.requests().items() if amount and is_extended(name)]
-            # Where a device plug-in gives resources of the same vendor, it gives this one too, or nobody does.
-            vendors = {name.partition("/")[0] for name in offered if is_extended(name)}
-            opened = tuple(name for name in asked if name.partition("/")[0] not in vendors)
-        if opened:
-            self.unknown.append(f"no node has {', '.join(opened)}, and the snapshot does not show whether a class does")
-        return DeviceNeeds(
-            pod,
-            tuple(self.claims),
-            tuple(self.held),
-            tuple(self.shared),
-            extended,
-            opened,
-            self.never,
-            tuple(self.unknown),
-        )
-
-    def _add_template_claim(self, name: str) -> None:
-        """A claim that is made for the pod from a template."""
-        item = self.inventory.template(name)
-        if item is not None:
-            spec = _read_object(item, partial(read_map, item.body.get("spec"), "spec")).get("spec")
-            self.claims.append(_read_object(item, partial(read_claim, name, spec, "spec.spec")))
-        elif self.inventory.is_known("ResourceClaimTemplate"):
-            self.never = f'there is no ResourceClaimTemplate "{name}": the claim of the pod is never made'
-        else:
-            self.unknown.append(f"the snapshot shows no ResourceClaimTemplate: what {name} asks for is not known")
-
-    def _add_named_claim(self, name: str) -> None:
-        item = self.inventory.claim(name)
-        self.shared.append(name)
-        if item is not None:
-            _read_object(item, partial(self._add_existing_claim, name, item.body))
-        elif self.inventory.is_known("ResourceClaim"):
-            self.never = f'there is no ResourceClaim "{name}"'
-        else:
-            self.unknown.append(f"the snapshot shows no ResourceClaim: what {name} asks for is not known")
-
-    def _add_existing_claim(self, name: str, body: Mapping[str, Any]) -> None:
-        allocation = read_map(body.get("status"), "status").get("allocation")
-        if allocation is None:
-            self.claims.append(read_claim(name, body.get("spec"), "spec"))
-            return
-        selector = read_map(allocation, "status.allocation").get("nodeSelector")
-        self.held.append(None if selector is None else read_terms(selector, "status.allocation.nodeSelector"))
-
-    def _check_admin_access(self) -> None:
-        """The API server takes claims with adminAccess, and those made from such a template, in namespaces with a
-        label.
-
-        Mirrors k8s.io/kubernetes/pkg/registry/resource.AuthorizedForAdmin, Kubernetes v1.36.3.
-        """
-        if not any(claim.admin_requests for claim in self.claims):
-            return
-        labels = self.inventory.namespace_labels
-        if labels is None:
-            self.unknown.append(
-                f"the snapshot does not show namespace {self.inventory.namespace}: a claim with adminAccess needs its "
-                f'label {ADMIN_ACCESS}: "true"'
-            )
-        elif labels.get(ADMIN_ACCESS) != "true":
-            self.never = (
-                f"Forbidden: admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing "
-                "namespace"
-            )
+    def claims_on(self, allocatable: Mapping[str, int]) -> Sequence[Claim]:
+        """To be allocated on a node that has these resources, of devices those from a device plug-in."""
+        missing = {name: each for name, each in self.extended.items() if allocatable.get(name, 0) <= 0}
+        return [*self.made, extended_claim(self.pod, missing)] if missing else self.made
 
 
-def read_device_needs(pod: Mapping[str, Any], inventory: Inventory, offered: Collection[str]) -> DeviceNeeds | None:
+def read_device_needs(body: Body, inventory: Inventory, offered: Collection[str]) -> DeviceNeeds | None:
     """What a pod asks of devices; `None` when nothing. `offered`: the resources that some node has."""
-    ask = _NeedsReader(inventory).read(read_pod(pod), offered)
-    asks = ask.claims or ask.held or ask.shared or ask.never or ask.unknown
-    return ask if asks else None
+    pod = read_pod(body)
+    needs = DeviceNeeds(pod)
+    for index, each in enumerate(read_maps(pod.spec.get("resourceClaims"), "spec.resourceClaims")):
+        where = f"spec.resourceClaims[{index}]"
+        name, template = (read_text(each, field, where) for field in ("resourceClaimName", "resourceClaimTemplateName"))
+        if name is not None:
+            needs.shared.append(name)
+            _add_claim(needs, inventory, "ResourceClaim", name)
+        elif template is not None:
+            _add_claim(needs, inventory, "ResourceClaimTemplate", template)
+    asked = [resource for resource, amount in pod.requests().items() if amount]
+    needs.extended = {each: inventory.by_resource[each] for each in asked if each in inventory.by_resource}
+    for resource in sorted(contested_resources(inventory.classes.values()).intersection(needs.extended)):
+        needs.unknown.append(f"whether the scheduler knows {resource}: another class has its extendedResourceName")
+    if inventory.is_known("DeviceClass"):
+        for request in (each for claim in needs.made for some in claim.requests for each in some):
+            if request.device_class not in inventory.classes:
+                needs.never = f"request {request.full_name}: device class {request.device_class} does not exist"
+    _check_admin_access(needs, inventory)
+    if not inventory.is_known("DeviceClass"):
+        # Where a device plug-in gives resources of the same vendor, it gives this one too, or nobody does.
+        vendors = {name.partition("/")[0] for name in offered if is_extended(name)}
+        needs.open = tuple(each for each in asked if is_extended(each) and each.partition("/")[0] not in vendors)
+    if needs.open:
+        opened = ", ".join(needs.open)
+        needs.unknown.append(f"no node has {opened}, and the snapshot does not show whether a class does")
+    return needs if needs.claims or needs.held or needs.shared or needs.never or needs.unknown else None
+
+
+def _add_claim(needs: DeviceNeeds, inventory: Inventory, kind: str, name: str) -> None:
+    """A claim by its name, or one that is made for the pod from a template."""
+    item = inventory.find(kind, name)
+    if item is not None:
+        add = _add_existing_claim if kind == "ResourceClaim" else _add_template_claim
+        _read_object(item, partial(add, needs, name))
+    elif inventory.is_known(kind):
+        end = "" if kind == "ResourceClaim" else ": the claim of the pod is never made"
+        needs.never = f'there is no {kind} "{name}"{end}'
+    else:
+        needs.unknown.append(f"the snapshot shows no {kind}: what {name} asks for is not known")
+
+
+def _add_template_claim(needs: DeviceNeeds, name: str, body: Body) -> None:
+    needs.made.append(read_claim(name, read_map(body.get("spec"), "spec").get("spec"), "spec.spec"))
+
+
+def _add_existing_claim(needs: DeviceNeeds, name: str, body: Body) -> None:
+    allocation = read_map(body.get("status"), "status").get("allocation")
+    if allocation is None:
+        needs.made.append(read_claim(name, body.get("spec"), "spec"))
+        return
+    selector = read_map(allocation, "status.allocation").get("nodeSelector")
+    needs.held.append(read_as(NodeSelector | None, selector, "status.allocation.nodeSelector"))
+
+
+def _check_admin_access(needs: DeviceNeeds, inventory: Inventory) -> None:
+    """The API server takes claims with adminAccess, and those made from such a template, in namespaces with a label.
+
+    Mirrors k8s.io/kubernetes/pkg/registry/resource.AuthorizedForAdmin, Kubernetes v1.36.3.
+    """
+    if not any(claim.admin_requests for claim in needs.made):
+        return
+    item = next((each for each in inventory.cluster.of("Namespace") if each.name == inventory.namespace), None)
+    if item is None:
+        needs.unknown.append(
+            f"the snapshot does not show namespace {inventory.namespace}: a claim with adminAccess needs its "
+            f'label {ADMIN_ACCESS}: "true"'
+        )
+    elif read_map(item.body["metadata"].get("labels"), "metadata.labels").get(ADMIN_ACCESS) != "true":
+        needs.never = (
+            f"Forbidden: admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing namespace"
+        )

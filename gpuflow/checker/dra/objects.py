@@ -1,28 +1,37 @@
-"""DeviceClasses, ResourceSlices and ResourceClaims, read from their manifests with the API server's defaults."""
+"""DeviceClasses, ResourceSlices and ResourceClaims, read from their manifests with the API server's defaults.
+
+A DeviceTaintRule taints devices too; its gate is off by default.
+
+Mirrors NodeMatches and taintPreventsAllocation in
+k8s.io/dynamic-resource-allocation/structured/internal/incubating, and
+k8s.io/dynamic-resource-allocation/resourceclaim.ToleratesTaint, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
+
+from msgspec import field
+from msgspec.structs import force_setattr
 
 from gpuflow.checker.dra.cel import CelError, View
 from gpuflow.checker.dra.cel.values import parse_semver
-from gpuflow.checker.dra.eligibility import read_node_selector, read_taints
+from gpuflow.checker.nodes.node_selection import NodeSelector
 from gpuflow.kubernetes.admission.pod import read_flag, read_integer, read_object, read_text
-from gpuflow.kubernetes.labels import Taint, Toleration, read_tolerations
+from gpuflow.kubernetes.decoding import At, Object, read_as
+from gpuflow.kubernetes.labels import BLOCKING_EFFECTS, Labels, Taint, Toleration, read_tolerations
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_quantity, read_resource_list, read_texts
 from gpuflow.quantity import Quantity
 
 Body = Mapping[str, Any]
-Counters = Mapping[str, Quantity]
 Attribute = tuple[str, bool | int | str]
 """The type of a value (`string`, `int`, `bool`, `version`) and the value."""
 
 EXACT_COUNT: Final = "ExactCount"
 ALL: Final = "All"
-PYTHON_TYPES: Final[Mapping[str, type[bool | int | str]]] = {"int": int, "bool": bool, "string": str, "version": str}
-TYPES: Final = tuple(PYTHON_TYPES)
+TYPES: Final[Mapping[str, type[bool | int | str]]] = {"int": int, "bool": bool, "string": str, "version": str}
 
 
 class DeviceId(NamedTuple):
@@ -50,26 +59,104 @@ class Capacity(NamedTuple):
     policy: Policy | None
 
 
-class Device:
-    def __init__(self, driver: str, pool: str, body: Body, where: str) -> None:
-        self.name = read_text(body, "name", where) or ""
-        self.id = DeviceId(driver, pool, self.name)
-        self.attributes = {
-            name: _read_attribute(value, f"{where}.attributes[{name}]")
-            for name, value in read_map(body.get("attributes"), f"{where}.attributes").items()
-        }
-        self.capacity = {
-            name: _read_capacity(value, f"{where}.capacity[{name}]")
-            for name, value in read_map(body.get("capacity"), f"{where}.capacity").items()
-        }
-        self.consumes = tuple(
-            (read_text(each, "counterSet", where) or "", _read_counters(each, f"{where}.consumesCounters[{index}]"))
-            for index, each in enumerate(read_maps(body.get("consumesCounters"), f"{where}.consumesCounters"))
-        )
-        self.nodes = read_node_selector(body, where)
-        self.taints: tuple[Taint, ...] = read_taints(body, where)
-        self.has_binding_conditions = bool(read_texts(body.get("bindingConditions"), f"{where}.bindingConditions"))
-        self.allows_multiple = read_flag(body, "allowMultipleAllocations", where) is True
+Read = TypeVar("Read")
+
+
+def _by_name(read: Callable[[object, str], Read]) -> Callable[[object, str], dict[str, Read]]:
+    """What reads a map by what reads its values."""
+    return lambda value, where: {name: read(each, f"{where}[{name}]") for name, each in read_map(value, where).items()}
+
+
+def _read_attribute(value: object, where: str) -> Attribute:
+    body = read_map(value, where)
+    kind = next((kind for kind in TYPES if body.get(kind) is not None), "")
+    given = body.get(kind, "")
+    python = TYPES.get(kind, str)
+    if not isinstance(given, python) or (python is int and isinstance(given, bool)):
+        raise BadField(f"{where}.{kind}", f"{given!r} is not of type {kind}")
+    # A number from YAML remembers its spelling; CEL compares types, so only the plain value goes on from here.
+    return kind, python(given)
+
+
+def _read_capacity(value: object, where: str) -> Capacity:
+    body = read_map(value, where)
+    policy = None
+    if body.get("requestPolicy") is not None:
+        policy = _read_policy(read_map(body["requestPolicy"], f"{where}.requestPolicy"), f"{where}.requestPolicy")
+    return Capacity(_quantity(body, "value", where) or Quantity.zero, policy)
+
+
+def _read_policy(body: Body, where: str) -> Policy:
+    bounds = read_map(body.get("validRange"), f"{where}.validRange")
+    values = body.get("validValues") or []
+    least, most, step = (_quantity(bounds, field, f"{where}.validRange") for field in ("min", "max", "step"))
+    return Policy(
+        _quantity(body, "default", where),
+        tuple(_quantity({"value": each}, "value", f"{where}.validValues") or Quantity.zero for each in values),
+        least,
+        most,
+        step,
+        body.get("validRange") is not None,
+    )
+
+
+def _quantity(body: Body, field: str, where: str) -> Quantity | None:
+    if body.get(field) is None:
+        return None
+    try:
+        return read_quantity(body[field])
+    except ValueError as error:
+        raise BadField(f"{where}.{field}", str(error)) from None
+
+
+def _read_counters(value: object, where: str) -> dict[str, Quantity]:
+    return {
+        name: _quantity(read_map(each, where.removesuffix(".counters")), "value", f"{where}[{name}]") or Quantity.zero
+        for name, each in read_map(value, where).items()
+    }
+
+
+class CounterSet(Object, frozen=True):
+    """Counters that the devices of a pool share."""
+
+    name: Annotated[str, At("{owner}.name")] = ""
+    counters: Annotated[dict[str, Quantity], _read_counters] = field(default_factory=dict)
+
+
+class CounterUse(Object, frozen=True):
+    """What a device takes of such a set."""
+
+    name: Annotated[str, At("{owner}.counterSet")] = field(default="", name="counterSet")
+    counters: Annotated[dict[str, Quantity], _read_counters] = field(default_factory=dict)
+
+
+class Reach(Object, frozen=True):
+    """The nodes for which a slice or a device is there: one by name, all nodes, or those with certain labels."""
+
+    node_name: str = ""
+    all_nodes: bool = False
+    node_selector: NodeSelector | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.node_name) or self.all_nodes or self.node_selector is not None
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        if self.node_name:
+            return name == self.node_name
+        return self.all_nodes or (self.node_selector is not None and self.node_selector.matches(name, labels))
+
+
+class Device(Reach, frozen=True, dict=True, gc=True):
+    name: str = ""
+    attributes: Annotated[dict[str, Attribute], _by_name(_read_attribute)] = field(default_factory=dict)
+    capacity: Annotated[dict[str, Capacity], _by_name(_read_capacity)] = field(default_factory=dict)
+    consumes: tuple[CounterUse, ...] = field(default=(), name="consumesCounters")
+    taints: tuple[Taint, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: bool = False
+    id: DeviceId = DeviceId("", "", "")
+    """The slice says it."""
 
     @cached_property
     def view(self) -> View:
@@ -82,7 +169,7 @@ class Device:
         for name, amount in self.capacity.items():
             domain, own = _qualified_name(name, self.id.driver)
             capacity.setdefault(domain, {})[own] = amount.value
-        return View(self.id.driver, self.allows_multiple, attributes, capacity)
+        return View(self.id.driver, self.allow_multiple_allocations, attributes, capacity)
 
     def attribute(self, name: str) -> Attribute | None:
         """An attribute by its full name; one without a domain is of the driver's."""
@@ -91,27 +178,50 @@ class Device:
         domain, slash, own = name.partition("/")
         return self.attributes.get(own) if slash and domain == self.id.driver else None
 
+    def is_tainted_for(self, request: Request) -> bool:
+        """Whether a taint keeps the request from the device."""
+        return any(
+            taint.effect in BLOCKING_EFFECTS
+            and not any(
+                each.tolerates(taint.key, taint.value, taint.effect, comparing=False) for each in request.tolerations
+            )
+            for taint in self.taints
+        )
 
-class Slice:
-    def __init__(self, manifest: object) -> None:
-        body = read_object(manifest, "ResourceSlice")
-        spec = read_map(body.get("spec"), "spec")
-        pool = read_map(spec.get("pool"), "spec.pool")
-        self.name = read_text(read_map(body.get("metadata"), "metadata"), "name", "metadata") or ""
-        self.driver = read_text(spec, "driver", "spec") or ""
-        self.pool = read_text(pool, "name", "spec.pool") or ""
-        self.generation = read_integer(pool, "generation", "spec.pool") or 0
-        self.count = read_integer(pool, "resourceSliceCount", "spec.pool") or 0
-        self.nodes = read_node_selector(spec, "spec")
-        self.is_per_device = read_flag(spec, "perDeviceNodeSelection", "spec") is True
-        self.counters = tuple(
-            (read_text(each, "name", "spec") or "", _read_counters(each, f"spec.sharedCounters[{index}]"))
-            for index, each in enumerate(read_maps(spec.get("sharedCounters"), "spec.sharedCounters"))
-        )
-        self.devices = tuple(
-            Device(self.driver, self.pool, each, f"spec.devices[{index}]")
-            for index, each in enumerate(read_maps(spec.get("devices"), "spec.devices"))
-        )
+
+class SlicePool(Object, frozen=True):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class SliceSpec(Reach, frozen=True):
+    driver: str = ""
+    pool: SlicePool = SlicePool()
+    per_device_node_selection: bool = False
+    shared_counters: tuple[CounterSet, ...] = ()
+    devices: tuple[Device, ...] = ()
+
+    def __post_init__(self) -> None:
+        for each in self.devices:
+            force_setattr(each, "id", DeviceId(self.driver, self.pool.name, each.name))
+
+
+class SliceMetadata(Object, frozen=True):
+    name: str = ""
+
+
+class Slice(Object, frozen=True):
+    metadata: SliceMetadata = SliceMetadata()
+    spec: SliceSpec = SliceSpec()
+
+    @property
+    def pool_id(self) -> tuple[str, str]:
+        return self.spec.driver, self.spec.pool.name
+
+
+def read_slice(manifest: object) -> Slice:
+    return read_as(Slice, read_object(manifest, "ResourceSlice"), "")  # type: ignore[no-any-return]  # what was asked for
 
 
 class DeviceClass(NamedTuple):
@@ -139,6 +249,10 @@ class Request(NamedTuple):
     has_admin_access: bool
     tolerations: tuple[Toleration, ...]
     capacity: Mapping[str, Quantity] | None
+
+    @property
+    def base_name(self) -> str:
+        return self.name if self.parent is None else self.parent
 
     @property
     def full_name(self) -> str:
@@ -237,17 +351,6 @@ def _read_selectors(body: Body, where: str) -> tuple[str, ...]:
     )
 
 
-def _read_attribute(value: object, where: str) -> Attribute:
-    body = read_map(value, where)
-    kind = next((kind for kind in TYPES if body.get(kind) is not None), "")
-    given = body.get(kind, "")
-    python = PYTHON_TYPES.get(kind, str)
-    if not isinstance(given, python) or (python is int and isinstance(given, bool)):
-        raise BadField(f"{where}.{kind}", f"{given!r} is not of type {kind}")
-    # A number from YAML remembers its spelling; CEL compares types, so only the plain value goes on from here.
-    return kind, python(given)
-
-
 def _value(name: str, attribute: Attribute) -> Any:
     kind, value = attribute
     if kind == "version":
@@ -263,42 +366,3 @@ def _value(name: str, attribute: Attribute) -> Any:
 def _qualified_name(name: str, driver: str) -> tuple[str, str]:
     domain, slash, own = name.partition("/")
     return (domain, own) if slash else (driver, name)
-
-
-def _read_capacity(value: object, where: str) -> Capacity:
-    body = read_map(value, where)
-    policy = None
-    if body.get("requestPolicy") is not None:
-        policy = _read_policy(read_map(body["requestPolicy"], f"{where}.requestPolicy"), f"{where}.requestPolicy")
-    return Capacity(_quantity(body, "value", where) or Quantity.zero, policy)
-
-
-def _read_policy(body: Body, where: str) -> Policy:
-    bounds = read_map(body.get("validRange"), f"{where}.validRange")
-    values = body.get("validValues") or []
-    least, most, step = (_quantity(bounds, field, f"{where}.validRange") for field in ("min", "max", "step"))
-    return Policy(
-        _quantity(body, "default", where),
-        tuple(_quantity({"value": each}, "value", f"{where}.validValues") or Quantity.zero for each in values),
-        least,
-        most,
-        step,
-        body.get("validRange") is not None,
-    )
-
-
-def _quantity(body: Body, field: str, where: str) -> Quantity | None:
-    if body.get(field) is None:
-        return None
-    try:
-        return read_quantity(body[field])
-    except ValueError as error:
-        raise BadField(f"{where}.{field}", str(error)) from None
-
-
-def _read_counters(body: Body, where: str) -> dict[str, Quantity]:
-    found = read_map(body.get("counters"), f"{where}.counters")
-    return {
-        name: _quantity(read_map(value, where), "value", f"{where}.counters[{name}]") or Quantity.zero
-        for name, value in found.items()
-    }

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuflow.checker.dra.allocator import MOST_RESULTS, AllocationError, AllocationUnknown, Allocator, selectors_match
-from gpuflow.checker.dra.eligibility import taint_prevents_allocation
 from gpuflow.checker.dra.inventory import DeviceNeeds, Inventory, read_device_needs
-from gpuflow.checker.dra.objects import EXACT_COUNT, Claim, Device, DeviceId, Request
+from gpuflow.checker.dra.objects import EXACT_COUNT, Claim, Device, DeviceId, Reach, Request
 from gpuflow.checker.dra.pools import AllocatedState, ConsumedCounters, Pool, has_room
 from gpuflow.checker.nodes.node_info import Node, NodeInfo, NodeList, UnboundPod
 from gpuflow.checker.nodes.node_pools import NodePools
@@ -38,8 +37,8 @@ class Match:
     @property
     def tokens(self) -> Iterator[Token]:
         yield self.device.id
-        for name, _ in self.device.consumes:
-            yield (self.pool.driver, self.pool.name, name, "counters")
+        for use in self.device.consumes:
+            yield (self.pool.driver, self.pool.name, use.name, "counters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +50,14 @@ class Survey:
     """A pool that is being updated: other devices may come."""
 
 
-def survey_node(allocator: Allocator, node: Node, pools: Iterable[Pool], request: Request) -> Survey:
+def survey_node(allocator: Allocator, node: Node, request: Request) -> Survey:
     """The devices of a node for a request, in use or not. `AllocationUnknown` for a selector not evaluated."""
     matches: list[Match] = []
     fault = change = None
     device_class = allocator.classes[request.device_class]
-    for pool in pools:
-        if pool.is_incomplete or pool.is_invalid:
-            state = "being updated" if pool.is_incomplete else "invalid"
-            change = change or f"resource pool {pool.driver}/{pool.name} is {state}"
-            continue
+    for pool in allocator.index.pools(node.name, node.labels):
+        if pool.fault is not None:
+            change = change or f"resource pool {pool.driver}/{pool.name} is {pool.fault}"
         for each in pool.slices:
             if not spend_work("devices", len(each.devices)):
                 raise AllocationUnknown(TOO_LARGE["devices"])
@@ -70,14 +67,11 @@ def survey_node(allocator: Allocator, node: Node, pools: Iterable[Pool], request
                 except AllocationError as error:
                     fault = fault or f"on device {device.id} the scheduler gives up: {error}"
                     continue
-                if not chosen or (each.is_per_device and not device.nodes.matches(node.name, node.labels)):
+                reach: Reach = device if each.per_device_node_selection else each
+                if not chosen or (reach is device and not device.matches(node.name, node.labels)):
                     continue
-                if taint_prevents_allocation(device.taints, request.tolerations) or not has_room(
-                    request, device, {}, {}
-                ):
-                    continue
-                where = device.nodes if each.is_per_device else each.nodes
-                matches.append(Match(pool, device, bool(where.node_name)))
+                if not device.is_tainted_for(request) and has_room(request, device, {}, {}):
+                    matches.append(Match(pool, device, bool(reach.node_name)))
     return Survey(tuple(matches), fault, change)
 
 
@@ -89,7 +83,7 @@ def most_at_once(allocator: Allocator, matches: Iterable[Match]) -> int | None:
 
 
 def _counters_suffice(allocator: Allocator, matches: Iterable[Match]) -> bool:
-    taken = ConsumedCounters(allocator.counters)
+    taken = ConsumedCounters(allocator.allocated)
     return all(not each.device.consumes or taken.reserve(each.pool, each.device) for each in matches)
 
 
@@ -208,7 +202,6 @@ class DevicePlan:
         """`pods`: by number of the group its pod, as stored and as read. `is_alone`: whether at most one pod of these
         groups is alive at a time. `pending`: other pods that wait for devices."""
         self.inventory, self.source = inventory, node_pools
-        self._pools: dict[int, list[Pool]] = {}
         self._surveys: dict[Key, dict[int, Survey]] = {}
         self._free: dict[int, dict[str, int]] = {}
         self._empty: dict[int, dict[str, int]] = {}
@@ -251,20 +244,19 @@ class DevicePlan:
 
     def _survey_group(self, group: Group) -> None:
         """Which devices there are for each request of a group."""
-        requests = [each for claim in group.ask.claims for some in claim.requests for each in some]
         try:
-            for request in requests:
+            for request in (each for some in group.ask.requests for each in some):
                 group.surveys[_key(request)] = self._survey(request)
         except (AllocationUnknown, TooLarge) as reason:
             group.unknown.append(str(reason))
             return
         own = [[found[index] for index in group.hosts] for found in group.surveys.values()]
         group.unknown += list(dict.fromkeys(each.change for found in own for each in found if each.change))[:1]
-        for some in _requests(group):
+        for some in group.ask.requests:
             if not any(group.surveys[_key(each)][index].matches for each in some for index in group.hosts):
                 return  # there is no device for it, whatever else is the matter
         group.unknown += list(dict.fromkeys(each.fault for found in own for each in found if each.fault))[:1]
-        if any(match.device.has_binding_conditions for found in own for each in found for match in each.matches):
+        if any(match.device.binding_conditions for found in own for each in found for match in each.matches):
             group.unknown.append("whether devices with binding conditions become ready")
 
     def _survey(self, request: Request) -> dict[int, Survey]:
@@ -272,15 +264,10 @@ class DevicePlan:
         key = _key(request)
         if key not in self._surveys:
             self._surveys[key] = {
-                index: survey_node(self.inventory.empty_allocator, host.node, self._pools_of(index, host.node), request)
+                index: survey_node(self.inventory.empty_allocator, host.node, request)
                 for index, host in enumerate(self.source.node_list.hosts)
             }
         return self._surveys[key]
-
-    def _pools_of(self, index: int, node: Node) -> list[Pool]:
-        if index not in self._pools:
-            self._pools[index] = self.inventory.empty_allocator.index.pools(node.name, node.labels)
-        return self._pools[index]
 
     def _count(self, groups: Mapping[int, Group]) -> None:
         """Amounts for each group: exact numbers where that is right, else one pod a node at a time."""
@@ -325,7 +312,7 @@ class DevicePlan:
 
     def _is_countable(self, group: Group, own: Sequence[Share]) -> bool:
         """Whether the devices of a group are alike, each for one pod and one node."""
-        ask, firsts = group.ask, [some[0] for some in _requests(group)]
+        ask, firsts = group.ask, [some[0] for some in group.ask.requests]
         if (
             (ask.held or ask.shared or (ask.extended and ask.made))
             or len({each.name for each in ask.extended.values()}) != len(ask.extended)
@@ -337,7 +324,7 @@ class DevicePlan:
             return False
         for found in group.surveys.values():
             for each in found.values():
-                if any(not match.is_local or match.device.allows_multiple for match in each.matches):
+                if any(not match.is_local or match.device.allow_multiple_allocations for match in each.matches):
                     return False
                 if None in (
                     most_at_once(self.inventory.empty_allocator, each.matches),
@@ -347,29 +334,21 @@ class DevicePlan:
         return True
 
     def _add_numbers(self, group: Group, names: dict[frozenset[Token], str]) -> None:
-        by_class = {each.name: resource for resource, each in group.ask.extended.items()}
-        for claim in group.ask.claims:
-            for (request,) in claim.requests:
-                found = group.surveys[_key(request)]
-                tokens = _tokens(found)
-                extended = by_class.get(request.device_class)
-                if extended is None:
-                    name = names.setdefault(tokens, _name(request, names.values()))
-                    group.adds[name] = group.adds.get(name, 0) + request.devices
-                else:
-                    name = extended
-                if name not in group.names:
-                    group.names.append(name)
-                for index, each in found.items():
-                    node = self.source.node_list.hosts[index].node
-                    if extended is not None and node.allocatable.get(extended, 0) > 0:
-                        continue  # a device plug-in gives it there
-                    self._set(
-                        index,
-                        name,
-                        len(each.matches),
-                        most_at_once(self.inventory.current_allocator, each.matches) or 0,
-                    )
+        for (request,) in group.ask.requests:
+            found = group.surveys[_key(request)]
+            extended = group.ask.resources.get(request.device_class)
+            if extended is None:
+                name = names.setdefault(_tokens(found), _name(request, names.values()))
+                group.adds[name] = group.adds.get(name, 0) + request.devices
+            else:
+                name = extended
+            if name not in group.names:
+                group.names.append(name)
+            for index, each in found.items():
+                node = self.source.node_list.hosts[index].node
+                if extended is None or node.allocatable.get(extended, 0) <= 0:  # else a device plug-in gives it there
+                    now = most_at_once(self.inventory.current_allocator, each.matches) or 0
+                    self._set(index, name, len(each.matches), now)
 
     def _add_turns(self, number: int, group: Group) -> None:
         """One pod of such groups on each node at a time, where the allocator finds its devices."""
@@ -377,7 +356,7 @@ class DevicePlan:
         if any(not match.is_local for match in reached):
             group.unknown.append("devices that several nodes reach")
         name = f"{CLAIMS}{(*(claim.name for claim in group.ask.claims), *group.ask.shared, str(number))[0]}-{number}"
-        has_choice = any(len(some) > 1 for some in _requests(group))
+        has_choice = any(len(some) > 1 for some in group.ask.requests)
         fault: str | None = None
         is_possible = False
         for index in group.hosts:
@@ -412,13 +391,12 @@ class DevicePlan:
             node = host.node
             here = []
             for group in groups:
-                plugged = [each for each in group.ask.extended if node.allocatable.get(each, 0) > 0]
-                claims = group.ask.claims_on(plugged)
+                claims = group.ask.claims_on(node.allocatable)
                 name = next(each for each in group.adds if each != TURN)
                 if index in group.hosts and claims and self._free.get(index, {}).get(name):
                     here.append(claims)
             # What others hold may come free, and then be taken in other ways: such a node counts for one pod.
-            if here and not self._is_in_use(index, node):
+            if here and not self._is_in_use(node):
                 self._set(
                     index,
                     TURN,
@@ -426,23 +404,18 @@ class DevicePlan:
                     least_blocking(self.inventory.empty_allocator, node.name, node.labels, here, budget) or ANY,
                 )
 
-    def _is_in_use(self, index: int, node: Node) -> bool:
+    def _is_in_use(self, node: Node) -> bool:
         """Whether a claim holds a device that the node can access."""
-        held = self.inventory.current_allocator.allocated
-        return any(
-            held.is_allocated(device.id)
-            for pool in self._pools_of(index, node)
-            for each in (*pool.slices, *pool.elsewhere)
-            for device in each.devices
-        )
+        allocator = self.inventory.current_allocator
+        pools = allocator.index.pools(node.name, node.labels)
+        return any(allocator.allocated.is_allocated(device.id) for pool in pools for device in pool.devices_everywhere)
 
     @staticmethod
     def _finds(allocator: Allocator, ask: DeviceNeeds, node: Node, *, is_now: bool) -> bool:
         """Whether one pod finds its devices on a node."""
-        for terms in ask.held if is_now else ():
-            if terms is not None and not any(t.is_possible and t.matches(node.name, node.labels) for t in terms):
-                return False
-        claims = ask.claims_on([resource for resource in ask.extended if node.allocatable.get(resource, 0) > 0])
+        if is_now and not all(each is None or each.matches(node.name, node.labels) for each in ask.held):
+            return False
+        claims = ask.claims_on(node.allocatable)
         return not claims or allocator.allocate(node.name, node.labels, claims).status == "allocated"
 
     def _set(self, index: int, name: str, ever: int, now: int) -> None:
@@ -495,17 +468,13 @@ def _tokens(found: Mapping[int, Survey]) -> frozenset[Token]:
     return frozenset(token for each in found.values() for match in each.matches for token in match.tokens)
 
 
-def _requests(group: Group) -> list[tuple[Request, ...]]:
-    return [some for claim in group.ask.claims for some in claim.requests]
-
-
 def _takes_nothing(group: Group) -> bool:
     """Whether a group has access for administrators only, to devices of which nothing is ever used up: it finds them
     whoever holds them, and is in nobody's way."""
     return not group.ask.shared and all(
         each.has_admin_access
-        and not any(match.device.consumes or match.device.allows_multiple for match in found.matches)
-        for some in _requests(group)
+        and not any(match.device.consumes or match.device.allow_multiple_allocations for match in found.matches)
+        for some in group.ask.requests
         for each in some
         for found in group.surveys[_key(each)].values()
     )
@@ -513,8 +482,7 @@ def _takes_nothing(group: Group) -> bool:
 
 def _shares(group: Group) -> list[Share]:
     """What a group draws on, and by which name: two that draw on the same by one name can be counted together."""
-    by_class = {each.name: resource for resource, each in group.ask.extended.items()}
-    return [(by_class.get(str(key[0]), ""), _tokens(found)) for key, found in group.surveys.items()]
+    return [(group.ask.resources.get(str(key[0]), ""), _tokens(found)) for key, found in group.surveys.items()]
 
 
 def _overlap(own: Sequence[Share], others: Sequence[Share]) -> bool:
@@ -527,10 +495,9 @@ def _can_be_counted_together(own: Sequence[Share], others: Sequence[Share]) -> b
 
 
 def _extended_needs(group: Group) -> dict[str, int]:
-    by_class = {each.name: resource for resource, each in group.ask.extended.items()}
     needs: dict[str, int] = {}
-    for request, *_ in _requests(group):
-        name = by_class.get(request.device_class, "")
+    for request, *_ in group.ask.requests:
+        name = group.ask.resources.get(request.device_class, "")
         needs[name] = needs.get(name, 0) + request.devices
     return needs
 

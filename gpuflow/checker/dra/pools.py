@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from gpuflow.checker.dra.objects import Capacity, Counters, Device, DeviceId, Policy, Request, Slice
+from gpuflow.checker.dra.objects import Capacity, Device, DeviceId, Policy, Request, Slice, SliceSpec
 from gpuflow.core.work_budget import spend
 from gpuflow.kubernetes.admission.pod import read_flag, read_text
 from gpuflow.kubernetes.labels import Labels
@@ -32,22 +32,31 @@ class AllocatedState:
         """Held in shares."""
         self.capacity: dict[DeviceId, dict[str, Quantity]] = {}
         """What shares take of a device."""
+        self._left: dict[str, CounterSets] = {}
 
     def is_allocated(self, device: DeviceId) -> bool:
         return device in self.devices or device in self.shared or device in self.capacity
 
-    def merge(self, other: AllocatedState) -> None:
-        """What others hold too."""
-        self.devices |= other.devices
-        self.shared |= other.shared
-        for device, amounts in other.capacity.items():
-            held = self.capacity.setdefault(device, {})
-            for name, amount in amounts.items():
-                held[name] = held.get(name, Quantity.zero) + amount
+    def counters_left(self, pool: Pool) -> CounterSets:
+        """What is left in a pool beside the claims that hold devices; worked out once for all nodes, when all claims
+        are known.
 
-    def add(self, results: Iterable[Mapping[str, Any]], where: str) -> None:
-        """The results of one claim's allocation. Access for administrators takes nothing."""
-        for result in results:
+        The scheduler tells pools apart by their name alone, without the driver; so does this.
+        """
+        if pool.name not in self._left:
+            left = {name: dict(counters) for name, counters in pool.counters.items()}
+            for device in pool.devices_everywhere:
+                if self.is_allocated(device.id):
+                    _take_counters(left, device, -1)
+            self._left[pool.name] = left
+        return self._left[pool.name]
+
+    def add_claim(self, claim: Mapping[str, Any]) -> None:
+        """What a ResourceClaim holds, from its status. Access for administrators takes nothing."""
+        allocation = read_map(read_map(claim.get("status"), "status").get("allocation"), "status.allocation")
+        devices = read_map(allocation.get("devices"), "status.allocation.devices")
+        where = "status.allocation.devices.results"
+        for result in read_maps(devices.get("results"), where):
             if read_flag(result, "adminAccess", where):
                 continue
             id = DeviceId(*(read_text(result, field, where) or "" for field in ("driver", "pool", "device")))
@@ -56,57 +65,54 @@ class AllocatedState:
                 continue
             self.shared.add(id)
             if result.get("consumedCapacity") is not None:
-                held = self.capacity.setdefault(id, {})
-                for name, amount in read_resource_list(result["consumedCapacity"], f"{where}.consumedCapacity").items():
-                    held[name] = held.get(name, Quantity.zero) + amount
-
-
-def read_allocated_state(claims: Iterable[Mapping[str, Any]]) -> AllocatedState:
-    """What these ResourceClaims hold, from their status."""
-    state = AllocatedState()
-    for claim in claims:
-        status = read_map(claim.get("status"), "status")
-        allocation = read_map(status.get("allocation"), "status.allocation")
-        devices = read_map(allocation.get("devices"), "status.allocation.devices")
-        where = "status.allocation.devices.results"
-        state.add(read_maps(devices.get("results"), where), where)
-    return state
+                amounts = read_resource_list(result["consumedCapacity"], f"{where}.consumedCapacity")
+                _add(self.capacity.setdefault(id, {}), amounts)
 
 
 PoolId = tuple[str, str]
 """Driver and name."""
+
+UPDATED: Final = "being updated"
+"""Slices of a pool are still to come."""
+INVALID: Final = "invalid"
+"""Its slices contradict each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
     driver: str
     name: str
-    is_incomplete: bool = False
-    """Slices of it are still to come."""
-    is_invalid: bool = False
-    """Its slices contradict each other."""
-    slices: tuple[Slice, ...] = ()
+    fault: str | None = None
+    """Why it gives no devices."""
+    slices: tuple[SliceSpec, ...] = ()
     """Those with devices for the node."""
-    elsewhere: tuple[Slice, ...] = ()
+    elsewhere: tuple[SliceSpec, ...] = ()
     """Those for other nodes: what is in use there may count here too."""
-    counters: Mapping[str, Counters] = field(default_factory=dict)
+    counters: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
+
+    @property
+    def has_binding_conditions(self) -> bool:
+        return any(device.binding_conditions for each in self.slices for device in each.devices)
+
+    @property
+    def devices_everywhere(self) -> Iterator[Device]:
+        return (device for each in (*self.slices, *self.elsewhere) for device in each.devices)
 
 
 class SliceIndex:
     """All slices of a cluster, by node and by pool."""
 
     def __init__(self, slices: Iterable[Slice]) -> None:
-        self.slices = tuple(slices)
         self._on_node: dict[str, list[Slice]] = {}
         self._shared: list[Slice] = []
         self._pools: dict[PoolId, list[Slice]] = {}
         self._found: dict[str, list[Pool]] = {}
-        for each in self.slices:
-            self._pools.setdefault((each.driver, each.pool), []).append(each)
-            if not each.nodes.node_name or each.counters:
+        for each in slices:
+            self._pools.setdefault(each.pool_id, []).append(each)
+            if not each.spec.node_name or each.spec.shared_counters:
                 self._shared.append(each)
             else:
-                self._on_node.setdefault(each.nodes.node_name, []).append(each)
+                self._on_node.setdefault(each.spec.node_name, []).append(each)
 
     def pools(self, name: str, labels: Labels) -> list[Pool]:
         """The pools of a node, in the order in which devices are tried. `TooLarge` where so many nodes reach so many
@@ -119,103 +125,71 @@ class SliceIndex:
         found: dict[PoolId, list[Slice]] = {}
         spend("devices", len(self._shared))
         for each in (*self._on_node.get(name, ()), *self._shared):
-            if _is_relevant(each, name, labels):
-                _add_slice(found, each)
-        spend("devices", sum(len(each.devices) for id in found for each in self._pools[id]))
+            if _is_relevant(each.spec, name, labels):
+                members = found.setdefault(each.pool_id, [])
+                generation = members[0].spec.pool.generation if members else each.spec.pool.generation
+                if each.spec.pool.generation > generation:  # only the newest counts
+                    members.clear()
+                if each.spec.pool.generation >= generation:
+                    members.append(each)
+        spend("devices", sum(len(each.spec.devices) for id in found for each in self._pools[id]))
         built = [pool for id, members in found.items() for pool in self._build_pools(id, members)]
-        return sorted(built, key=lambda pool: (_has_binding_conditions(pool), pool.driver, pool.name))
+        return sorted(built, key=lambda pool: (pool.has_binding_conditions, pool.driver, pool.name))
 
     def _build_pools(self, id: PoolId, members: Sequence[Slice]) -> Iterator[Pool]:
-        generation, count = members[0].generation, members[0].count
+        pool = members[0].spec.pool
         everywhere: Sequence[Slice] = members
-        if len(members) != count:
+        if len(members) != pool.resource_slice_count:
             siblings = self._pools[id]
-            if any(each.generation > generation for each in siblings):
+            if any(each.spec.pool.generation > pool.generation for each in siblings):
                 return  # the driver is replacing it
-            everywhere = [each for each in siblings if each.generation == generation]
-            if len(everywhere) != count:
-                yield Pool(*id, is_incomplete=True)
+            everywhere = [each for each in siblings if each.spec.pool.generation == pool.generation]
+            if len(everywhere) != pool.resource_slice_count:
+                yield Pool(*id, fault=UPDATED)
                 return
         yield _build_pool(id, members, everywhere)
 
 
-def _is_relevant(each: Slice, name: str, labels: Labels) -> bool:
-    if each.counters:
+def _is_relevant(spec: SliceSpec, name: str, labels: Labels) -> bool:
+    if spec.shared_counters:
         return True
-    if each.nodes.is_set:
-        return each.nodes.matches(name, labels)
-    return each.is_per_device and any(device.nodes.matches(name, labels) for device in each.devices)
-
-
-def _add_slice(pools: dict[PoolId, list[Slice]], each: Slice) -> None:
-    """Only the newest generation counts."""
-    members = pools.setdefault((each.driver, each.pool), [])
-    if members and each.generation > members[0].generation:
-        members.clear()
-    if not members or each.generation == members[0].generation:
-        members.append(each)
+    if spec.is_set:
+        return spec.matches(name, labels)
+    return spec.per_device_node_selection and any(device.matches(name, labels) for device in spec.devices)
 
 
 def _build_pool(id: PoolId, members: Iterable[Slice], everywhere: Sequence[Slice]) -> Pool:
-    own = sorted(members, key=lambda each: each.name)
-    with_devices = tuple(each for each in own if not each.counters)
+    own = sorted(members, key=lambda each: each.metadata.name)
+    with_devices = tuple(each.spec for each in own if not each.spec.shared_counters)
     names = [device.name for each in with_devices for device in each.devices]
-    sets = [entry for each in own for entry in each.counters]
-    counters = dict(sets)
-    here = {each.name for each in own}
-    elsewhere = tuple(each for each in everywhere if each.name not in here)
-    if len(names) != len(set(names)) or len(sets) != len(counters) or not _has_all_counters(counters, everywhere):
-        return Pool(*id, is_invalid=True)
-    return Pool(*id, slices=with_devices, elsewhere=elsewhere, counters=counters)
-
-
-def _has_all_counters(counters: Mapping[str, Counters], slices: Iterable[Slice]) -> bool:
-    return all(
-        name in counters and counters[name].keys() >= consumed.keys()
-        for each in slices
-        for device in each.devices
-        for name, consumed in device.consumes
+    sets = [entry for each in own for entry in each.spec.shared_counters]
+    counters = {entry.name: entry.counters for entry in sets}
+    here = {each.metadata.name for each in own}
+    elsewhere = tuple(each.spec for each in everywhere if each.metadata.name not in here)
+    has_all_counters = all(
+        use.name in counters and counters[use.name].keys() >= use.counters.keys()
+        for each in everywhere
+        for device in each.spec.devices
+        for use in device.consumes
     )
-
-
-def _has_binding_conditions(pool: Pool) -> bool:
-    return any(device.has_binding_conditions for each in pool.slices for device in each.devices)
+    if len(names) != len(set(names)) or len(sets) != len(counters) or not has_all_counters:
+        return Pool(*id, fault=INVALID)
+    return Pool(*id, slices=with_devices, elsewhere=elsewhere, counters=counters)
 
 
 CounterSets = dict[str, dict[str, Quantity]]
 
 
-class AvailableCounters:
-    """What is left in each pool beside the claims that hold devices; worked out once for all nodes.
-
-    The scheduler tells pools apart by their name alone, without the driver; so does this.
-    """
+class ConsumedCounters:
+    """What the devices take that are being picked."""
 
     def __init__(self, allocated: AllocatedState) -> None:
         self._allocated = allocated
         self._pools: dict[str, CounterSets] = {}
 
-    def of(self, pool: Pool) -> CounterSets:
-        if pool.name not in self._pools:
-            left = {name: dict(counters) for name, counters in pool.counters.items()}
-            for each in (*pool.slices, *pool.elsewhere):
-                for device in each.devices:
-                    if self._allocated.is_allocated(device.id):
-                        _take_counters(left, device, -1)
-            self._pools[pool.name] = left
-        return self._pools[pool.name]
-
-
-class ConsumedCounters:
-    """What the devices take that are being picked."""
-
-    def __init__(self, available: AvailableCounters) -> None:
-        self._available = available
-        self._pools: dict[str, CounterSets] = {}
-
     def reserve(self, pool: Pool, device: Device) -> bool:
         """Take what a device consumes, unless something is then short."""
-        available = self._available.of(pool)
+        available = self._allocated.counters_left(pool)
         taken = self._pools.setdefault(pool.name, {})
         _take_counters(taken, device, 1)
         for name, counters in available.items():
@@ -230,10 +204,13 @@ class ConsumedCounters:
 
 
 def _take_counters(sets: CounterSets, device: Device, sign: int) -> None:
-    for name, consumed in device.consumes:
-        counters = sets.setdefault(name, {})
-        for counter, amount in consumed.items():
-            counters[counter] = counters.get(counter, Quantity.zero) + amount * sign
+    for use in device.consumes:
+        _add(sets.setdefault(use.name, {}), use.counters, sign)
+
+
+def _add(total: dict[str, Quantity], more: Mapping[str, Quantity], sign: int = 1) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, Quantity.zero) + amount * sign
 
 
 ConsumedCapacity = dict[str, Quantity]

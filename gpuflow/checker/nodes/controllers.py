@@ -17,6 +17,7 @@ from typing import Any, Final
 from gpuflow.checker.nodes.filters import placement_refusal
 from gpuflow.checker.nodes.node_info import Node, NodeInfo, NodeList, UnboundPod, read_unbound_pod
 from gpuflow.checker.nodes.node_selection import REQUIRED
+from gpuflow.kubernetes.labels import Taint
 from gpuflow.kubernetes.resources import read_map, read_maps
 
 CONDITION_TAINTS: Final = {
@@ -29,15 +30,13 @@ CONDITION_TAINTS: Final = {
 }
 
 
-def with_condition_taints(node: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_condition_taints(node: Node, body: Mapping[str, Any]) -> Node:
     """The node with the taints that its conditions will bring."""
-    conditions = read_maps(read_map(node.get("status"), "status").get("conditions"), "status.conditions")
-    spec = read_map(node.get("spec"), "spec")
-    taints = read_maps(spec.get("taints"), "spec.taints")
-    present = {taint.get("key") for taint in taints if taint.get("effect") == "NoSchedule"}
-    coming = [CONDITION_TAINTS.get((str(each.get("type")), str(each.get("status")))) for each in conditions]
-    missing = [{"key": key, "effect": "NoSchedule"} for key in coming if key is not None and key not in present]
-    return {**node, "spec": {**spec, "taints": [*taints, *missing]}} if missing else node
+    conditions = read_maps(read_map(body.get("status"), "status").get("conditions"), "status.conditions")
+    keys = (CONDITION_TAINTS.get((str(each.get("type")), str(each.get("status")))) for each in conditions)
+    coming = [Taint(key, "", "NoSchedule") for key in keys if key is not None]
+    present = {taint.key for taint in node.taints if taint.effect == "NoSchedule"}
+    return node._replace(taints=(*node.taints, *(taint for taint in coming if taint.key not in present)))
 
 
 TOLERATED_BY_DAEMONS: Final = (

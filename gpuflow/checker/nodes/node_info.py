@@ -69,12 +69,8 @@ def ports_clash(wanted: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
     return any(port.clashes(other) for other in used for port in wanted)
 
 
-def host_ports(pod: objects.PodParts, *, on_host: bool) -> tuple[HostPort, ...]:
+def host_ports(pod: objects.PodParts, *, on_host: bool) -> Iterator[HostPort]:
     """The host ports of the containers that run all the time; on the host's network every port is one."""
-    return tuple(port for port in _ports(pod, on_host) if port.number > 0)
-
-
-def _ports(pod: objects.PodParts, on_host: bool) -> Iterator[HostPort]:
     for field, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
         for index, container in enumerate(containers):
             if container.ports and (field == "containers" or container.restart_policy == "Always"):
@@ -83,7 +79,8 @@ def _ports(pod: objects.PodParts, on_host: bool) -> Iterator[HostPort]:
                     number = port.host_port
                     if on_host and not number:
                         number = read_as(int | None, port.container_port, f"{where}[{position}].containerPort") or 0
-                    yield HostPort(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", number)
+                    if number > 0:
+                        yield HostPort(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", number)
 
 
 FIXTURES: Final = ("DaemonSet", "Node")
@@ -214,7 +211,7 @@ def bound_pod(pod: objects.BoundPod, manifest: Body) -> BoundPod:
         metadata.deletion_timestamp is not None,
         any(owner.kind in FIXTURES for owner in metadata.owner_references),
         held_amounts(pod, manifest.get("status") or {}),
-        host_ports(spec, on_host=spec.host_network or False),
+        tuple(host_ports(spec, on_host=spec.host_network or False)),
         affinity_of(spec.affinity, namespace),
         disks,
         claims,
@@ -246,7 +243,7 @@ def read_unbound_pod(
         read_placement(spec),
         Tolerations(read_tolerations(spec.get("tolerations"), "spec.tolerations"), COMPARISON_GATE in gates),
         positive_amounts(pod.requests()),
-        host_ports(parts, on_host=read_flag(spec, "hostNetwork", "spec") or False),
+        tuple(host_ports(parts, on_host=read_flag(spec, "hostNetwork", "spec") or False)),
         affinity_of(parts.affinity, namespace, labels),
         read_spread_constraints(spec, labels),
         read_disks(spec),

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from msgspec import field
+
 from gpuflow.kubernetes.admission.pod import read_text
-from gpuflow.kubernetes.decoding import read_as
+from gpuflow.kubernetes.decoding import Object, read_as
 from gpuflow.kubernetes.labels import (
     BLOCKING_EFFECTS,
     Labels,
@@ -19,7 +21,6 @@ from gpuflow.kubernetes.labels import (
     Taint,
     Toleration,
     read_labels,
-    read_requirements,
 )
 from gpuflow.kubernetes.objects import NodeTaint
 from gpuflow.kubernetes.resources import read_map, read_maps
@@ -28,11 +29,11 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 NAME_FIELD: Final = "metadata.name"
 
 
-class NodeSelectorTerm(NamedTuple):
+class NodeSelectorTerm(Object, frozen=True):
     """One alternative of a node affinity: all of its expressions and fields must hold."""
 
-    expressions: tuple[Requirement, ...]
-    fields: tuple[Requirement, ...]
+    expressions: tuple[Requirement, ...] = field(default=(), name="matchExpressions")
+    fields: tuple[Requirement, ...] = field(default=(), name="matchFields")
 
     @property
     def is_possible(self) -> bool:
@@ -53,6 +54,13 @@ class NodeSelectorTerm(NamedTuple):
         """The nodes that it allows by name; `None` when it names none and so leaves all open."""
         lists = [frozenset(each.values) for each in self.fields if (each.key, each.operator) == (NAME_FIELD, "In")]
         return frozenset.intersection(*lists) if lists else None
+
+
+class NodeSelector(Object, frozen=True):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        return any(term.is_possible and term.matches(name, labels) for term in self.node_selector_terms)
 
 
 class Placement:
@@ -115,10 +123,8 @@ def read_placement(spec: Mapping[str, Any]) -> Placement:
 
 
 def read_term(term: Mapping[str, Any], where: str) -> NodeSelectorTerm:
-    return NodeSelectorTerm(
-        read_requirements(term.get("matchExpressions"), f"{where}.matchExpressions"),
-        read_requirements(term.get("matchFields"), f"{where}.matchFields"),
-    )
+    found: NodeSelectorTerm = read_as(NodeSelectorTerm, term, where)
+    return found
 
 
 COMPARISON_GATE: Final = "TaintTolerationComparisonOperators"
@@ -150,7 +156,9 @@ class Tolerations(NamedTuple):
     comparing: bool
 
     def cover(self, taint: Taint) -> bool:
-        return any(each.tolerates(*taint, comparing=self.comparing) for each in self.items)
+        return any(
+            each.tolerates(taint.key, taint.value, taint.effect, comparing=self.comparing) for each in self.items
+        )
 
     def cover_all(self, taints: tuple[Taint, ...]) -> bool:
         return all(self.cover(taint) for taint in taints)

@@ -77,16 +77,12 @@ def affinity_of(affinity: objects.Affinity, namespace: str, labels: Labels | Non
     together, apart = affinity.pod_affinity.required, affinity.pod_anti_affinity.required
     if not together and not apart:
         return NO_TERMS
-    return Affinity(
-        _terms(together, "podAffinity", namespace, labels), _terms(apart, "podAntiAffinity", namespace, labels)
-    )
 
+    def read(terms: Iterable[objects.PodAffinityTerm], field: str) -> tuple[PodAffinityTerm, ...]:
+        where = f"spec.affinity.{field}.{REQUIRED}"
+        return tuple(_read_term(item, f"{where}[{index}]", namespace, labels) for index, item in enumerate(terms))
 
-def _terms(
-    terms: Iterable[objects.PodAffinityTerm], field: str, namespace: str, labels: Labels | None
-) -> tuple[PodAffinityTerm, ...]:
-    where = f"spec.affinity.{field}.{REQUIRED}"
-    return tuple(_read_term(item, f"{where}[{index}]", namespace, labels) for index, item in enumerate(terms))
+    return Affinity(read(together, "podAffinity"), read(apart, "podAntiAffinity"))
 
 
 def _read_term(item: objects.PodAffinityTerm, where: str, namespace: str, labels: Labels | None) -> PodAffinityTerm:

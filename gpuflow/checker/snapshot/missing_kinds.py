@@ -9,7 +9,7 @@ quota in it, is read as a namespace without one.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from gpuflow.checker.nodes.node_info import GROUP_MAX
 from gpuflow.cluster import Cluster, Manifest
@@ -53,15 +53,6 @@ IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 """How the extended resource of every class of devices begins, whatever else stands for it."""
 
 
-class SelectorTargets(NamedTuple):
-    """What selectors of webhooks and policies look at."""
-
-    namespace: Mapping[str, str] | None
-    """The labels of the namespace; None when the snapshot does not say."""
-    pods: Sequence[Mapping[str, str]]
-    """The labels of each pod."""
-
-
 def unmodeled_kinds(
     cluster: Cluster, namespace: str, pods: Sequence[Mapping[str, str]], resources: Collection[str] = ()
 ) -> list[str]:
@@ -70,7 +61,7 @@ def unmodeled_kinds(
     `pods` are the labels of each of them, `resources` the extended resources that they ask for. Webhooks and policies
     are called by their names: which of them it is decides what to do.
     """
-    policies = _Policies(cluster, SelectorTargets(namespace_labels(cluster, namespace), pods))
+    policies = _Policies(cluster, namespace_labels(cluster, namespace), pods)
     passed = HARMLESS | NODE_MAKERS | (NATIVE if _shows_daemons(cluster) else NATIVE - {DAEMONS})
     found = (
         f"{item.title} {item.name}" if item.group == ADMISSION else item.title
@@ -122,11 +113,13 @@ def namespace_labels(cluster: Cluster, namespace: str) -> dict[str, str] | None:
 
 
 class _Policies:
-    """The webhooks and admission policies of a cluster, and what is asked of them."""
+    """The webhooks and admission policies of a cluster, asked about pods by the labels of each and of the namespace
+    (`None` when the snapshot does not say)."""
 
-    def __init__(self, cluster: Cluster, asked: SelectorTargets) -> None:
-        self.cluster = cluster
-        self.asked = asked
+    def __init__(
+        self, cluster: Cluster, namespace: Mapping[str, str] | None, pods: Sequence[Mapping[str, str]]
+    ) -> None:
+        self.cluster, self.namespace, self.pods = cluster, namespace, pods
         mine = [item for item in cluster.objects if item.group == ADMISSION]
         self.policies = {(item.kind, item.name) for item in mine if item.kind.endswith("Policy")}
         self.bindings = [item for item in mine if item.kind.endswith("PolicyBinding")]
@@ -142,9 +135,9 @@ class _Policies:
                 return policy in self.policies or not self._binds(item)  # the policy speaks for itself
             if item.kind.endswith("Policy"):
                 match = read_map(spec.get("matchConstraints"), "spec.matchConstraints")
-                return not _concerns(match, "resourceRules", self.asked) or not self._is_bound(item)
+                return not self._concerns(match, "resourceRules") or not self._is_bound(item)
             hooks = read_maps(item.body.get("webhooks"), "webhooks")
-            return bool(hooks) and not any(_concerns(hook, "rules", self.asked) for hook in hooks)
+            return bool(hooks) and not any(self._concerns(hook, "rules") for hook in hooks)
         except ValueError:  # what cannot be understood may do anything
             return False
 
@@ -169,26 +162,19 @@ class _Policies:
         if match is None:
             return True
         matched = read_map(match, "spec.matchResources")
-        return _selects(matched, self.asked) and (
-            not matched.get("resourceRules") or _concerns(matched, "resourceRules", self.asked)
-        )
+        return self._concerns(matched, "resourceRules" if matched.get("resourceRules") else None)
 
-
-def _concerns(hook: Mapping[str, Any], field: str, asked: SelectorTargets) -> bool:
-    return _selects(hook, asked) and any(map(_makes_pods, read_maps(hook.get(field), field)))
-
-
-def _selects(hook: Mapping[str, Any], asked: SelectorTargets) -> bool:
-    """Whether its selectors find the namespace and one of the pods, or may find them."""
-    homes = read_selector(hook.get("namespaceSelector"), "namespaceSelector")
-    if homes is not None and asked.namespace is not None and not homes.matches(asked.namespace):
-        return False
-    pods = read_selector(hook.get("objectSelector"), "objectSelector")
-    if pods is not None:
-        sure = Selector(tuple(each for each in pods.requirements if not each.key.startswith(LATER_LABELS)))
-        if not any(map(sure.matches, asked.pods)):
+    def _concerns(self, hook: Mapping[str, Any], rules: str | None) -> bool:
+        """Whether its selectors find the namespace and one of the pods, or may find them, and a rule means pods."""
+        homes = read_selector(hook.get("namespaceSelector"), "namespaceSelector")
+        if homes is not None and self.namespace is not None and not homes.matches(self.namespace):
             return False
-    return True
+        pods = read_selector(hook.get("objectSelector"), "objectSelector")
+        if pods is not None:
+            sure = Selector(tuple(each for each in pods.requirements if not each.key.startswith(LATER_LABELS)))
+            if not any(map(sure.matches, self.pods)):
+                return False
+        return rules is None or any(map(_makes_pods, read_maps(hook.get(rules), rules)))
 
 
 def _makes_pods(rule: Mapping[str, Any]) -> bool:

@@ -81,10 +81,8 @@ class PreparedCluster:
         if not self.cluster.knows("Node"):
             return None
         try:
-            tainted = [
-                read if (body := with_condition_taints(node.body)) is node.body else body
-                for node, read in zip(nodes, self._valid.nodes, strict=True)
-            ]
+            read = zip(self._valid.nodes, nodes, strict=True)
+            tainted = [with_condition_taints(node, item.body) for node, item in read]
             node_list = read_node_list(tainted, self._valid.bound, self.cluster.bodies("Namespace"))
             return NodePools(with_daemons(node_list, [item.body for item in self.cluster.of("DaemonSet")]))
         except ValueError as refusal:

@@ -37,7 +37,7 @@ from gpuflow.kubernetes.admission.pod import Body, read_flag, read_integer, read
 from gpuflow.kubernetes.admission.pod_security import LABEL, LEVELS
 from gpuflow.kubernetes.admission.quota import read_quota
 from gpuflow.kubernetes.decoding import Amounts, decode
-from gpuflow.kubernetes.labels import read_labels
+from gpuflow.kubernetes.labels import read_labels, read_tolerations
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list, read_texts
 
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -94,9 +94,7 @@ def require_whole_taints(field: str) -> Callable[[Body], None]:
 def require_whole_runtime_class(body: Body) -> None:
     scheduling = read_map(body.get("scheduling"), "scheduling")
     read_labels(scheduling.get("nodeSelector"), "scheduling.nodeSelector")
-    for index, toleration in enumerate(read_maps(scheduling.get("tolerations"), "scheduling.tolerations")):
-        for field in ("key", "operator", "value", "effect"):
-            read_text(toleration, field, f"scheduling.tolerations[{index}]")
+    read_tolerations(scheduling.get("tolerations"), "scheduling.tolerations")
     require_positive(read_map(body.get("overhead"), "overhead").get("podFixed"), "overhead.podFixed")
 
 

@@ -1,6 +1,6 @@
 """B1 (N60), D3 (N60b): GPUs that come through dynamic resource allocation, in claims and as extended resources.
 
-Tests gpuflow/checker/dra/eligibility.py, gpuflow/checker/dra/inventory.py, gpuflow/checker/dra/plan.py and
+Tests gpuflow/checker/dra/inventory.py, gpuflow/checker/dra/plan.py and
 gpuflow/checker/pipeline/nodes/devices.py.
 """
 

@@ -321,24 +321,32 @@ def _lookup_node(holder: Node, key: Run, field: tuple[Node, str] | None) -> Node
     return Node(ENTRY_TYPES[holder.type], look_up, field)
 
 
+def _truth(node: Node, otherwise: str, operator: str) -> Callable[[View, Scope], bool]:
+    """A value that must be a bool. `otherwise`: what is not evaluated when its type is known to be another."""
+    if node.type not in ("bool", DYN):
+        raise Unsupported(otherwise)
+
+    def decide(device: View, scope: Scope) -> bool:
+        value = node.run(device, scope)
+        if type(value) is not bool:
+            raise no_overload(operator)
+        return value
+
+    return decide
+
+
 def _logical_node(left: Node, right: Node, *, absorbing: bool) -> Node:
     """`&&` and `||`: one side may decide although the other is an error."""
-    for each in (left, right):
-        if each.type not in ("bool", DYN):
-            raise Unsupported(f"a condition of type {each.type}")
+    sides = [_truth(each, f"a condition of type {each.type}", "a condition") for each in (left, right)]
 
     def decide(device: View, scope: Scope) -> bool:
         error: CelError | None = None
-        for side in (left, right):
+        for side in sides:
             try:
-                value = side.run(device, scope)
+                if side(device, scope) is absorbing:
+                    return absorbing
             except CelError as fault:
                 error = error or fault
-                continue
-            if type(value) is not bool:
-                error = error or no_overload("a condition")
-            elif value is absorbing:
-                return absorbing
         if error is not None:
             raise error
         return not absorbing
@@ -347,30 +355,19 @@ def _logical_node(left: Node, right: Node, *, absorbing: bool) -> Node:
 
 
 def _negation(node: Node) -> Node:
-    if node.type not in ("bool", DYN):
-        raise Unsupported(f"! of a {node.type}")
-
-    def negate(device: View, scope: Scope) -> bool:
-        value = node.run(device, scope)
-        if type(value) is not bool:
-            raise no_overload("!")
-        return not value
-
-    return Node("bool", negate)
+    holds = _truth(node, f"! of a {node.type}", "!")
+    return Node("bool", lambda device, scope: not holds(device, scope))
 
 
 def _conditional_node(condition: Node, yes: Node, no: Node) -> Node:
     types = {yes.type, no.type}
-    if condition.type not in ("bool", DYN) or not types.issubset(SCALARS) or len(types - {DYN}) > 1:
+    holds = _truth(condition, "a choice between different types", "?:")
+    if not types.issubset(SCALARS) or len(types - {DYN}) > 1:
         raise Unsupported("a choice between different types")
-
-    def choose(device: View, scope: Scope) -> Value:
-        value = condition.run(device, scope)
-        if type(value) is not bool:
-            raise no_overload("?:")
-        return (yes if value else no).run(device, scope)
-
-    return Node(DYN if DYN in types else yes.type, choose)
+    return Node(
+        DYN if DYN in types else yes.type,
+        lambda device, scope: (yes if holds(device, scope) else no).run(device, scope),
+    )
 
 
 def _relation_node(operator: str, left: Node, right: Node) -> Node:

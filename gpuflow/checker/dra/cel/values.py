@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache, total_ordering
+from functools import lru_cache, partial, total_ordering
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.dra.cel import patterns
@@ -145,11 +146,13 @@ def _compare(left: Value, right: Value) -> int:
     return int(left > right) - int(left < right)
 
 
-def _text_function(function: Callable[[str, str], bool]) -> Callable[[Value, Value], bool]:
-    def apply(left: Value, right: Value) -> bool:
-        if type(left) is not str or type(right) is not str:
-            raise no_overload("a function of strings")
-        return function(left, right)
+def _only(kind: type, name: str, function: Callable[..., Value]) -> Callable[..., Value]:
+    """The function for values of one type; other values have no such function."""
+
+    def apply(*given: Value) -> Value:
+        if any(type(each) is not kind for each in given):
+            raise no_overload(name)
+        return function(*given)
 
     return apply
 
@@ -179,39 +182,26 @@ class Method(NamedTuple):
     run: Callable[..., Value]
 
 
-def _part(name: str) -> Callable[[Value], int]:
-    def read_part(version: Value) -> int:
-        if type(version) is not Semver:
-            raise no_overload(name)
-        return int(getattr(version, name))
-
-    return read_part
-
-
-def _case_function(name: str, change: Callable[[str], str]) -> Callable[[Value], str]:
-    def change_case(text: Value) -> str:
-        if type(text) is not str:
-            raise no_overload(name)
-        return "".join(change(each) if each.isascii() else each for each in text)
-
-    return change_case
+def _change_ascii(change: Callable[[str], str], text: str) -> str:
+    return "".join(change(each) if each.isascii() else each for each in text)
 
 
 AMOUNTS: Final = ("quantity", "semver")
 TEXTS: Final = ("string",)
+BOTH_TEXTS: Final = "a function of strings"
 METHODS: Final[Mapping[str, Method]] = {
     "compareTo": Method(AMOUNTS, True, "int", _compare),
     "isGreaterThan": Method(AMOUNTS, True, "bool", lambda left, right: _compare(left, right) == 1),
     "isLessThan": Method(AMOUNTS, True, "bool", lambda left, right: _compare(left, right) == -1),
-    "startsWith": Method(TEXTS, True, "bool", _text_function(str.startswith)),
-    "endsWith": Method(TEXTS, True, "bool", _text_function(str.endswith)),
-    "contains": Method(TEXTS, True, "bool", _text_function(str.__contains__)),
-    "matches": Method(TEXTS, True, "bool", _text_function(_matches)),
-    "major": Method(("semver",), False, "int", _part("major")),
-    "minor": Method(("semver",), False, "int", _part("minor")),
-    "patch": Method(("semver",), False, "int", _part("patch")),
-    "lowerAscii": Method(TEXTS, False, "string", _case_function("lowerAscii", str.lower)),
-    "upperAscii": Method(TEXTS, False, "string", _case_function("upperAscii", str.upper)),
+    "startsWith": Method(TEXTS, True, "bool", _only(str, BOTH_TEXTS, str.startswith)),
+    "endsWith": Method(TEXTS, True, "bool", _only(str, BOTH_TEXTS, str.endswith)),
+    "contains": Method(TEXTS, True, "bool", _only(str, BOTH_TEXTS, str.__contains__)),
+    "matches": Method(TEXTS, True, "bool", _only(str, BOTH_TEXTS, _matches)),
+    "major": Method(("semver",), False, "int", _only(Semver, "major", attrgetter("major"))),
+    "minor": Method(("semver",), False, "int", _only(Semver, "minor", attrgetter("minor"))),
+    "patch": Method(("semver",), False, "int", _only(Semver, "patch", attrgetter("patch"))),
+    "lowerAscii": Method(TEXTS, False, "string", _only(str, "lowerAscii", partial(_change_ascii, str.lower))),
+    "upperAscii": Method(TEXTS, False, "string", _only(str, "upperAscii", partial(_change_ascii, str.upper))),
 }
 
 
