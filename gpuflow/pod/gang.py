@@ -162,7 +162,5 @@ def program_security(step: Step, site: Site) -> Security:
 
 
 def _preset(step: Step, site: Site) -> GangNetwork | None:
-    if step.gang is None:
-        return None
-    has_gpus = any(each is not None for each in (step.gpu, step.mig, step.shared_gpu, step.device_claim))
-    return site.gangs.network if has_gpus else None
+    devices = (step.gpu, step.mig, step.shared_gpu, step.device_claim)
+    return site.gangs.network if step.gang is not None and any(each is not None for each in devices) else None
