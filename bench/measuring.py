@@ -16,8 +16,8 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
 
 
 def seconds(work: Callable[[], object], clock: Callable[[], float] = process_time) -> float:
-    """What a piece of work takes, by the processor's clock unless told otherwise. What the work before it left behind is
-    collected first, or it would pay for that."""
+    """What a piece of work takes, by the processor's clock unless told otherwise. What the work before it left is
+    collected first, or this one would pay for it."""
     gc.collect()
     start = clock()
     work()
