@@ -11,7 +11,7 @@ from typing import Any
 from gpuflow.core.errors import Finding, GpuflowError, fail, join_names
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.plan import PlannedStep, planned_step, supervision_of
-from gpuflow.pod.gang import SHM, gang_environment, program_security, with_network
+from gpuflow.pod.gang import DEFAULT_SECURITY, SHM, gang_environment, program_security, with_network
 from gpuflow.pod.patch import merged_pod
 from gpuflow.pod.placement import devices, scheduling_fields, topology_annotations
 from gpuflow.pod.spelling import ReadableSpelling, Spelling, spell_text
@@ -312,8 +312,6 @@ LABEL = LABEL_PREFIX
 TMP = "/tmp"
 EMPTY_VALUES: tuple[Any, ...] = (None, [], {})
 """What is not written; 0 and False are."""
-DEFAULT_SECURITY = Security()
-"""What a step that says nothing about security has: one value for all of them."""
 
 
 PLAIN = Engine()
