@@ -174,7 +174,7 @@ def _torture(place: Place, *, kills: int, steps: int, seed: int | str) -> Report
     book = Ledger(store, place.base)
     leftover: list[subprocess.Popen[bytes]] = []
     seen: list[tuple[int, int]] = []
-    pause = 0.6 * kills / steps  # slow enough that the work outlasts the kills
+    pause = 2.0 * kills / steps  # slow enough that the work outlasts the kills, also where nothing else takes time
     node = 0
     while True:
         assert sum(report.codes.values()) < 20 * kills + 100, f"it never ends; the last words are in {place.folder}/log"

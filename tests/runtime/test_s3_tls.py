@@ -18,9 +18,9 @@ from gpuflow.runtime.stores.fsspec_store import Remote
 from gpuflow.runtime.stores.http_connections import Connections
 from gpuflow.runtime.stores.open import open_store
 from tests.runtime.certificates import authority
-from tests.runtime.harness import run, shell
+from tests.runtime.harness import free_port, run, shell
 from tests.runtime.scripted_server import Peer, scripted
-from tests.runtime.servers import BUCKET, answers, command, free_port, started
+from tests.runtime.servers import BUCKET, answers, command, started
 
 pytestmark = pytest.mark.s3
 LARGE = (33 << 20) + 5
@@ -117,7 +117,7 @@ def test_a_secure_connection_that_was_closed_between_two_requests_is_replaced(fo
     with scripted(handle, secured(folder)) as server:
         kept = Connections("127.0.0.1", server.port, context, 20.0, 20.0)
         assert kept.ask(GET).read(10) == b"ok"
-        assert closed.wait(20)
+        assert closed.wait(120)
         assert kept.ask(GET, [bytes(3_000_000)]).read(10) == b"ok"
         assert server.connections == 2
 
