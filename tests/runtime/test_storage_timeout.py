@@ -57,7 +57,7 @@ def test_the_limit_names_the_error_of_the_tries_before(never: threading.Event) -
         never.wait()
 
     with pytest.raises(storage_timeout.StorageSilent, match="given up; the last error was: the certificate is not"):
-        persist(refuse_then_hang, Limit(2))
+        persist(refuse_then_hang, Limit(5))
     assert len(tries) == 3
 
 
@@ -85,7 +85,7 @@ def test_the_limit_names_an_error_of_the_driver_whose_other_calls_hang(never: th
 
 
 def test_tries_that_fail_one_after_the_other_are_not_said_to_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_timeout, "_SAID_EVERY", 1.0)
+    monkeypatch.setattr(storage_timeout, "_SAID_EVERY", 3.0)
     said: list[str] = []
 
     def refuse() -> None:
@@ -93,7 +93,7 @@ def test_tries_that_fail_one_after_the_other_are_not_said_to_be_silent(monkeypat
         raise StorageError("the certificate is not known")
 
     with pytest.raises(StorageError):
-        persist(refuse, Limit(4), say=said.append)
+        persist(refuse, Limit(7), say=said.append)
     assert set(said) == {"storage fails, and is tried again: the certificate is not known"}
 
 
