@@ -424,7 +424,7 @@ class Remote(Store):
             except (FileExistsError, TypeError, NotImplementedError):
                 raise
             except Exception as refusal:
-                meant = self._meaning(refusal)
+                meant = self._error_of(refusal)
                 if turn is not None and isinstance(meant, StorageError):
                     turn.refused = meant
                 if (pause := next(pauses, None) if _is_not_now(refusal) else None) is None:
@@ -433,7 +433,7 @@ class Remote(Store):
                     raise meant from refusal
                 time.sleep(pause)
 
-    def _meaning(self, refusal: Exception) -> Exception:
+    def _error_of(self, refusal: Exception) -> Exception:
         """What a driver's error means; itself when it is a plain FileNotFoundError."""
         text = " ".join(f"{type(each).__name__} {each}" for each in _chain(refusal))
         if any(word in text for word in _NO_BUCKET):
