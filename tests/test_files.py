@@ -299,7 +299,7 @@ def test_a_pipe_or_a_device_neither_hangs_nor_fills_the_memory(tmp_path: Path, k
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         preexec_fn=_bounded,
         check=False,
     )
