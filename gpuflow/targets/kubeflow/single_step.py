@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from google.protobuf import json_format
-
 from gpuflow.core.errors import Finding, GpuflowError, fail
 from gpuflow.plan import Restarts, plan_of
 from gpuflow.pod import pod_of
@@ -23,10 +21,10 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
 from gpuflow.targets.capabilities import construct_losses, partial_support_notes
 from gpuflow.targets.kubeflow.build import ENGINE
-from gpuflow.targets.kubeflow.containers import cached_settings, step_outputs, task_options
+from gpuflow.targets.kubeflow.containers import cache_key_of, cached_settings, step_outputs, task_options
 from gpuflow.targets.kubeflow.facts import FACTS, capabilities_at
 from gpuflow.targets.kubeflow.pods import container_spec, executor_config
-from gpuflow.targets.kubeflow.references import NODE_NAME, RUN_FACTS, Channel, KubeflowSpelling, for_driver
+from gpuflow.targets.kubeflow.references import NODE_NAME, RUN_FACTS, Channel, KubeflowSpelling
 from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.kubeflow.retries import restarts_at, retry_notes, retry_policy
 from gpuflow.targets.single_step import keywords_of, refuse_flow, refuse_nothing
@@ -54,11 +52,11 @@ class StepMessages:
 
     name: str
     step: Step
-    container: Any
-    config: Any
+    container: dict[str, Any]
+    config: dict[str, Any]
     arguments: tuple[str, ...]
     known: dict[str, str]
-    policy: Any
+    policy: dict[str, Any] | None
     """The task's retry policy, if it has one."""
     weaker: tuple[Finding, ...] = ()
     """What is carried only in part."""
@@ -128,11 +126,11 @@ def _without_utc(channel: Channel) -> Channel:
 class TaskSettings:
     """What a task has beside image, command, inputs and outputs; kfp takes it from tasks only."""
 
-    container: Any
+    container: dict[str, Any]
     """Its variables and resources (PipelineContainerSpec)."""
-    config: Any
+    config: dict[str, Any]
     """KubernetesExecutorConfig."""
-    policy: Any | None
+    policy: dict[str, Any] | None
     """RetryPolicy."""
     caching: bool | None
     """None: as the task has it."""
@@ -142,37 +140,36 @@ class TaskSettings:
 
 def settings_of(made: StepMessages, *, caching: bool = True) -> TaskSettings:
     """What a step on its own says. `caching`: whether it speaks of caching."""
-    step, words = made.step, task_options(made.step)
-    key = for_driver(words.cache_key) if step.cache and words.cache_key else None
-    return TaskSettings(
-        made.container, made.config, made.policy, bool(step.cache) if caching else None, key, words.display_name
-    )
+    step, cached = made.step, bool(made.step.cache) if caching else None
+    name = task_options(step).display_name
+    return TaskSettings(made.container, made.config, made.policy, cached, cache_key_of(step), name)
 
 
 def apply_settings(task: dsl.PipelineTask, settings: TaskSettings) -> dsl.PipelineTask:
     """The task with all settings. A task that kfp's local runner has run already does not need them."""
+    from google.protobuf import json_format
     from kfp.dsl.pipeline_task import TaskState
     from kfp.kubernetes.common import get_existing_kubernetes_config_as_message
 
     if task.state is TaskState.FINAL:
         return task
-    for variable in settings.container.env:
-        task.set_env_variable(variable.name, variable.value)
-    _resources(task, settings.container.resources)
+    for variable in settings.container.get("env", ()):
+        task.set_env_variable(variable["name"], variable.get("value", ""))
+    _resources(task, settings.container.get("resources", {}))
     policy = settings.policy
     if policy is not None:
         task.set_retry(
-            num_retries=policy.max_retry_count,
-            backoff_duration=f"{policy.backoff_duration.seconds}s",
-            backoff_factor=policy.backoff_factor,
-            backoff_max_duration=f"{policy.backoff_max_duration.seconds}s",
+            num_retries=policy["maxRetryCount"],
+            backoff_duration=policy["backoffDuration"],
+            backoff_factor=policy["backoffFactor"],
+            backoff_max_duration=policy["backoffMaxDuration"],
         )
     if settings.caching is not None:
         task.set_caching_options(settings.caching, settings.cache_key)
     if settings.display_name:
         task.set_display_name(settings.display_name)
-    config, more = get_existing_kubernetes_config_as_message(task), type(settings.config)()
-    more.CopyFrom(settings.config)
+    config = get_existing_kubernetes_config_as_message(task)
+    more = json_format.ParseDict(settings.config, type(config)())
     _keep_both(config, more)
     config.MergeFromString(more.SerializeToString())
     task.platform_config["kubernetes"] = json_format.MessageToDict(config)
@@ -198,20 +195,19 @@ def _keep_both(before: Any, more: Any) -> None:
     before.node_affinity.extend(both)
 
 
-def _resources(task: dsl.PipelineTask, resources: Any) -> None:
+def _resources(task: dsl.PipelineTask, resources: dict[str, Any]) -> None:
     setters = {
-        "resource_cpu_request": task.set_cpu_request,
-        "resource_cpu_limit": task.set_cpu_limit,
-        "resource_memory_request": task.set_memory_request,
-        "resource_memory_limit": task.set_memory_limit,
+        "resourceCpuRequest": task.set_cpu_request,
+        "resourceCpuLimit": task.set_cpu_limit,
+        "resourceMemoryRequest": task.set_memory_request,
+        "resourceMemoryLimit": task.set_memory_limit,
     }
     for field, setter in setters.items():
-        amount = getattr(resources, field)
-        if amount:
-            setter(_kfp_amount(amount, memory="memory" in field))
-    if resources.accelerator.resource_type:
-        task.set_accelerator_type(resources.accelerator.resource_type)
-        task.set_accelerator_limit(resources.accelerator.resource_count)
+        if field in resources:
+            setter(_kfp_amount(resources[field], memory="Memory" in field))
+    if "accelerator" in resources:
+        task.set_accelerator_type(resources["accelerator"]["resourceType"])
+        task.set_accelerator_limit(resources["accelerator"]["resourceCount"])
 
 
 def _kfp_amount(amount: str, *, memory: bool) -> str:
