@@ -16,7 +16,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, Literally, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.targets.argo.facts import CAPABILITIES, FACTS
-from gpuflow.targets.argo.references import ITEM, Inputs, safe_value, text_value, without_tags
+from gpuflow.targets.argo.references import ITEM, Inputs, Scope, safe_value, without_tags
 from gpuflow.targets.argo.refusals import step_findings
 from gpuflow.targets.argo.templates import PLACE_INPUT, PLACE_TAG, step_template
 from gpuflow.targets.capabilities import construct_losses
@@ -116,8 +116,8 @@ def _expression(tag: str) -> str:
     if inside.startswith("="):
         return f"string({inside[1:].strip()})"
     if inside == "item":
-        return text_value(ItemRef(""), nested=False, single_item=True)
+        return ITEM
     if inside.startswith("item."):
-        return text_value(ItemRef(inside.removeprefix("item.")), nested=False, single_item=False)
+        return Scope().text(ItemRef(inside.removeprefix("item.")))
     first, *rest = inside.split(".")
     return first + "".join(f".{word}" if _IDENTIFIER.fullmatch(word) else f"['{word}']" for word in rest)
