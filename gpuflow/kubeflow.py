@@ -56,7 +56,7 @@ from gpuflow.targets.kubeflow.dag import (
 from gpuflow.targets.kubeflow.facts import COMPONENT, KubeflowOptions
 from gpuflow.targets.kubeflow.installation import unowned_claims, unowned_warning
 from gpuflow.targets.kubeflow.references import replaced_part
-from gpuflow.targets.kubeflow.single_step import StepMessages, TaskSettings, apply_settings, settings_of, step_messages
+from gpuflow.targets.kubeflow.single_step import StepMessages, TaskSettings, apply_settings, step_messages
 from gpuflow.targets.target import Request, compile_with, findings_of
 
 __all__ = ["LoadedComponent", "StepComponent", "component", "configure", "load_component"]
@@ -122,11 +122,10 @@ def configure(
         raise fail(
             "GF301", f"configure cannot set {late[0]} to a reference: KFP's variables are fixed", hint="use component"
         )
-    said = step.security
+    said, settings = step.security, made.settings
     if said is None or (said.user is None and said.group is None and not said.run_as_root):
-        kept = {key: value for key, value in made.config.items() if key != "securityContext"}
-        made = replace(made, config=kept)
-    return apply_settings(task, settings_of(made, caching=step.cache is not None))
+        settings = replace(settings, config={k: v for k, v in settings.config.items() if k != "securityContext"})
+    return apply_settings(task, settings if step.cache is not None else replace(settings, caching=None))
 
 
 def _claim_notes(step: Step, name: str, site: Site, where: Where) -> Iterator[Finding]:
@@ -279,7 +278,7 @@ class StepComponent:
             _refuse_lost(f'component "{self._made.name}"', name, value, self._made.step.env, where)
         known = self._made.known
         types = {name: _type(name, value) for name, value in arguments.items()} | dict.fromkeys(known, STRING)
-        return apply_settings(load_component_from_text(self.text(types))(**arguments, **known), settings_of(self._made))
+        return apply_settings(load_component_from_text(self.text(types))(**arguments, **known), self._made.settings)
 
     def text(self, types: dict[str, AnyType] | None = None) -> str:
         """The component as YAML that `kfp.components.load_component_from_text` reads; inputs are text unless said."""
@@ -287,8 +286,8 @@ class StepComponent:
         outputs = component_outputs(made.step)
         inputs: dict[str, AnyType] = types or dict.fromkeys((*made.arguments, *made.known), STRING)
         bare = {
-            "image": made.container["image"],
-            "command": [with_paths(word, inputs) for word in made.container["command"]],
+            "image": made.settings.container["image"],
+            "command": [with_paths(word, inputs) for word in made.settings.container["command"]],
         }
         task = {"componentRef": {"name": f"comp-{made.name}"}, "taskInfo": {"name": made.name}}
         spec = {

@@ -277,7 +277,7 @@ def component_documents(request: Request) -> tuple[dict[str, Any], dict[str, Any
         own["inputDefinitions"]["parameters"] |= given["parameters"]
     if SETTINGS in made.known:  # nobody's to give; kfp's own loader would ask for it
         own["inputDefinitions"]["parameters"][SETTINGS] |= {"isOptional": True, "defaultValue": made.known[SETTINGS]}
-    executors = {f"exec-{pipeline.name}": {"container": _with_command_variables(made.container)}}
+    executors = {f"exec-{pipeline.name}": {"container": _with_command_variables(made.settings.container)}}
     spec = {
         "components": {f"comp-{pipeline.name}": own},
         "root": _root(pipeline, made, given, outputs),
@@ -285,9 +285,9 @@ def component_documents(request: Request) -> tuple[dict[str, Any], dict[str, Any
         **_about(pipeline),
     }
     written: Data = in_order(spec)
-    if not made.config:
+    if not made.settings.config:
         return written, {}
-    kubernetes = {"deploymentSpec": {"executors": {f"exec-{pipeline.name}": made.config}}}
+    kubernetes = {"deploymentSpec": {"executors": {f"exec-{pipeline.name}": made.settings.config}}}
     return written, {"platforms": {"kubernetes": kubernetes}}
 
 
@@ -301,8 +301,8 @@ def _root(pipeline: Pipeline, made: StepMessages, given: Data, outputs: Mapping[
     """The component as the only task, so that the file runs by itself."""
     body, name = Dag(direct=True), pipeline.name
     task = Task(name, component_task(name, cached=caching_options(made.step)))
-    if made.policy is not None:
-        task.spec["retryPolicy"] = made.policy
+    if made.settings.policy is not None:
+        task.spec["retryPolicy"] = made.settings.policy
     for key in pipeline.params:
         task.give("parameters", key, {"componentInputParameter": key})
     for key, value in made.known.items():

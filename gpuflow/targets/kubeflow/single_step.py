@@ -5,7 +5,6 @@ kfp takes resources, retries, caching and pod settings from tasks, not from comp
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from gpuflow.targets.kubeflow.pods import container_spec, executor_config
 from gpuflow.targets.kubeflow.references import NODE_NAME, RUN_FACTS, Channel, KubeflowSpelling
 from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.kubeflow.retries import restarts_at, retry_notes, retry_policy
-from gpuflow.targets.single_step import keywords_of, refuse_flow, refuse_nothing
+from gpuflow.targets.single_step import keywords_of, refuse_unfit
 
 if TYPE_CHECKING:
     from kfp import dsl
@@ -47,17 +46,30 @@ FLOW = {
 
 
 @dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """What a task has beside image, command, inputs and outputs; kfp takes it from tasks only."""
+
+    container: dict[str, Any]
+    """Its variables and resources (PipelineContainerSpec)."""
+    config: dict[str, Any]
+    """KubernetesExecutorConfig."""
+    policy: dict[str, Any] | None
+    """RetryPolicy, if it has one."""
+    caching: bool | None
+    """None: as the task has it."""
+    cache_key: str | None = None
+    display_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepMessages:
     """A step's container and config, the arguments it takes, and the inputs that KFP itself gives a value."""
 
     name: str
     step: Step
-    container: dict[str, Any]
-    config: dict[str, Any]
+    settings: TaskSettings
     arguments: tuple[str, ...]
     known: dict[str, str]
-    policy: dict[str, Any] | None
-    """The task's retry policy, if it has one."""
     weaker: tuple[Finding, ...] = ()
     """What is carried only in part."""
 
@@ -76,12 +88,7 @@ def step_messages(
     `own_command`: whether the task runs the step's command. Else no supervisor can be put in front of it.
     `judged`: what KFP cannot carry was said already. `labels`: those of the pipeline that it comes from.
     """
-    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", name):
-        raise fail(
-            "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"
-        )
-    refuse_nothing(step)
-    refuse_flow(step, FLOW, "kubernetes.mount_pvc of kfp")
+    refuse_unfit(name, step, FLOW, "kubernetes.mount_pvc of kfp")
     if step.gang is not None:
         # Nothing would keep the gangs of two calls apart, or of two turns of a loop.
         hint = "write the pipeline in gpuflow and compile it, which does"
@@ -110,39 +117,23 @@ def step_messages(
     container = container_spec(pod["spec"]["containers"][0], outputs=step_outputs(step, alone=own_command))
     used = {_without_utc(channel) for channel in spelling.used}
     known = {facts[ref]: RUN_FACTS[ref.field] for ref in map(RunRef, RUN_FACTS) if ref in used}
-    settings = cached_settings(step, pod)
-    known |= {} if settings is None else {SETTINGS: settings}
-    policy = retry_policy(planned)
+    key = cached_settings(step, pod)
+    known |= {} if key is None else {SETTINGS: key}
+    settings = TaskSettings(
+        container,
+        executor_config(pod, {}),
+        retry_policy(planned),
+        bool(step.cache),
+        cache_key_of(step),
+        task_options(step).display_name,
+    )
     weaker = (*partial_support_notes(pipeline, capabilities_at(site)), *retry_notes(plan, restarts))
-    return StepMessages(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known, policy, weaker)
+    return StepMessages(name, step, settings, tuple(inputs.values()), known, weaker)
 
 
 def _without_utc(channel: Channel) -> Channel:
     """A fact of the run without the time zone UTC, in which KFP gives it anyway."""
     return RunRef(channel.field) if isinstance(channel, RunRef) else channel
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
-    """What a task has beside image, command, inputs and outputs; kfp takes it from tasks only."""
-
-    container: dict[str, Any]
-    """Its variables and resources (PipelineContainerSpec)."""
-    config: dict[str, Any]
-    """KubernetesExecutorConfig."""
-    policy: dict[str, Any] | None
-    """RetryPolicy."""
-    caching: bool | None
-    """None: as the task has it."""
-    cache_key: str | None = None
-    display_name: str | None = None
-
-
-def settings_of(made: StepMessages, *, caching: bool = True) -> TaskSettings:
-    """What a step on its own says. `caching`: whether it speaks of caching."""
-    step, cached = made.step, bool(made.step.cache) if caching else None
-    name = task_options(step).display_name
-    return TaskSettings(made.container, made.config, made.policy, cached, cache_key_of(step), name)
 
 
 def apply_settings(task: dsl.PipelineTask, settings: TaskSettings) -> dsl.PipelineTask:

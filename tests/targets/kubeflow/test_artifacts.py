@@ -197,6 +197,6 @@ def test_a_step_on_its_own_gets_the_credentials_of_the_sites_artifacts() -> None
     )
     use = step(command=["use"], inputs={"/in/model": {"output": "train.model"}}, outputs={})
     made = kubeflow.component(use, site=site, name="use")
-    (variable,) = (each for each in made._made.container["env"] if each["name"] == "AWS_PROFILE")
+    (variable,) = (each for each in made._made.settings.container["env"] if each["name"] == "AWS_PROFILE")
     assert variable["value"] == "lab"
-    assert "--input=/in/model={{$.inputs.parameters['model']}}" in made._made.container["command"]
+    assert "--input=/in/model={{$.inputs.parameters['model']}}" in made._made.settings.container["command"]
