@@ -55,7 +55,8 @@ def _container(image: str, env: list[dict[str, str]], resources: dict[str, dict[
 
 def _nonempty(fields: Mapping[str, Any]) -> Data:
     """The fields that say something, in order. Nothing said is what protobuf leaves out as well."""
-    return in_order({key: value for key, value in fields.items() if value})
+    found: Data = in_order({key: value for key, value in fields.items() if value})
+    return found
 
 
 def _double(amount: str) -> float:
