@@ -247,12 +247,15 @@ def _probe(probe: Probe, spelling: Spelling) -> dict[str, Any]:
     result: dict[str, Any] = {key: value.seconds for key, value in times.items() if value is not None}
     if probe.failures is not None:
         result["failureThreshold"] = probe.failures
-    if probe.command is not None:
+    return {**(_action(probe, spelling) or {"tcpSocket": {"port": probe.tcp}}), **result}
+
+
+def _action(of: Probe | Hook, spelling: Spelling) -> dict[str, Any] | None:
+    """The command that a probe or a hook runs, or what it gets; None where it is neither."""
+    if of.command is not None:
         # The kubelet expands $(VAR) here too.
-        return {"exec": {"command": [spell_text(word, spelling) for word in probe.command]}, **result}
-    if probe.http is not None:
-        return {"httpGet": {"path": probe.http.path, "port": probe.http.port}, **result}
-    return {"tcpSocket": {"port": probe.tcp}, **result}
+        return {"exec": {"command": [spell_text(word, spelling) for word in of.command]}}
+    return None if of.http is None else {"httpGet": {"path": of.http.path, "port": of.http.port}}
 
 
 def lifecycle_of(lifecycle: Lifecycle | None, spelling: Spelling) -> dict[str, Any]:
@@ -263,12 +266,9 @@ def lifecycle_of(lifecycle: Lifecycle | None, spelling: Spelling) -> dict[str, A
 
 
 def _hook(hook: Hook, spelling: Spelling) -> dict[str, Any]:
-    if hook.command is not None:
-        return {"exec": {"command": [spell_text(word, spelling) for word in hook.command]}}
-    if hook.http is not None:
-        return {"httpGet": {"path": hook.http.path, "port": hook.http.port}}
-    assert hook.sleep is not None  # the model takes exactly one
-    return {"sleep": {"seconds": hook.sleep.seconds}}
+    if hook.sleep is not None:
+        return {"sleep": {"seconds": hook.sleep.seconds}}
+    return _action(hook, spelling) or {}
 
 
 def helper_container(

@@ -38,7 +38,7 @@ from gpuflow.spec.step_fields import Approval
 from gpuflow.spec.text import ItemRef
 from gpuflow.targets.argo.engine_options import given_by_argo, keeps_token, template_fields
 from gpuflow.targets.argo.facts import FACTS
-from gpuflow.targets.argo.references import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs, is_filled_in, text_value
+from gpuflow.targets.argo.references import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs, Scope, is_filled_in
 from gpuflow.targets.argo.retries import (
     LAUNCHER_RETRIES,
     growing_memory,
@@ -66,7 +66,8 @@ def place_of(each: PlannedStep, plan: Plan) -> str | None:
 
 def _digest(step: Step, *, nested: bool) -> str:
     items = step.for_each or {}
-    texts = (text_value(ItemRef(key), nested=nested, single_item=len(items) == 1) for key in items)
+    scope = Scope(nested, len(items) == 1)
+    texts = (scope.text(ItemRef(key)) for key in items)
     return f"{{{{=sprig.trunc(16, sprig.sha256sum(toJson([{', '.join(texts)}])))}}}}"
 
 
