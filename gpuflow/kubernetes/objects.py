@@ -5,6 +5,8 @@ from __future__ import annotations
 from msgspec import field
 
 from gpuflow.kubernetes.decoding import Amounts, AnyMap, LabelMap, Loose, Object
+from gpuflow.kubernetes.resources import aggregate, combine_limits, combine_requests
+from gpuflow.quantity import Quantity
 
 NO_AMOUNTS = Amounts()
 
@@ -49,6 +51,10 @@ class Container(Object, frozen=True):
     resources: Resources = Resources()
     ports: Loose = None
 
+    @property
+    def is_sidecar(self) -> bool:
+        return self.restart_policy == "Always"
+
 
 class ContainerPort(Object, frozen=True):
     host_port: int = 0
@@ -75,12 +81,36 @@ class Affinity(Object, frozen=True):
     pod_anti_affinity: PodAffinity = PodAffinity()
 
 
-class PodParts(Object, frozen=True):
-    """What is read of every pod, even of one that is over."""
-
+class PodContainers(Object, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: Amounts = NO_AMOUNTS
+
+
+class PodTemplate(PodContainers, frozen=True):
+    """The resources of a pod; `resources` are those of the pod as a whole."""
+
+    resources: Resources | None = None
+    runtime_class_name: str = ""
+
+    def requests(self) -> dict[str, Quantity]:
+        total = aggregate(
+            (each.resources.requests for each in self.containers),
+            ((each.resources.requests, each.is_sidecar) for each in self.init_containers),
+        )
+        return combine_requests(total, self.resources.requests if self.resources else {}, self.overhead)
+
+    def limits(self) -> dict[str, Quantity]:
+        total = aggregate(
+            (each.resources.limits for each in self.containers),
+            ((each.resources.limits, each.is_sidecar) for each in self.init_containers),
+        )
+        return combine_limits(total, self.resources.limits if self.resources else {}, self.overhead)
+
+
+class PodParts(PodContainers, frozen=True):
+    """What is read of every pod, even of one that is over."""
+
     affinity: Affinity = Affinity()
 
 

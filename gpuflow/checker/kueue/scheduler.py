@@ -522,7 +522,7 @@ class Kueue:
         for pod_set in workload.pod_sets:
             if pod_set.claims:
                 yield f"pod set {pod_set.name}: devices of resource claim templates are charged too"
-            runtime = pod_set.template.runtime_class
+            runtime = pod_set.template.runtime_class_name
             if runtime and not pod_set.template.overhead and self.runtime_classes is None:
                 yield f"pod set {pod_set.name}: the overhead of RuntimeClass {runtime} is not known"
         yield from self._topology_notes(workload, queue)

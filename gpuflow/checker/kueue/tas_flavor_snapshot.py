@@ -22,9 +22,10 @@ from gpuflow.checker.kueue.flavors import (
     read_taint,
     untolerated_taint,
 )
-from gpuflow.checker.kueue.requests import read_template
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
+from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.labels import read_labels
+from gpuflow.kubernetes.objects import PodTemplate
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -159,7 +160,7 @@ def read_inventory(
         if not node:
             waiting += not spec.get("schedulingGates")
             continue
-        amounts = {**amounts_of(read_template(spec, "Pod: spec").requests()), "pods": 1}
+        amounts = {**amounts_of(decode(PodTemplate, spec, "Pod: spec").requests()), "pods": 1}
         add_to(busy.setdefault(node, {}), amounts)
         if _is_daemon(manifest):
             add_to(daemons.setdefault(node, {}), amounts)

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource, amounts_of, clamp, plus, request_amount
 from gpuflow.checker.kueue.flavors import FlavorConstraints, read_constraints, read_name, read_time
-from gpuflow.checker.kueue.requests import PodTemplate, read_template
 from gpuflow.kubernetes.admission.pod import Body, read_integer, read_object, read_text
+from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.labels import read_labels
+from gpuflow.kubernetes.objects import PodTemplate
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list, read_texts
 
 
@@ -256,7 +257,7 @@ def _read_places(item: Body, manifest: Body, flavors: Iterable[str], where: str)
     for pod_set in read_maps(read_map(manifest.get("spec"), where).get("podSets"), where):
         if (read_text(pod_set, "name", where) or "main") == name:
             template = read_map(pod_set.get("template"), where)
-            each = amounts_of(read_template(read_map(template.get("spec"), where), where).requests())
+            each = amounts_of(decode(PodTemplate, template.get("spec"), where).requests())
     for values, pods in read_topology_assignment(item.get("topologyAssignment"), f"{where}.topologyAssignment"):
         amounts = {resource: amount * pods for resource, amount in each.items()}
         for flavor in sorted(flavors):
@@ -348,7 +349,7 @@ def _read_pod_set(item: Body, where: str) -> PodSet:
         read_text(item, "name", where) or "main",
         pods,
         fewest,
-        read_template(spec, f"{where}.template.spec"),
+        decode(PodTemplate, spec, f"{where}.template.spec"),
         read_constraints(spec, f"{where}.template.spec"),
         _read_topology(item.get("topologyRequest"), f"{where}.topologyRequest"),
         _claims(spec, where),
