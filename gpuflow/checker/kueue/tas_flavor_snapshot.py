@@ -18,7 +18,7 @@ from gpuflow.checker.kueue.flavors import (
     Flavor,
     FlavorConstraints,
     FlavorTaint,
-    read_name,
+    read_named,
     read_taint,
     untolerated_taint,
 )
@@ -182,10 +182,9 @@ def _is_daemon(pod: Body) -> bool:
 
 def read_topology(manifest: object) -> tuple[str, tuple[str, ...]]:
     """A Topology, and the labels of its levels."""
-    manifest = read_object(manifest, "Topology")
-    name = read_name(manifest, "Topology")
+    body, name = read_named(manifest, "Topology")
     where = f"Topology {name}: spec"
-    levels = read_maps(read_map(manifest.get("spec"), where).get("levels"), f"{where}.levels")
+    levels = read_maps(read_map(body.get("spec"), where).get("levels"), f"{where}.levels")
     labels = [read_text(each, "nodeLabel", f"{where}.levels[{index}]") for index, each in enumerate(levels)]
     if not labels or not all(labels) or len(set(labels)) < len(labels):
         raise BadField(f"{where}.levels", "one level at least is needed, each with a nodeLabel of its own")
@@ -193,16 +192,15 @@ def read_topology(manifest: object) -> tuple[str, tuple[str, ...]]:
 
 
 def _read_node(manifest: object) -> TopologyNode | None:
-    manifest = read_object(manifest, "Node")
-    name = read_name(manifest, "Node")
+    body, name = read_named(manifest, "Node")
     where = f"Node {name}"
-    spec, status = read_map(manifest.get("spec"), where), read_map(manifest.get("status"), where)
+    spec, status = read_map(body.get("spec"), where), read_map(body.get("status"), where)
     conditions = read_maps(status.get("conditions"), f"{where}: status.conditions")
     # A node in a file may have no conditions at all; a real one always has.
     is_ready = all(each.get("status") == "True" for each in conditions if each.get("type") == "Ready")
     if spec.get("unschedulable") is True or not is_ready:
         return None
-    metadata = read_map(manifest.get("metadata"), f"{where}: metadata")
+    metadata = read_map(body.get("metadata"), f"{where}: metadata")
     taints = read_maps(spec.get("taints"), f"{where}: spec.taints")
     allocatable = status.get("allocatable", status.get("capacity"))
     return TopologyNode(

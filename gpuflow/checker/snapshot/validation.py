@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from gpuflow.checker.kueue.flavors import read_flavor, read_name
+from gpuflow.checker.kueue.flavors import read_flavor, read_named
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue, read_reservations
 from gpuflow.checker.kueue.requests import read_configuration
 from gpuflow.checker.kueue.tas_flavor_snapshot import read_topology
@@ -300,7 +300,7 @@ READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
     "Workload": (read_workload, require_whole_workload, partial(read_holder, by_eviction=True)),
     "WorkloadPriorityClass": (_read_workload_priority,),
     "Topology": (read_topology,),
-    "AdmissionCheck": (lambda body: read_name(body, "AdmissionCheck"),),
+    "AdmissionCheck": (lambda body: read_named(body, "AdmissionCheck"),),
     "Configuration": (read_configuration, require_whole_settings),
     "ConfigMap": (_read_settings,),
 }
