@@ -4,10 +4,10 @@ kubectl refuses a field that its kind does not have and the API server drops it,
 an amount that nobody enforces. `FIELDS` lists the fields of the kinds whose every word decides; other kinds are not
 looked at.
 
-`SHAPES` is an allow-list for live objects: a field that is not named there is gone, whatever a later version of
-Kubernetes puts into it. So commands, variables, probes, sources of volumes, messages, expressions and most annotations
-never reach a snapshot. Numbers that change by themselves are left out too: two snapshots of an unchanged cluster are
-equal.
+`SHAPES` is an allow-list for live objects: a field that is not named there, in a type or in `pod_fields`, is gone,
+whatever a later version of Kubernetes puts into it. So commands, variables, probes, sources of volumes, messages,
+expressions and most annotations never reach a snapshot. Numbers that change by themselves are left out too: two
+snapshots of an unchanged cluster are equal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from msgspec.structs import fields
 
 from gpuflow.cluster.kueue_objects import ClusterQueueSpec, CohortSpec, LocalQueueSpec
 from gpuflow.cluster.model import Path
-from gpuflow.kubernetes.decoding import Closed, Object
+from gpuflow.kubernetes.decoding import Amounts, Closed, Object
+from gpuflow.kubernetes.objects import LimitRangeSpec, ResourceQuotaSpec, ResourceQuotaStatus
 from gpuflow.kubernetes.pod_fields import Field, fields_of
 
 ANY: Final = "*"
@@ -45,25 +46,15 @@ FIRST: Final = ("spec", "spec.flavorFungibility", "spec.preemption", "spec.preem
 """The paths at which unknown fields are told before others."""
 
 
-def _known_fields(spec: type[Closed]) -> dict[str, str]:
-    """What is closed in a kind with such a spec."""
-    paths = dict(closed_fields(spec, "spec"))
+def _known_fields(spec: type[Closed], status: type[Object] = Object) -> dict[str, str]:
+    """What is closed in a kind with such a spec and status."""
+    paths = {**dict(closed_fields(spec, "spec")), **dict(closed_fields(status, "status"))}
     return {"": OBJECT_FIELDS, **{path: paths[path] for path in (*FIRST, *paths) if path in paths}}
 
 
 FIELDS: Final[dict[str, dict[str, str]]] = {
-    "ResourceQuota": {
-        "": OBJECT_FIELDS,
-        "spec": "hard scopes scopeSelector",
-        "spec.scopeSelector": "matchExpressions",
-        "spec.scopeSelector.matchExpressions.*": "scopeName operator values",
-        "status": "hard used",
-    },
-    "LimitRange": {
-        "": OBJECT_FIELDS,
-        "spec": "limits",
-        "spec.limits.*": "type max min default defaultRequest maxLimitRequestRatio",
-    },
+    "ResourceQuota": _known_fields(ResourceQuotaSpec, ResourceQuotaStatus),
+    "LimitRange": _known_fields(LimitRangeSpec),
     "LocalQueue": _known_fields(LocalQueueSpec),
     "ClusterQueue": _known_fields(ClusterQueueSpec),
     "Cohort": _known_fields(CohortSpec),
@@ -216,6 +207,8 @@ def shape_of(wanted: Any) -> Shape:
     if origin in (tuple, frozenset):
         inner = shape_of(args[0])
         return TEXTS if inner is None else [inner]
+    if wanted is Amounts:
+        return MAP
     if isinstance(wanted, type) and issubclass(wanted, Object):
         hints = get_type_hints(wanted, include_extras=True)
         return {each.encode_name: shape_of(hints[each.name]) for each in fields(wanted)}
@@ -242,20 +235,8 @@ PLACES: Final = _fields(
 USAGE: Final = [_fields("name", resources=[_fields("name total borrowed")])]
 
 SHAPES: Final[dict[str, dict[str, Shape]]] = {
-    "ResourceQuota": {
-        "spec": _fields(
-            "",
-            hard=MAP,
-            scopes=TEXTS,
-            scopeSelector={"matchExpressions": [_fields("scopeName operator", values=TEXTS)]},
-        ),
-        "status": {"hard": MAP, "used": MAP},
-    },
-    "LimitRange": {
-        "spec": {
-            "limits": [_fields("type", max=MAP, min=MAP, default=MAP, defaultRequest=MAP, maxLimitRequestRatio=MAP)]
-        }
-    },
+    "ResourceQuota": {"spec": shape_of(ResourceQuotaSpec), "status": shape_of(ResourceQuotaStatus)},
+    "LimitRange": {"spec": shape_of(LimitRangeSpec)},
     "PersistentVolumeClaim": {
         "spec": _fields(
             "storageClassName volumeName volumeMode volumeAttributesClassName",

@@ -1,10 +1,12 @@
-"""Nodes and pods as their manifests have them."""
+"""Nodes, pods, quotas and limit ranges as their manifests have them."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import field
 
-from gpuflow.kubernetes.decoding import Amounts, AnyMap, LabelMap, Loose, Object
+from gpuflow.kubernetes.decoding import Amounts, AnyMap, At, Closed, LabelMap, Loose, Object
 from gpuflow.kubernetes.resources import aggregate, combine_limits, combine_requests
 from gpuflow.quantity import Quantity
 
@@ -151,3 +153,37 @@ class BoundPod(Object, frozen=True):
     metadata: PodMetadata = PodMetadata()
     spec: BoundPodSpec = BoundPodSpec()
     status: PodStatus = PodStatus()
+
+
+class ScopeRequirement(Closed, frozen=True):
+    scope_name: Loose = None
+    operator: Loose = None
+    values: Annotated[frozenset[str], At("{list} values")] = frozenset()
+
+
+class ScopeSelector(Closed, frozen=True):
+    match_expressions: Annotated[tuple[ScopeRequirement, ...], At("{here}")] = ()
+
+
+class ResourceQuotaSpec(Closed, frozen=True):
+    hard: Amounts = NO_AMOUNTS
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector = ScopeSelector()
+
+
+class ResourceQuotaStatus(Closed, frozen=True):
+    hard: Amounts = NO_AMOUNTS
+    used: Amounts = NO_AMOUNTS
+
+
+class LimitRangeItem(Closed, frozen=True):
+    type: str = ""
+    max: Amounts = NO_AMOUNTS
+    min: Amounts = NO_AMOUNTS
+    default: Amounts = NO_AMOUNTS
+    default_request: Amounts = NO_AMOUNTS
+    max_limit_request_ratio: Amounts = NO_AMOUNTS
+
+
+class LimitRangeSpec(Closed, frozen=True):
+    limits: tuple[LimitRangeItem, ...] = ()
