@@ -130,10 +130,9 @@ class FlavorConstraints(NamedTuple):
 
 
 def read_flavor(manifest: object) -> Flavor:
-    manifest = read_object(manifest, "ResourceFlavor")
-    name = read_name(manifest, "ResourceFlavor")
+    body, name = read_named(manifest, "ResourceFlavor")
     where = f"ResourceFlavor {name}: spec"
-    spec = read_map(manifest.get("spec"), where)
+    spec = read_map(body.get("spec"), where)
     return Flavor(
         name,
         read_labels(spec.get("nodeLabels"), f"{where}.nodeLabels"),
@@ -152,11 +151,13 @@ def read_constraints(spec: Mapping[str, Any], where: str) -> FlavorConstraints:
     )
 
 
-def read_name(manifest: Body, kind: str) -> str:
-    name = read_text(read_map(manifest.get("metadata"), f"{kind} metadata"), "name", f"{kind} metadata")
+def read_named(manifest: object, kind: str) -> tuple[Body, str]:
+    """A manifest of a kind, and its name."""
+    body = read_object(manifest, kind)
+    name = read_text(read_map(body.get("metadata"), f"{kind} metadata"), "name", f"{kind} metadata")
     if not name:
         raise ValueError(f"a {kind} without metadata.name")
-    return name
+    return body, name
 
 
 def read_time(value: object, where: str) -> datetime | None:

@@ -24,7 +24,7 @@ from gpuflow.checker.kueue.flavor_assigner import (
     Proposal,
     is_tas_requested,
 )
-from gpuflow.checker.kueue.flavors import read_flavor, read_name
+from gpuflow.checker.kueue.flavors import read_flavor, read_named
 from gpuflow.checker.kueue.prechecks import (
     ClusterFacts,
     admissibility_refusal,
@@ -49,7 +49,7 @@ from gpuflow.checker.kueue.tas_flavor_snapshot import (
 from gpuflow.checker.kueue.workloads import LONG_AGO, NOT_YET, Holder, Workload, read_holder, read_workload
 from gpuflow.kubernetes.admission.classes import RuntimeClass, read_runtime_class
 from gpuflow.kubernetes.admission.limit_range import LimitRange, read_limit_range
-from gpuflow.kubernetes.admission.pod import Body, read_object
+from gpuflow.kubernetes.admission.pod import Body
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.kubernetes.resources import read_map, read_maps
 
@@ -366,20 +366,19 @@ class Kueue:
         reserved: Mapping[str, Mapping[FlavorResource, int]] | None = None,
     ) -> None:
         """`nodes_may_come`: something may add nodes, so that what has no place now may have one later."""
-        topologies = None if topologies is None else list(topologies)
         self.reserved = reserved
         self.configuration = read_configuration(configuration)
         self.flavors = {flavor.name: flavor for flavor in map(read_flavor, flavors)}
         self.queues = by_name(map(read_cluster_queue, cluster_queues), "ClusterQueue")
         self.cohorts = by_name(map(read_cohort, cohorts), "Cohort")
         self.local_queues = {(each.namespace, each.name): each for each in map(read_local_queue, local_queues)}
+        self.levels = None if topologies is None else dict(map(read_topology, topologies))
         self.known = ClusterFacts(
             self.flavors,
             cyclic_cohorts(self.cohorts),
             None if admission_checks is None else dict(map(_read_check, admission_checks)),
-            None if topologies is None else frozenset(_name(each, "Topology") for each in topologies),
+            None if self.levels is None else frozenset(self.levels),
         )
-        self.levels = None if topologies is None else dict(map(read_topology, topologies))
         self.knows_pods, self.nodes_may_come = pods is not None, nodes_may_come
         self.inventory: TopologyInventory | None = None
         if self.levels is not None and nodes is not None and any(flavor.topology for flavor in self.flavors.values()):
@@ -522,7 +521,7 @@ class Kueue:
         for pod_set in workload.pod_sets:
             if pod_set.claims:
                 yield f"pod set {pod_set.name}: devices of resource claim templates are charged too"
-            runtime = pod_set.template.runtime_class
+            runtime = pod_set.template.runtime_class_name
             if runtime and not pod_set.template.overhead and self.runtime_classes is None:
                 yield f"pod set {pod_set.name}: the overhead of RuntimeClass {runtime} is not known"
         yield from self._topology_notes(workload, queue)
@@ -578,21 +577,15 @@ def _truncate_condition_message(message: str) -> str:
 
 
 def _read_namespace(manifest: object) -> tuple[str, dict[str, str]]:
-    manifest = read_object(manifest, "Namespace")
-    name = read_name(manifest, "Namespace")
-    metadata = read_map(manifest.get("metadata"), "Namespace metadata")
+    body, name = read_named(manifest, "Namespace")
+    metadata = read_map(body.get("metadata"), "Namespace metadata")
     return name, read_labels(metadata.get("labels"), f"Namespace {name}: metadata.labels")
 
 
 def _read_check(manifest: object) -> tuple[str, bool]:
     """An AdmissionCheck and whether it is active; one without status, as in a repository, is taken to be."""
-    manifest = read_object(manifest, "AdmissionCheck")
-    name = read_name(manifest, "AdmissionCheck")
-    status = read_map(manifest.get("status"), f"AdmissionCheck {name}: status")
+    body, name = read_named(manifest, "AdmissionCheck")
+    status = read_map(body.get("status"), f"AdmissionCheck {name}: status")
     conditions = read_maps(status.get("conditions"), f"AdmissionCheck {name}: status.conditions")
     states = [each.get("status") == "True" for each in conditions if each.get("type") == "Active"]
     return name, all(states)
-
-
-def _name(manifest: object, kind: str) -> str:
-    return read_name(read_object(manifest, kind), kind)

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource, amounts_of, clamp, plus, request_amount
-from gpuflow.checker.kueue.flavors import FlavorConstraints, read_constraints, read_name, read_time
-from gpuflow.checker.kueue.requests import PodTemplate, read_template
-from gpuflow.kubernetes.admission.pod import Body, read_integer, read_object, read_text
+from gpuflow.checker.kueue.flavors import FlavorConstraints, read_constraints, read_named, read_time
+from gpuflow.kubernetes.admission.pod import Body, read_integer, read_text
+from gpuflow.kubernetes.decoding import decode
 from gpuflow.kubernetes.labels import read_labels
+from gpuflow.kubernetes.objects import PodTemplate
 from gpuflow.kubernetes.resources import BadField, read_map, read_maps, read_resource_list, read_texts
 
 
@@ -177,24 +178,24 @@ class AdmittedPodSet(NamedTuple):
 
 
 def read_workload(manifest: object) -> Workload:
-    workload = _read_head(manifest := read_object(manifest, "Workload"))
-    spec = read_map(manifest.get("spec"), "spec")
+    body, workload = _read_head(manifest)
+    spec = read_map(body.get("spec"), "spec")
     return workload._replace(pod_sets=_read_pod_sets(spec.get("podSets"), f"Workload {workload.name}"))
 
 
-def _read_head(manifest: Body) -> Workload:
-    """Everything but the pod sets."""
-    name = read_name(manifest, "Workload")
+def _read_head(manifest: object) -> tuple[Body, Workload]:
+    """The manifest, and everything in it but the pod sets."""
+    body, name = read_named(manifest, "Workload")
     where = f"Workload {name}"
-    metadata = read_map(manifest.get("metadata"), f"{where}: metadata")
-    spec = read_map(manifest.get("spec"), f"{where}: spec")
-    status = read_map(manifest.get("status"), f"{where}: status")
+    metadata = read_map(body.get("metadata"), f"{where}: metadata")
+    spec = read_map(body.get("spec"), f"{where}: spec")
+    status = read_map(body.get("status"), f"{where}: status")
     reclaimable = {
         read_text(item, "name", where) or "": read_integer(item, "count", f"{where}: status.reclaimablePods") or 0
         for item in read_maps(status.get("reclaimablePods"), f"{where}: status.reclaimablePods")
     }
     checks = read_maps(status.get("admissionChecks"), f"{where}: status.admissionChecks")
-    return Workload(
+    return body, Workload(
         read_text(metadata, "namespace", f"{where}: metadata") or "default",
         name,
         read_text(metadata, "uid", f"{where}: metadata") or "",
@@ -212,17 +213,17 @@ def _read_head(manifest: Body) -> Workload:
 
 def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
     """What a workload holds; `None` when it holds nothing: still pending, finished or deactivated."""
-    workload = _read_head(manifest := read_object(manifest, "Workload"))
+    body, workload = _read_head(manifest)
     reserved = workload.conditions.get("QuotaReserved")
     finished = workload.conditions.get("Finished")
     if reserved is None or not reserved.is_true or (finished and finished.is_true) or not workload.is_active:
         return None
     where = f"Workload {workload.name}: status.admission"
-    admission = read_map(read_map(manifest.get("status"), "status").get("admission"), where)
+    admission = read_map(read_map(body.get("status"), "status").get("admission"), where)
     cluster_queue = read_text(admission, "clusterQueue", where)
     if not cluster_queue:
         raise BadField(where, "quota is reserved, but no ClusterQueue is named")
-    counts = _read_counts(manifest, f"Workload {workload.name}: spec")
+    counts = _read_counts(body, f"Workload {workload.name}: spec")
     usage: dict[FlavorResource, int] = {}
     uses: set[FlavorResource] = set()
     places: list[Place] = []
@@ -233,7 +234,7 @@ def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
             key = flavors.get(resource, ""), resource
             usage[key] = plus(usage.get(key, 0), amount)
         if item.get("topologyAssignment") is not None:
-            places += _read_places(item, manifest, set(flavors.values()), f"{where}.podSetAssignments")
+            places += _read_places(item, body, set(flavors.values()), f"{where}.podSetAssignments")
     evicted = workload.conditions.get("Evicted")
     return Holder(
         (workload.namespace, workload.name),
@@ -256,7 +257,7 @@ def _read_places(item: Body, manifest: Body, flavors: Iterable[str], where: str)
     for pod_set in read_maps(read_map(manifest.get("spec"), where).get("podSets"), where):
         if (read_text(pod_set, "name", where) or "main") == name:
             template = read_map(pod_set.get("template"), where)
-            each = amounts_of(read_template(read_map(template.get("spec"), where), where).requests())
+            each = amounts_of(decode(PodTemplate, template.get("spec"), where).requests())
     for values, pods in read_topology_assignment(item.get("topologyAssignment"), f"{where}.topologyAssignment"):
         amounts = {resource: amount * pods for resource, amount in each.items()}
         for flavor in sorted(flavors):
@@ -265,17 +266,17 @@ def _read_places(item: Body, manifest: Body, flavors: Iterable[str], where: str)
 
 def read_admitted(manifest: object) -> list[AdmittedPodSet]:
     """The pods of a workload that holds quota and is not on its way out; none of any other."""
-    holder = read_holder(manifest := read_object(manifest, "Workload"), by_eviction=False)
+    holder = read_holder(manifest, by_eviction=False)
     if holder is None or holder.is_evicted:
         return []
-    workload = _read_head(manifest)
+    body, workload = _read_head(manifest)
     where = f"Workload {workload.name}"
     specs = {
         read_text(item, "name", where) or "main": read_map(read_map(item.get("template"), where).get("spec"), where)
-        for item in read_maps(read_map(manifest.get("spec"), where).get("podSets"), where)
+        for item in read_maps(read_map(body.get("spec"), where).get("podSets"), where)
     }
-    counts = _read_counts(manifest, f"{where}: spec")
-    admission = read_map(read_map(manifest.get("status"), where).get("admission"), where)
+    counts = _read_counts(body, f"{where}: spec")
+    admission = read_map(read_map(body.get("status"), where).get("admission"), where)
     found = []
     for item in read_maps(admission.get("podSetAssignments"), where):
         name = read_text(item, "name", where) or ""
@@ -348,7 +349,7 @@ def _read_pod_set(item: Body, where: str) -> PodSet:
         read_text(item, "name", where) or "main",
         pods,
         fewest,
-        read_template(spec, f"{where}.template.spec"),
+        decode(PodTemplate, spec, f"{where}.template.spec"),
         read_constraints(spec, f"{where}.template.spec"),
         _read_topology(item.get("topologyRequest"), f"{where}.topologyRequest"),
         _claims(spec, where),
