@@ -7,7 +7,7 @@ import argparse
 from gpuflow.cli.inputs import add_common, add_engine, read_site, show_remarks
 from gpuflow.cli.sources import read_sources
 from gpuflow.cli.terminal import paint, print_text, progress, show_findings, show_json, table
-from gpuflow.core.errors import Finding
+from gpuflow.core.errors import Finding, join_names
 from gpuflow.core.printable import line
 from gpuflow.demands import Bound, Demand, StepDemand
 
@@ -89,4 +89,4 @@ def _amount(bound: Bound | None) -> str:
 def _witness_text(bound: Bound) -> str:
     if bound.value is None:
         return f"({bound.because})"
-    return ", ".join(bound.witness[:6]) + (f" and {len(bound.witness) - 6} more" if len(bound.witness) > 6 else "")
+    return join_names(bound.witness, 6)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpuflow.cli.terminal import print_text
 from gpuflow.core import yaml_tree
-from gpuflow.core.errors import Finding, GpuflowError, Where, fail
+from gpuflow.core.errors import Finding, GpuflowError, Where, fail, join_names
 from gpuflow.core.files import read_at_most, reason_of
 from gpuflow.core.printable import line
 from gpuflow.formats.contents import OUR_OTHER_KINDS as OTHER_KINDS
@@ -208,8 +208,7 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 
 def _join_files(files: list[Path]) -> str:
-    names = ", ".join(line(str(file)) for file in files[:MAX_SHOWN])
-    return names + (f" and {len(files) - MAX_SHOWN} more" if len(files) > MAX_SHOWN else "")
+    return join_names([line(str(file)) for file in files], MAX_SHOWN)
 
 
 def is_pipeline(file: Path) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pydantic_core import PydanticCustomError
 
 from gpuflow.cli.folders import pipeline_files
-from gpuflow.cli.terminal import show_findings
+from gpuflow.cli.terminal import progress, show_findings
+from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.demands import Demand
 from gpuflow.engines import NO_ENGINE, engine_names
@@ -41,6 +42,16 @@ def add_live(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig; default: $KUBECONFIG or ~/.kube/config")
     help = f"seconds to wait for each answer from the cluster; default: {TIMEOUT}"
     parser.add_argument("--timeout", type=float, default=TIMEOUT, metavar="S", help=help)
+
+
+def cluster_at(args: argparse.Namespace, namespace: str) -> Cluster:
+    """What --cluster names: manifests, or the live cluster as a namespace of it shows itself."""
+    if args.cluster == "live":
+        from gpuflow.cluster.live import read_live
+
+        return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
+    with progress(f"reading {args.cluster}"):
+        return read_cluster(args.cluster)
 
 
 def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, foreign: bool = False) -> None:

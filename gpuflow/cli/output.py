@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from gpuflow.cli.terminal import paint, print_text, put
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where
 from gpuflow.core.files import OutsideBounds, read_at_most, resolve_within
+from gpuflow.core.printable import line
 
 MAX_BYTES = 64 * 1024 * 1024
 """Compiled files are read up to this size; what engines accept is far below it."""
@@ -47,6 +50,22 @@ def write_files(files: dict[Path, str], *, folder: Path | None = None, follow_li
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise _cannot(name, refusal) from None
+
+
+def write_output(text: str, output: str | None) -> int:
+    """One text to the file at -o, or to standard output."""
+    if output in (None, "-"):
+        put(text)
+        return 0
+    write_files({Path(output): text})
+    show_written([output])
+    return 0
+
+
+def show_written(paths: Iterable[object]) -> None:
+    """Say which files were written."""
+    for path in paths:
+        print_text(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(path))}\n", sys.stderr)
 
 
 def _is_stream(path: Path) -> bool:

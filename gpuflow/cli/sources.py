@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gpuflow.cli.folders import given_files
 from gpuflow.cli.inputs import params_given, python_is_allowed, with_params
 from gpuflow.cli.terminal import print_text, progress, show_findings
-from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail, join_names
 from gpuflow.core.printable import line
 from gpuflow.demands import Demand
 from gpuflow.demands.of_pipeline import demand_of_plan
@@ -169,6 +169,4 @@ def _refuse_unknown(
 
 
 def _join_objects(passive: list[PassiveObject]) -> str:
-    words = [f"{each.document.kind or 'document'} {each.document.name}" for each in passive[:MAX_SHOWN]]
-    names = ", ".join(line(word) for word in words)
-    return names + (f" and {len(passive) - MAX_SHOWN} more" if len(passive) > MAX_SHOWN else "")
+    return join_names([line(f"{each.document.kind or 'document'} {each.document.name}") for each in passive], MAX_SHOWN)
