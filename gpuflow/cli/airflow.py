@@ -15,7 +15,7 @@ from gpuflow.cli.inputs import (
     show_remarks,
 )
 from gpuflow.cli.terminal import show_findings, show_json
-from gpuflow.site.policy import without_site_silenced
+from gpuflow.site.model import without_site_silenced
 from gpuflow.targets.airflow.pools import pools
 
 EXAMPLE = """gpuflow airflow pools pipelines/*.yaml --cluster cluster/ --namespace nlp > pools.json

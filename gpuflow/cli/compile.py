@@ -20,8 +20,7 @@ from gpuflow.cli.terminal import print_text, put, show_findings, show_json
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
 from gpuflow.core.files import read_at_most
 from gpuflow.engines import ENGINES, facts_of
-from gpuflow.site import Site
-from gpuflow.site.policy import without_site_silenced
+from gpuflow.site.model import Site, without_site_silenced
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.rules.remarks import remarks_on, without_silenced
 from gpuflow.targets import load_target

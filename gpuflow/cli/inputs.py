@@ -16,8 +16,7 @@ from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.demands import Demand
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.formats.contents import contents_of
-from gpuflow.site import Site, presets
-from gpuflow.site.policy import exposed_in_site, without_site_silenced
+from gpuflow.site.model import Site, exposed_in_site, presets, without_site_silenced
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline

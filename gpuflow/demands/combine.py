@@ -20,7 +20,7 @@ from gpuflow.demands.model import (
     StepDemand,
 )
 from gpuflow.engines import NO_ENGINE
-from gpuflow.graph import Dag, Leaf, Loop, Tree
+from gpuflow.graph import Dag, Loop, Tree, rename
 from gpuflow.quantity import Quantity
 from gpuflow.spec.rules.remarks import SILENCED_CODE, without_codes
 
@@ -115,17 +115,8 @@ class _Part:
             yield replace(step, name=self.full_name(step.name), copies=copies, is_sure=False, namespace=namespace)
 
     def graph(self) -> Tree:
-        inner = self._rename_tree(self.demand.graph)
+        inner = rename(self.demand.graph, self.full_name)
         return inner if self.runs == 1 else Loop(self.name, inner, self.runs)
-
-    def _rename_tree(self, node: Tree) -> Tree:
-        match node:
-            case Leaf():
-                return replace(node, name=self.full_name(node.name))
-            case Loop():
-                return replace(node, name=self.full_name(node.name), body=self._rename_tree(node.body))
-            case Dag():
-                return replace(node, nodes={name: self._rename_tree(each) for name, each in node.nodes.items()})
 
     def claims(self) -> Iterator[ClaimDemand]:
         for run in range(self.runs):

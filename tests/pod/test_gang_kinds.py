@@ -27,7 +27,7 @@ from gpuflow.runtime.gangs.attempt_object import Gang, Names
 from gpuflow.runtime.gangs.kinds import GROUP, KINDS, WORDS, kind_of, word_of
 from gpuflow.runtime.gangs.later_attempts import Changes, EarlierAttempts
 from gpuflow.site import Site
-from gpuflow.site.gangs import GangWord, SchedulerWord
+from gpuflow.site.model import GangWord, SchedulerWord
 from gpuflow.spec.loading import loads
 
 from ..gang_words import said

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpuflow.core.errors import GpuflowError
 from gpuflow.site import Site
-from gpuflow.site.policy import alerts_of
+from gpuflow.site.model import alerts_of
 from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline

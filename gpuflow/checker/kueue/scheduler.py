@@ -24,7 +24,7 @@ from gpuflow.checker.kueue.flavor_assigner import (
     Proposal,
     is_tas_requested,
 )
-from gpuflow.checker.kueue.flavors import read_flavor, read_name
+from gpuflow.checker.kueue.flavors import read_flavor, read_name, topologies_of
 from gpuflow.checker.kueue.prechecks import (
     ClusterFacts,
     admissibility_refusal,
@@ -532,8 +532,7 @@ class Kueue:
                 yield check_decides(check.name)
 
     def _topology_notes(self, workload: Workload, queue: ClusterQueue) -> Iterable[str]:
-        known = (self.flavors[name] for name in queue.flavors)
-        topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
+        topologies = topologies_of(self.flavors, queue.flavors)
         placed = [each.name for each in workload.pod_sets if topologies and is_tas_requested(each, queue, topologies)]
         if placed:
             yield from self._place_notes(workload, placed)

@@ -188,13 +188,7 @@ def placement_outcome(
         avoided = {step.name: step.nodes_avoided for step in demand.steps if step.nodes_avoided}
         others = SentPods([], {})
         if queue_verdicts is not None:
-            others = sent_pods(
-                queue_verdicts.kueue,
-                queue_verdicts.pending.workloads,
-                queue_verdicts.setup.admitted,
-                node_pools,
-                pending_pods,
-            )
+            others = sent_pods(queue_verdicts.kueue, queue_verdicts.pending.workloads, node_pools, pending_pods)
         pending_pods += others.pods
         node_verdicts = NodeVerdicts(
             node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided, others.most, devices

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from gpuflow.checker.kueue import Assignment, Kueue
 from gpuflow.checker.kueue.flavor_assigner import check_pod_set_and_flavor_match_for_tas
+from gpuflow.checker.kueue.flavors import topologies_of
 from gpuflow.checker.kueue.queues import NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue
 from gpuflow.checker.kueue.scheduler import Head
 from gpuflow.checker.kueue.workloads import read_workload
@@ -81,8 +82,7 @@ def queue_request(kueue: Kueue, pod_group: PodGroup, queue: str, workload: Mappi
 def _groups(kueue: Kueue, head: Head, amounts: Mapping[str, int]) -> Iterator[GroupRequest]:
     queue, pod_set = head.queue, head.demands[0].pod_set
     node = kueue.snapshot.nodes[queue.name]
-    known = (kueue.flavors[name] for name in queue.flavors)
-    topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
+    topologies = topologies_of(kueue.flavors, queue.flavors)
     policy, fungibility = queue.preemption, queue.fungibility
     policies = policy.within_cluster_queue, policy.reclaim_within_cohort, policy.borrow_within_cohort.policy
     may_preempt = policies != (NEVER, NEVER, NEVER)

@@ -50,8 +50,6 @@ class Setup:
     """The WorkloadPriorityClasses; `None` when they are not known."""
     pending: tuple[Mapping[str, Any], ...]
     """Workloads that wait."""
-    admitted: tuple[Mapping[str, Any], ...] = ()
-    """All others: those that hold quota, and those that are over."""
     inactive: Mapping[tuple[str, str | None, str], InactiveStatus] = field(default_factory=dict)
     """Queues that say of themselves that they are not active, by kind, namespace and name."""
     knows_queues: bool = True
@@ -142,7 +140,6 @@ def read_setup(cluster: Cluster, *namespaces: str) -> Setup | None:
             takes_all,
             _priorities(cluster),
             tuple(each for each in workloads if not _is_settled(each)),
-            tuple(each for each in workloads if _is_settled(each)),
             dict(_inactive_statuses(cluster)),
             cluster.knows("LocalQueue") and cluster.knows("ClusterQueue"),
             cluster.knows("ResourceFlavor"),
