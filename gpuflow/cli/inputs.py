@@ -117,12 +117,9 @@ def read_pipelines(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE
 
 
 def own_pipeline(file: str, args: argparse.Namespace, raw: bytes | None = None) -> Pipeline:
-    """The pipeline of one file with the given parameters; of another tool's document, what to do with it. `raw`: what
-    was read of a stream, which can be read only once."""
+    """The pipeline of one file with the given parameters; of another tool's document, what to do with it."""
     try:
-        if raw is not None:
-            return with_params(loads(raw, file), args.param)
-        return with_params(load(file, allow_python=python_is_allowed(args)), args.param)
+        return with_params(load_pipeline(file, args, raw), args.param)
     except GpuflowError as refusal:
         if refusal.findings[0].code in NO_PIPELINE and (documents := contents_of(file).documents):
             kinds = ", ".join(dict.fromkeys(each.kind for each in documents if each.kind))
@@ -130,6 +127,11 @@ def own_pipeline(file: str, args: argparse.Namespace, raw: bytes | None = None) 
             where = documents[0].where()
             raise fail("GF706", f"{file} is no pipeline of gpuflow: {kinds}", where=where, hint=hint) from None
         raise
+
+
+def load_pipeline(file: str, args: argparse.Namespace, raw: bytes | None) -> Pipeline:
+    """`raw`: what was read of a stream, which can be read only once."""
+    return load(file, allow_python=python_is_allowed(args)) if raw is None else loads(raw, file)
 
 
 def show_remarks(pipelines: list[Pipeline], site: Site) -> None:

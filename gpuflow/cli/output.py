@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gpuflow.cli.terminal import paint, print_text, put
-from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where
+from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
 from gpuflow.core.files import OutsideBounds, read_at_most, resolve_within
 from gpuflow.core.printable import line
 
@@ -153,18 +153,16 @@ def diff_files(
             continue
         if present != text:
             if path.is_symlink() and not follow_links and not present.startswith(HEADER_MARK):
-                raise GpuflowError(_not_ours(path))
+                # A link within the repository may still lead to what an earlier step of the job has put there: `.env`.
+                hint = "replace it by a file, or allow links: --follow-links"
+                raise fail(
+                    "GF909", f"{path} is a link to a file that gpuflow did not write", where=Where(str(path)), hint=hint
+                )
             lines = difflib.unified_diff(
                 present.splitlines(keepends=True), text.splitlines(keepends=True), str(path), f"{path} ({made} now)"
             )
             diffs.append("".join(lines))
     return diffs
-
-
-def _not_ours(path: Path) -> Finding:
-    """A link within the repository may still lead to what an earlier step of the job has put there, such as `.env`."""
-    hint = "replace it by a file, or allow links: --follow-links"
-    return Finding("GF909", f"{path} is a link to a file that gpuflow did not write", Where(str(path)), hint)
 
 
 def _current_text(path: Path, follow_links: bool) -> str | None:

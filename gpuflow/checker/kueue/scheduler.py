@@ -401,7 +401,11 @@ class Kueue:
         if isinstance(head, Assignment):
             return head
         own = (workload.namespace, workload.name)
-        return self.decide(workload, head, self._snapshot_without(own) if own in self.holders else self.snapshot)
+        if own not in self.holders:
+            return self.decide(workload, head, self.snapshot)
+        # One that already holds quota is asked about as if it did not.
+        others = (holder for key, holder in self.holders.items() if key != own)
+        return self.decide(workload, head, self._snapshot(others, None, self.inventory))
 
     def queue_of(self, workload: Workload) -> ClusterQueue | None:
         """The ClusterQueue in which the workload stands, if its way there is open."""
@@ -492,11 +496,6 @@ class Kueue:
         return Snapshot(
             self.flavors, self.queues, self.cohorts, self._active_queues, holders, reserved, self.levels, inventory
         )
-
-    def _snapshot_without(self, key: tuple[str, str]) -> Snapshot:
-        """A workload that already holds quota is asked about as if it did not."""
-        others = (holder for holder in self.holders.values() if holder.key != key)
-        return self._snapshot(others, None, self.inventory)
 
     @cached_property
     def _active_queues(self) -> frozenset[str]:

@@ -63,7 +63,9 @@ def node_outcome(
 
     Without `trials` nobody asks for a way out.
     """
-    others = None if trials is None else OtherGpus(demand, node_verdicts.node_pools, trials)
+    others = None
+    if trials is not None and demand.pipeline is not None:
+        others = OtherGpus(demand, demand.pipeline, node_verdicts.node_pools, trials)
     verdicts: list[Verdict] = []
     findings: list[Finding] = []
     for pod_group, assignments in pod_groups:

@@ -119,8 +119,9 @@ def held_up_steps(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Fin
 def queue_outcome(demand: Demand, queue_verdicts: QueueVerdicts, *, is_trial: bool = False) -> Outcome:
     """What the queues say to the pipeline; in a trial nobody asks which cap would help."""
     findings: list[Finding] = []
-    contended = () if is_trial else _contended_queues(queue_verdicts)
-    safe = {name: queue_verdicts.safe_parallelism(name) for name in contended}
+    contended = [each.request for each in queue_verdicts.all if each.decision and each.verdict == "may-queue"]
+    names = dict.fromkeys(each.cluster_queue.name for each in contended if each.cluster_queue and not is_trial)
+    safe = {name: queue_verdicts.safe_parallelism(name) for name in names}
     for each in queue_verdicts.all:
         findings += _findings(demand, queue_verdicts, each)
     findings += _undecided_findings(demand, queue_verdicts)
@@ -131,16 +132,6 @@ def queue_outcome(demand: Demand, queue_verdicts: QueueVerdicts, *, is_trial: bo
     return Outcome(
         worst_verdict(each.verdict for each in queue_verdicts.all), tuple(_lines(queue_verdicts, safe)), tuple(findings)
     )
-
-
-def _contended_queues(queue_verdicts: QueueVerdicts) -> list[str]:
-    """The ClusterQueues in which some pods may have to wait for others of the pipeline."""
-    names = (
-        each.request.cluster_queue.name
-        for each in queue_verdicts.all
-        if each.request.cluster_queue and each.decision and each.verdict == "may-queue"
-    )
-    return list(dict.fromkeys(names))
 
 
 def _findings(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict) -> Iterator[Finding]:
@@ -238,7 +229,7 @@ def _wait_finding(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerd
         return warning("GF524", text, where, hint)
     resource = foremost_resource(decision.resources) or ""
     flavors = next((group.flavors for group in request.groups if resource in group.asked), ())
-    competitors = queue_verdicts.competitors(request, flavors)
+    competitors = queue_verdicts.competitors_below(queue_verdicts.root_of(request), flavors)
     if queue_verdicts.runs == 1:  # what waits for the step, or it for them, is never in its way
         near = queue_verdicts.concurrency.concurrent_with(frozenset(request.pod_group.steps))
         competitors = competitors.concurrent_with(near)
@@ -311,12 +302,10 @@ def _lines(queue_verdicts: QueueVerdicts, safe: dict[str, int | None]) -> Iterat
             continue
         verdict = worst_verdict(_verdict(each, resource) for each in members)
         # What steps in other queues of the cohort ask for matters where it can block this one.
-        competitors = (
-            queue_verdicts.own_competitors(request, flavors)
-            if verdict == "always"
-            else queue_verdicts.competitors(request, flavors)
+        top = queue_verdicts.node_of(request) if verdict == "always" else queue_verdicts.root_of(request)
+        peak, _, witness = queue_verdicts.competitors_below(top, flavors).peak_load(
+            resource, queue_verdicts.concurrency
         )
-        peak, _, witness = competitors.peak_load(resource, queue_verdicts.concurrency)
         assert request.cluster_queue is not None
         all_flavors = len(set(request.cluster_queue.flavors)) == len(flavors)
         yield LimitLine(

@@ -118,14 +118,6 @@ class QueueVerdicts:
             ),
         )
 
-    def competitors(self, request: QueueRequest, flavors: tuple[str, ...]) -> Competitors:
-        """All that may be charged for these flavors in the cohort tree of the request's ClusterQueue."""
-        return self.competitors_below(self.root_of(request), flavors)
-
-    def own_competitors(self, request: QueueRequest, flavors: tuple[str, ...]) -> Competitors:
-        """All that may be charged for these flavors in the request's ClusterQueue itself."""
-        return self.competitors_below(self._node(request), flavors)
-
     def competitors_below(self, top: QuotaNode, flavors: tuple[str, ...]) -> Competitors:
         """All that may be charged for these flavors in the queues below a node."""
         key = top, flavors
@@ -137,7 +129,7 @@ class QueueVerdicts:
 
     def _competitors_below(self, top: QuotaNode, flavors: tuple[str, ...]) -> Iterator[Competitor]:
         for request in self.requests:
-            if not request.is_hopeless and top in self._node(request).path():
+            if not request.is_hopeless and top in self.node_of(request).path():
                 amounts = {
                     name: amount
                     for group in request.groups
@@ -202,17 +194,18 @@ class QueueVerdicts:
 
     def available(self, request: QueueRequest, flavor: str, resource: str) -> int:
         """What the request's ClusterQueue can still have of a flavor, borrowing included."""
-        return max(0, self._node(request).available((flavor, resource)))
+        return max(0, self.node_of(request).available((flavor, resource)))
 
     def usage(self, request: QueueRequest, flavor: str, resource: str) -> int:
         """What its queue holds of a flavor now."""
-        return self._node(request).usage.get((flavor, resource), 0)
+        return self.node_of(request).usage.get((flavor, resource), 0)
 
     def root_of(self, request: QueueRequest) -> QuotaNode:
         """The root cohort in which the request's ClusterQueue borrows and lends."""
-        return self._node(request).path()[-1]
+        return self.node_of(request).path()[-1]
 
-    def _node(self, request: QueueRequest) -> QuotaNode:
+    def node_of(self, request: QueueRequest) -> QuotaNode:
+        """The request's ClusterQueue."""
         assert request.cluster_queue is not None
         return self.kueue.snapshot.nodes[request.cluster_queue.name]
 
@@ -286,14 +279,14 @@ class QueueVerdicts:
 
         `first`: before the first flavor alone, in which only room that ends the search counts.
         """
-        root, node = self.root_of(request), self._node(request)
+        root, node = self.root_of(request), self.node_of(request)
         flavors = group.flavors[:1] if first or group.first_flavor_only else group.flavors
         own_quota_only = group.own_quota_only or (first and not group.stops_when_borrowing)
         return Contention(
             request.pod_group.steps,
             group.asked,
             [Bin({name: _room(node, (flavor, name), own_quota_only) for name in group.asked}) for flavor in flavors],
-            self.competitors(request, flavors),
+            self.competitors_below(root, flavors),
             COUNT,
             pending=self.pending.requests_below(root, flavors) if pending else None,
             reaches_outside=own_quota_only or self._has_limits(root, flavors),
@@ -304,7 +297,7 @@ class QueueVerdicts:
     ) -> bool:
         """Whether some flavor always has room because limits keep the steps of other queues away from it: of each
         resource no level refuses, or the queue's own quota does not."""
-        leaf = self._node(request)
+        leaf = self.node_of(request)
         if leaf.parent is None or group.own_quota_only:
             return False
 
