@@ -511,7 +511,12 @@ class Site(Model):
     @classmethod
     def load(cls, name: str = "nvidia") -> Site:
         """A site from a file, or a preset by its name."""
-        return load_site(name)
+        if name in presets():
+            return _preset(name)
+        if not Path(name).exists() and "/" not in name and not name.endswith((".yaml", ".yml", ".json")):
+            hint = did_you_mean(name, presets())
+            raise fail("GF212", f'"{name}" is neither a preset nor a file', where=Where(name), hint=hint)
+        return _site(_tree(Path(name), ()), name)
 
 
 _PRESETS = Path(__file__).parent / "presets"
@@ -520,17 +525,6 @@ _PRESETS = Path(__file__).parent / "presets"
 def presets() -> tuple[str, ...]:
     """The names of the sites that come with gpuflow."""
     return tuple(sorted(path.stem for path in _PRESETS.glob("*.yaml")))
-
-
-def load_site(name: str) -> Site:
-    """A site from a file, or a preset by its name."""
-    if name in presets():
-        return _preset(name)
-    if not Path(name).exists() and "/" not in name and not name.endswith((".yaml", ".yml", ".json")):
-        raise fail(
-            "GF212", f'"{name}" is neither a preset nor a file', where=Where(name), hint=did_you_mean(name, presets())
-        )
-    return _site(_tree(Path(name), ()), name)
 
 
 @cache
