@@ -213,8 +213,6 @@ class Concurrency:
 
     def total(self, load: Load) -> int | None:
         """What all copies of all steps weigh together, or more; `None` when their number is not known."""
-        if self.cap is not None:
-            return None  # under a cap the sum of all says nothing
         total = 0
         for steps, weight in load:
             if steps not in self._totals:
