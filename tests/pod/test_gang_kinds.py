@@ -2,7 +2,7 @@
 
 Each kind has a row in every table here.
 
-Tests gpuflow/kubernetes/labels.py, gpuflow/pod/gang_kinds.py, gpuflow/pod/launcher.py and gpuflow/site/gangs.py.
+Tests gpuflow/kubernetes/labels.py, gpuflow/pod/gang_kinds.py, gpuflow/pod/launcher.py and gpuflow/site/model.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whom a run tells: what can be said, and what is refused before it reaches an engine.
 
-Tests gpuflow/site/policy.py and gpuflow/spec/notify.py.
+Tests gpuflow/site/model.py and gpuflow/spec/notify.py.
 """
 
 from __future__ import annotations
