@@ -184,7 +184,7 @@ def _check_kind(kind: str, scheduler: str | None, leader: Pod | None) -> None:
         problem, hint = shape_problem(row, leads=leader is not None) or ("", "")
         raise GpuflowError([Finding("GF408", problem, caller(), hint)])
     if kind in words and scheduler is not None:
-        from gpuflow.site.gangs import scheduler_problem
+        from gpuflow.site.model import scheduler_problem
 
         problem, hint = scheduler_problem(kind, scheduler)
         raise GpuflowError([Finding("GF416", problem, caller(), hint)])

@@ -17,7 +17,7 @@ from gpuflow.kubernetes.labels import LEADER, MADE_BY, QUEUED_BY, WORKERS
 from gpuflow.pod.gang_kinds import DEFAULT, SPELLINGS
 from gpuflow.pod.spelling import Spelling
 from gpuflow.site import Site
-from gpuflow.site.gangs import GangNetwork
+from gpuflow.site.model import GangNetwork
 from gpuflow.spec.container import Security
 from gpuflow.spec.policies import Gang, Kubernetes
 from gpuflow.spec.step import Step

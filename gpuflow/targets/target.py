@@ -25,7 +25,7 @@ from gpuflow.pod import pod_notes, pod_of
 from gpuflow.pod.launcher import site_gang_account
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
-from gpuflow.site.policy import exposed_in_site, without_site_silenced
+from gpuflow.site.model import exposed_in_site, without_site_silenced
 from gpuflow.spec.canonical import digest_of_meaning, meaning_of
 from gpuflow.spec.pipeline import Pipeline, changed_steps
 from gpuflow.spec.rules.pipeline_rules import broken_rules

@@ -122,6 +122,12 @@ class Flavor(NamedTuple):
         return None
 
 
+def topologies_of(flavors: Mapping[str, Flavor], names: Iterable[str]) -> dict[str, str]:
+    """The topology-aware ones among these flavors, with their Topologies."""
+    known = (flavors[name] for name in names if name in flavors)
+    return {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
+
+
 class FlavorConstraints(NamedTuple):
     """What a pod demands of its node, as far as a flavor can tell."""
 

@@ -24,7 +24,7 @@ from gpuflow.checker.kueue.flavor_assigner import (
     Proposal,
     is_tas_requested,
 )
-from gpuflow.checker.kueue.flavors import read_flavor, read_named
+from gpuflow.checker.kueue.flavors import read_flavor, read_named, topologies_of
 from gpuflow.checker.kueue.prechecks import (
     ClusterFacts,
     admissibility_refusal,
@@ -400,7 +400,11 @@ class Kueue:
         if isinstance(head, Assignment):
             return head
         own = (workload.namespace, workload.name)
-        return self.decide(workload, head, self._snapshot_without(own) if own in self.holders else self.snapshot)
+        if own not in self.holders:
+            return self.decide(workload, head, self.snapshot)
+        # One that already holds quota is asked about as if it did not.
+        others = (holder for key, holder in self.holders.items() if key != own)
+        return self.decide(workload, head, self._snapshot(others, None, self.inventory))
 
     def queue_of(self, workload: Workload) -> ClusterQueue | None:
         """The ClusterQueue in which the workload stands, if its way there is open."""
@@ -492,11 +496,6 @@ class Kueue:
             self.flavors, self.queues, self.cohorts, self._active_queues, holders, reserved, self.levels, inventory
         )
 
-    def _snapshot_without(self, key: tuple[str, str]) -> Snapshot:
-        """A workload that already holds quota is asked about as if it did not."""
-        others = (holder for holder in self.holders.values() if holder.key != key)
-        return self._snapshot(others, None, self.inventory)
-
     @cached_property
     def _active_queues(self) -> frozenset[str]:
         return frozenset(name for name, queue in self.queues.items() if not inactive_reason(queue, self.known))
@@ -531,8 +530,7 @@ class Kueue:
                 yield check_decides(check.name)
 
     def _topology_notes(self, workload: Workload, queue: ClusterQueue) -> Iterable[str]:
-        known = (self.flavors[name] for name in queue.flavors)
-        topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
+        topologies = topologies_of(self.flavors, queue.flavors)
         placed = [each.name for each in workload.pod_sets if topologies and is_tas_requested(each, queue, topologies)]
         if placed:
             yield from self._place_notes(workload, placed)

@@ -9,9 +9,9 @@ sigs.k8s.io/kueue/pkg/cache/scheduler, Kueue v0.19.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from gpuflow.checker.kueue.amounts import amounts_of
 from gpuflow.checker.kueue.flavors import (
@@ -41,6 +41,7 @@ POD_ANNOTATIONS: Final = (
 ENDED_PHASES: Final = ("Succeeded", "Failed")
 
 Amounts = dict[str, int]
+T = TypeVar("T")
 
 
 class TopologyNode(NamedTuple):
@@ -261,7 +262,7 @@ def find_topology_assignments(
         tree = trees[flavor]
         # Nodes may belong to several flavors; what one pod set takes there, the next one misses.
         taken = shared if tree.is_by_node else {}
-        for group in _groups(each for each in requests if each.flavor == flavor):
+        for group in by_group((each for each in requests if each.flavor == flavor), lambda each: each.group):
             answer = _Search(tree, taken, empty).run(group)
             if isinstance(answer, str):
                 failure = failure or NotPlaced(group[0].pod_set, answer)
@@ -284,10 +285,12 @@ def fits(trees: Mapping[str, TopologyTree], requests: Sequence[PlaceRequest], pl
     return True
 
 
-def _groups(requests: Iterable[PlaceRequest]) -> list[list[PlaceRequest]]:
-    groups: dict[str, list[PlaceRequest]] = {}
-    for index, each in enumerate(requests):
-        groups.setdefault(str(index) if each.group is None else each.group, []).append(each)
+def by_group(pod_sets: Iterable[T], group_of: Callable[[T], str | None]) -> list[list[T]]:
+    """The pod sets that must share flavors and domains, by a common topology group; most stand alone."""
+    groups: dict[str, list[T]] = {}
+    for index, each in enumerate(pod_sets):
+        name = group_of(each)
+        groups.setdefault(str(index) if name is None else name, []).append(each)
     return list(groups.values())
 
 

@@ -154,6 +154,8 @@ class Holder(NamedTuple):
     usage: Mapping[FlavorResource, int]
     uses: frozenset[FlavorResource]
     places: tuple[Place, ...] = ()
+    pod_sets: tuple[AdmittedPodSet, ...] = ()
+    """Those that still have pods."""
 
 
 class Place(NamedTuple):
@@ -168,9 +170,6 @@ class Place(NamedTuple):
 class AdmittedPodSet(NamedTuple):
     """Pods of a workload that holds quota, with the flavors they got and what each is charged."""
 
-    namespace: str
-    workload: str
-    cluster_queue: str
     pods: int
     flavors: Mapping[str, str]
     each: Mapping[str, int]
@@ -223,18 +222,25 @@ def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
     cluster_queue = read_text(admission, "clusterQueue", where)
     if not cluster_queue:
         raise BadField(where, "quota is reserved, but no ClusterQueue is named")
-    counts = _read_counts(body, f"Workload {workload.name}: spec")
+    counts, specs = _read_planned(body, f"Workload {workload.name}: spec")
     usage: dict[FlavorResource, int] = {}
     uses: set[FlavorResource] = set()
     places: list[Place] = []
-    for item in read_maps(admission.get("podSetAssignments"), f"{where}.podSetAssignments"):
-        flavors = read_labels(item.get("flavors"), f"{where}.podSetAssignments.flavors")
+    pod_sets: list[AdmittedPodSet] = []
+    at = f"{where}.podSetAssignments"
+    for item in read_maps(admission.get("podSetAssignments"), at):
+        flavors = read_labels(item.get("flavors"), f"{at}.flavors")
         uses.update((flavor, resource) for resource, flavor in flavors.items())
-        for resource, amount in _held_amounts(item, workload, counts, f"{where}.podSetAssignments").items():
+        amounts, pods = _read_held(item, workload, counts, at)
+        for resource, amount in amounts.items():
             key = flavors.get(resource, ""), resource
             usage[key] = plus(usage.get(key, 0), amount)
+        name = read_text(item, "name", at) or ""
         if item.get("topologyAssignment") is not None:
-            places += _read_places(item, body, set(flavors.values()), f"{where}.podSetAssignments")
+            places += _read_places(item, specs.get(name or "main", {}), set(flavors.values()), at)
+        if pods > 0:
+            each = {resource: amount // pods for resource, amount in amounts.items()}
+            pod_sets.append(AdmittedPodSet(pods, flavors, each, specs.get(name, {})))
     evicted = workload.conditions.get("Evicted")
     return Holder(
         (workload.namespace, workload.name),
@@ -247,60 +253,21 @@ def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
         usage,
         frozenset(uses),
         tuple(places),
+        tuple(pod_sets),
     )
 
 
-def _read_places(item: Body, manifest: Body, flavors: Iterable[str], where: str) -> Iterator[Place]:
+def _read_places(item: Body, spec: Mapping[str, Any], flavors: Iterable[str], where: str) -> Iterator[Place]:
     """The domains in which the pods of a pod set are, with what they take: what their template asks for."""
-    name = read_text(item, "name", where) or "main"
-    each: Mapping[str, int] = {}
-    for pod_set in read_maps(read_map(manifest.get("spec"), where).get("podSets"), where):
-        if (read_text(pod_set, "name", where) or "main") == name:
-            template = read_map(pod_set.get("template"), where)
-            each = amounts_of(decode(PodTemplate, template.get("spec"), where).requests())
+    each = amounts_of(decode(PodTemplate, spec, where).requests())
     for values, pods in read_topology_assignment(item.get("topologyAssignment"), f"{where}.topologyAssignment"):
         amounts = {resource: amount * pods for resource, amount in each.items()}
         for flavor in sorted(flavors):
             yield Place(flavor, ",".join(values), {**amounts, "pods": pods})
 
 
-def read_admitted(manifest: object) -> list[AdmittedPodSet]:
-    """The pods of a workload that holds quota and is not on its way out; none of any other."""
-    holder = read_holder(manifest, by_eviction=False)
-    if holder is None or holder.is_evicted:
-        return []
-    body, workload = _read_head(manifest)
-    where = f"Workload {workload.name}"
-    specs = {
-        read_text(item, "name", where) or "main": read_map(read_map(item.get("template"), where).get("spec"), where)
-        for item in read_maps(read_map(body.get("spec"), where).get("podSets"), where)
-    }
-    counts = _read_counts(body, f"{where}: spec")
-    admission = read_map(read_map(body.get("status"), where).get("admission"), where)
-    found = []
-    for item in read_maps(admission.get("podSetAssignments"), where):
-        name = read_text(item, "name", where) or ""
-        planned = counts.get(name, 0)
-        count = read_integer(item, "count", where)
-        pods = min(workload.count_after_reclaim(name, planned), planned if count is None else count)
-        amounts = _held_amounts(item, workload, counts, where)
-        if pods > 0:
-            found.append(
-                AdmittedPodSet(
-                    workload.namespace,
-                    workload.name,
-                    holder.cluster_queue,
-                    pods,
-                    read_labels(item.get("flavors"), where),
-                    {resource: amount // pods for resource, amount in amounts.items()},
-                    specs.get(name, {}),
-                )
-            )
-    return found
-
-
-def _held_amounts(item: Body, workload: Workload, counts: Mapping[str, int], where: str) -> dict[str, int]:
-    """What one pod set holds, less what its early finishers have given back."""
+def _read_held(item: Body, workload: Workload, counts: Mapping[str, int], where: str) -> tuple[dict[str, int], int]:
+    """What one pod set holds, less what its early finishers have given back, and how many pods are left of it."""
     name = read_text(item, "name", where) or ""
     planned = counts.get(name, 0)
     count = read_integer(item, "count", where)
@@ -308,16 +275,18 @@ def _held_amounts(item: Body, workload: Workload, counts: Mapping[str, int], whe
     usage = read_resource_list(item.get("resourceUsage"), f"{where}.resourceUsage")
     amounts = {resource: request_amount(resource, quantity) for resource, quantity in usage.items()}
     left = workload.count_after_reclaim(name, planned)
-    return scale_amounts(amounts, count, left) if left < count else amounts
+    return (scale_amounts(amounts, count, left) if left < count else amounts), min(left, count)
 
 
-def _read_counts(manifest: Body, where: str) -> dict[str, int]:
-    """How many pods each pod set was made with."""
-    counts = {}
-    for item in read_maps(read_map(manifest.get("spec"), where).get("podSets"), f"{where}.podSets"):
+def _read_planned(body: Body, where: str) -> tuple[dict[str, int], dict[str, Mapping[str, Any]]]:
+    """How many pods each pod set was made with, and what they are like."""
+    counts, specs = {}, {}
+    for item in read_maps(read_map(body.get("spec"), where).get("podSets"), f"{where}.podSets"):
         count = read_integer(item, "count", f"{where}.podSets")
-        counts[read_text(item, "name", f"{where}.podSets") or "main"] = 1 if count is None else count
-    return counts
+        name = read_text(item, "name", f"{where}.podSets") or "main"
+        counts[name] = 1 if count is None else count
+        specs[name] = read_map(read_map(item.get("template"), f"{where}.podSets").get("spec"), f"{where}.podSets")
+    return counts, specs
 
 
 def scale_amounts(amounts: Mapping[str, int], count: int, wanted: int) -> dict[str, int]:

@@ -20,8 +20,7 @@ from gpuflow.demands.model import Demand
 from gpuflow.formats.documents import Document
 from gpuflow.readers.findings import rules
 from gpuflow.readers.findings.subject import Subject
-from gpuflow.site.model import Site
-from gpuflow.site.policy import without_site_silenced
+from gpuflow.site.model import Site, without_site_silenced
 from gpuflow.spec.problems import is_always_error
 from gpuflow.spec.rules.remarks import without_codes
 

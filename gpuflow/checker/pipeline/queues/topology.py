@@ -16,6 +16,7 @@ from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.kueue import Assignment, Kueue
 from gpuflow.checker.kueue.amounts import amounts_of
 from gpuflow.checker.kueue.flavor_assigner import is_tas_requested, pod_set_topology_request
+from gpuflow.checker.kueue.flavors import topologies_of
 from gpuflow.checker.kueue.tas_flavor_snapshot import PlaceRequest, TopologyTree, domain_rooms
 from gpuflow.checker.kueue.workloads import read_workload
 from gpuflow.checker.pipeline.pod_groups import PodGroup
@@ -65,8 +66,7 @@ def placed_flavors(kueue: Kueue, workload: Mapping[str, Any], flavors: Sequence[
     head = kueue.enter(read_workload(workload))
     if isinstance(head, Assignment) or kueue.inventory is None:
         return []
-    known = (kueue.flavors[name] for name in head.queue.flavors)
-    topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
+    topologies = topologies_of(kueue.flavors, head.queue.flavors)
     return [
         pod_set_topology_request(each.pod_set, each.pods, flavor)
         for each in head.demands
