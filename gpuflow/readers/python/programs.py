@@ -30,16 +30,16 @@ MOST_ANSWER = 64 * 1024 * 1024
 KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH")
 """What of the environment a file sees. No credential, no kubeconfig, no home folder."""
 UNSET = 1_000_003
-"""Says that a limit is only Airflow's setting, and not the file's; `inside_airflow` knows it too."""
+"""Says that a limit is only Airflow's setting, and not the file's; `inside_engine` knows it too."""
 
 
-def answer_of(program: str, file: str, python: str, params: Mapping[str, str] | None = None) -> Any:
-    """What one of the programs beside this module says about a file."""
+def answer_of(engine: str, file: str, python: str, params: Mapping[str, str] | None = None) -> Any:
+    """What `inside_engine`, run by the Python that has the engine, says about a file."""
     with tempfile.TemporaryDirectory(prefix="gpuflow-") as home:
         answer, log = Path(home) / "answer.json", Path(home) / "log"
         exe = os.path.abspath(python) if os.sep in python else shutil.which(python) or python
-        words = [exe, str(Path(__file__).parent / f"{program}.py"), os.path.abspath(file), str(answer)]
-        words.append(json.dumps(dict(params or {})))
+        words = [exe, str(Path(__file__).parent / "inside_engine.py"), os.path.abspath(file), str(answer)]
+        words += [engine, json.dumps(dict(params or {}))]
         code = _run(words, home, log, file)
         if not answer.is_file():
             raise _unreadable_error(file, f"it ended with code {code} before its DAGs were known{_last_lines(log)}")
@@ -149,7 +149,7 @@ def read_program(
 
 def _dags(file: str, tree: ast.Module, pythons: Pythons, params: Mapping[str, str] | None) -> list[Document]:
     old = list(old_snippets(tree, file))
-    said = answer_of("inside_airflow", file, pythons.airflow or sys.executable, params)
+    said = answer_of(AIRFLOW, file, pythons.airflow or sys.executable, params)
     if "fault" in said:
         raise _program_error(said["fault"], file, AIRFLOW, old)
     places = places_of(tree, file)
@@ -170,7 +170,7 @@ def _dags(file: str, tree: ast.Module, pythons: Pythons, params: Mapping[str, st
 
 
 def _workflows(file: str, pythons: Pythons) -> list[Document]:
-    said = answer_of("inside_hera", file, pythons.hera or sys.executable)
+    said = answer_of("hera", file, pythons.hera or sys.executable)
     if "fault" in said:
         raise _program_error(said["fault"], file, "hera", [])
     documents = [Document(tree, file, *kind_of(tree), index) for index, tree in enumerate(_list(said.get("documents")))]
