@@ -39,7 +39,7 @@ VARIABLES = (
     ("secretAsEnv", "secretName", "secretKeyRef", "secretKey"),
     ("configMapAsEnv", "configMapName", "configMapKeyRef", "configMapKey"),
 )
-"""Settings that make variables of an object: the field that names it, the kind of the reference, and that of its key."""
+"""Settings that make variables of an object: the field that names it, the kind of reference, the field of its key."""
 AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"
 """The strategy of a task that runs whatever became of those before it."""
 UNREAD_FIELD = "podMetadata"

@@ -315,8 +315,8 @@ def _toleration(each: Message) -> dict[str, Any]:
 
 def _mounts(task: Task, settings: Message, made: BuiltPod) -> None:
     """Secrets and ConfigMaps as volumes. One whose name only the run knows is left out: no verdict depends on it."""
-    for field, named, kind, key in VOLUMES:
-        for each in settings.messages(field):
+    for setting, named, kind, key in VOLUMES:
+        for each in settings.messages(setting):
             name = _object_name(task, each, named)
             if name and made.on_pod["KUBERNETES_VOLUMES"]:
                 source = {kind: {key: name, "optional": each.flag("optional")}}
@@ -341,8 +341,8 @@ def _object_name(task: Task, each: Message, field: str) -> str | None:
 
 def _environment(task: Task, settings: Message, made: BuiltPod) -> None:
     env: list[dict[str, Any]] = []
-    for field, named, kind, key in VARIABLES:
-        for each in settings.messages(field):
+    for setting, named, kind, key in VARIABLES:
+        for each in settings.messages(setting):
             name = _object_name(task, each, named)
             optional = {"optional": each.flag("optional")} if "optional" in each else {}
             for pair in each.messages("keyToEnv") if name else ():
