@@ -25,10 +25,10 @@ from gpuflow.formats.kfp import (
     waits_of,
 )
 from gpuflow.formats.nodes import plain_value
-from gpuflow.importing.draft import MOST_STEPS, Draft, Handing, identifier, label, object_metadata
+from gpuflow.importing.draft import Draft, Handing, identifier, in_order, label, object_metadata
 from gpuflow.importing.pods import TAG_HINT, PodReader
 from gpuflow.importing.unsupported import KIND, TAG, TEMPLATE, Place, Unsupported
-from gpuflow.importing.values import Parts, fill_tags, plain_text
+from gpuflow.importing.values import Parts, condition_in_words, fill_tags, operand, plain_text
 from gpuflow.pod.supervision import RUN_ID
 from gpuflow.readers.kfp.values import unquote
 from gpuflow.runtime.bundle import FILE
@@ -50,37 +50,17 @@ _LOGIC_WORDS = {"&&": "and", "||": "or", "!": "not"}
 
 def condition(text: str, value: Callable[[str], Parts | None]) -> str | None:
     """The condition; None when it says more than a pipeline can."""
-    words: list[str] = []
-    at, text = 0, _CAST.sub(r"\1", as_driver_reads(text.strip()))
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            return None
-        at = match.end()
+
+    def word_of(match: re.Match[str]) -> str | None:
         if match["ref"]:
-            word = _reference(value(match["name"]))
-            if word is None:
-                return None
-            words.append(word)
-        elif match["text"]:
+            return operand(value(match["name"]) or None, _quote_text)
+        if match["text"]:
             literal = unquote(match["text"])
-            if literal is None:
-                return None
-            words.append(_quote_text(literal))
-        else:
-            found = match["op"] or match["number"] or match["word"]
-            words.append(_LOGIC_WORDS.get(found, found))
-    return " ".join(words).replace("( ", "(").replace(" )", ")")
+            return None if literal is None else _quote_text(literal)
+        found = match["op"] or match["number"] or match["word"]
+        return _LOGIC_WORDS.get(found, found)
 
-
-def _reference(parts: Parts | None) -> str | None:
-    if parts is None or len(parts) != 1:
-        return None
-    (part,) = parts
-    if isinstance(part, str):
-        return _quote_text(part)
-    ((kind, name),) = part.items() if len(part) == 1 else (("", ""),)
-    return {"param": f"params.{name}", "output": f"steps.{name}", "item": f"item.{name}"}.get(kind)
+    return condition_in_words(_CAST.sub(r"\1", as_driver_reads(text.strip())), _TOKEN, word_of)
 
 
 def _quote_text(text: str) -> str:
@@ -161,7 +141,6 @@ class Importer:
     def __init__(self, document: Document, library: Library, site: Site, listing: Unsupported) -> None:
         self.ir = ir_of(document, library)
         self.site, self.listing, self.place = site, listing, Place(document)
-        self.calls = 0
         kubernetes = self.ir.platform
         if kubernetes.get("pipelineConfig"):
             where, hint = self.at(kubernetes, "pipelineConfig"), "use claims, or a Kueue queue"
@@ -190,13 +169,9 @@ class Importer:
         dag = component.message("dag")
         self._definitions(component)
         self.fields(dag, ("tasks", "outputs"), "dag")
-        waiting = dict(dag.message("tasks").entries())
-        while waiting:
-            ready = [
-                name for name, task in waiting.items() if not waiting.keys() & {need for need, _ in waits_of(task)}
-            ]
-            for name in ready or list(waiting):
-                self._task(draft, name, waiting.pop(name), scope, stack)
+        tasks = dict(dag.message("tasks").entries())
+        for name in in_order({name: [need for need, _ in waits_of(task)] for name, task in tasks.items()}):
+            self._task(draft, name, tasks[name], scope, stack)
         outputs = dag.message("outputs")
         for name, (task, key), output in outputs_of(component):
             step = scope.names.get(task)
@@ -218,11 +193,7 @@ class Importer:
                 self.fields(each, PARAMETER, "parameter")
 
     def _task(self, draft: Draft, name: str, task: Message, scope: Scope, stack: tuple[str, ...]) -> None:
-        self.calls += 1
-        if self.calls > MOST_STEPS:
-            if self.calls == MOST_STEPS + 1:
-                text = f"it becomes more than {MOST_STEPS:,} steps"
-                self.listing.cannot(f"task {name}", text, self.at(task), "use a loop", TEMPLATE)
+        if not self.listing.has_room(f"task {name}", self.at(task)):
             return
         self.fields(task, TASK, "task", {"artifactIterator": _HINT})
         for key, known in OF_TASK.items():

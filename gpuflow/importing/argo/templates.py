@@ -117,7 +117,6 @@ class Importer:
     site: Site
     listing: Unsupported
     claims: dict[str, str] = field(default_factory=dict)
-    calls: int = 0
 
     def place_of(self, template: Template) -> Place:
         document = template.workflow.document
