@@ -15,8 +15,7 @@ from typing import Any
 from gpuflow.core.errors import Where
 from gpuflow.formats.argo import LOOPS, TYPES, Template
 from gpuflow.formats.nodes import mapping, maps, plain_value
-from gpuflow.importing.argo.scope import AnyItem, Scope
-from gpuflow.importing.argo.templates import Importer, refuse_artifacts
+from gpuflow.importing.argo.templates import AnyItem, Importer, Scope, refuse_artifacts
 from gpuflow.importing.draft import Draft, Handing, identifier, in_order, label
 from gpuflow.importing.pods import TAG_HINT
 from gpuflow.importing.unsupported import TAG, TEMPLATE, Place, Unsupported

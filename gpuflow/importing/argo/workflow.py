@@ -9,12 +9,12 @@ from gpuflow.formats.argo import Template, workflow_of
 from gpuflow.formats.documents import Document, Library
 from gpuflow.formats.nodes import mapping, maps, plain_value
 from gpuflow.importing.argo.graph import Graph
-from gpuflow.importing.argo.scope import Scope
 from gpuflow.importing.argo.templates import (
     GIVE_IT,
     NOT_GIVEN,
     WORKFLOW_OF_POD,
     Importer,
+    Scope,
     metric_fields,
     refuse_artifacts,
 )
