@@ -203,6 +203,17 @@ FAILED_RESULTS: Final = frozenset({"Failed", "Errored", "AllFailed", "Skipped", 
 RESULTS: Final = frozenset({*DONE_RESULTS, *FAILED_RESULTS, "AnySucceeded"})
 
 
+def sequence_of(numbers: Mapping[str, int]) -> range | None:
+    """What `withSequence` counts, up or down, by its start, end and count; None where it says neither end nor count."""
+    start = numbers.get("start", 0)
+    if "end" not in numbers and "count" not in numbers:
+        return None
+    if "end" not in numbers and numbers["count"] == 0:
+        return range(0)
+    end = numbers["end"] if "end" in numbers else start + numbers["count"] - 1
+    return range(start, end + 1) if start <= end else range(start, end - 1, -1)
+
+
 @dataclass(frozen=True)
 class Waits:
     names: tuple[str, ...]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.core.errors import Where
-from gpuflow.formats.argo import LOOPS, TYPES, Template
+from gpuflow.formats.argo import LOOPS, TYPES, Template, sequence_of
 from gpuflow.formats.nodes import mapping, maps, plain_value
 from gpuflow.importing.argo.templates import AnyItem, Importer, Scope, refuse_artifacts
 from gpuflow.importing.draft import Draft, Handing, identifier, in_order, label
@@ -163,19 +163,19 @@ def _sequence(task: Mapping[str, Any], scope: Any, listing: Unsupported, place: 
         except ValueError:
             listing.cannot(f"withSequence {key}", "only the run knows the number", where, "use a list: withParam")
             return None
-    start = numbers.get("start", 0)
-    stop = numbers["end"] + 1 if "end" in numbers else start + numbers.get("count", 0)
-    if stop <= start:
+    counted = sequence_of(numbers)
+    if not counted or counted.step < 0:
         listing.cannot("withSequence", "it counts down, or is empty", where, "write the numbers out: withItems")
         return None
     form = given.get("format")
     if form is None:
+        start, stop = counted.start, counted.stop
         return Loop({"range": {"start": start, "stop": stop} if start else stop})
-    if stop - start > 1000:
+    if counted.stop - counted.start > 1000:
         listing.cannot("withSequence format", "a range has no format, and the list is too long", where)
         return None
     try:
-        items = [form % number for number in range(start, stop)]
+        items = [form % number for number in counted]
         return Loop(items, items)
     except (TypeError, ValueError):
         listing.cannot("withSequence format", f"{form} is not understood", where, "write the items out: withItems")
