@@ -104,7 +104,6 @@ class Walk:
         self, workflow: Workflow, library: Library, scope: Scope, pods: PodMaker, options: Options, found: WalkResult
     ) -> None:
         self.workflow, self.library, self.globals, self.pods = workflow, library, scope, pods
-        self.site, self.engine = options.site, options.engine
         self.release = options.site.engine("argo").release
         self.params = options.params
         self.has_defaults = workflow.document.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate")
