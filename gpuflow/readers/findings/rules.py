@@ -1,14 +1,24 @@
 """Rules over documents of other tools: gangs, GPU limits, schedules, shared memory, updates, retries on spot nodes,
-checkpoints that do not help where they are needed, and tasks of DAGs; `RULES` is the list.
+checkpoints that do not help where they are needed, and tasks of DAGs; `RULES` is the list. And the codes that a
+document silences:
+
+    # gpuflow: silence GF769 GF773
+    metadata: {annotations: {gpuflow.dev/silence: "GF769, GF773"}}
+
+A comment counts for its whole file, an annotation for its object, and `silence` of the site for everything. Annotations
+are for documents from tools that drop comments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from gpuflow.core import yaml_tree
-from gpuflow.core.errors import Finding, Problem, Rule, Where, rule, warning
+from gpuflow.core.codes import CODES
+from gpuflow.core.errors import Finding, Problem, Rule, Where, did_you_mean, rule, warning
 from gpuflow.demands.gang_scheduling import (
     as_mapping,
     gangs_of,
@@ -19,8 +29,9 @@ from gpuflow.demands.gang_scheduling import (
     one_by_one_finding,
     starts_whole,
 )
+from gpuflow.demands.model import Demand
 from gpuflow.formats.argo import workflow_of
-from gpuflow.formats.documents import KFP, Library
+from gpuflow.formats.documents import KFP, Document, Library
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.kubernetes.resources import read_quantity
 from gpuflow.quantity import Quantity
@@ -33,6 +44,9 @@ from gpuflow.readers.findings.subject import (
     where_of_task,
 )
 from gpuflow.readers.kubernetes.fields import Part, amount_or_percentage, surge_of
+from gpuflow.site.model import Site, without_site_silenced
+from gpuflow.spec.problems import is_always_error
+from gpuflow.spec.rules.remarks import without_codes
 
 SERVING: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Pod")
 """Kinds whose pods do not wait for each other."""
@@ -394,9 +408,79 @@ def _dag_tasks(subject: Subject) -> dict[str, Mapping[str, Any]]:
     return {str(each["task_id"]): each for each in subject.document.tree["tasks"]} if subject.kind == "DAG" else {}
 
 
+ANNOTATION: Final = "gpuflow.dev/silence"
+
+
+class Silence(NamedTuple):
+    """Codes that are silenced at one place."""
+
+    codes: tuple[str, ...]
+    where: Where
+
+
+def silences_of(document: Document) -> Iterator[Silence]:
+    """Where the document silences which codes; a place without codes that can be silenced is none."""
+    for words, where in _silence_places(document):
+        codes = tuple(word for word in words if word in CODES and not is_always_error(word))
+        if codes:
+            yield Silence(codes, where)
+
+
+@rule("GF783")
+def unused_silences(subject: Subject) -> Iterator[Problem]:
+    """Words that silence nothing."""
+    for words, where in _silence_places(subject.document):
+        for word in dict.fromkeys(words):
+            if word not in CODES:
+                hint = did_you_mean(word, CODES) or "gpuflow explain lists them"
+                yield Problem(f'"{word[:40]}" is not a code, and silences nothing', where, hint)
+            elif is_always_error(word):
+                text = f'{word} ("{CODES[word].title}") is an error, which cannot be silenced'
+                yield Problem(text, where, f"gpuflow explain {word}")
+
+
+def _silence_places(document: Document) -> Iterator[tuple[tuple[str, ...], Where]]:
+    if document.silenced:
+        first = min(each.line for each in document.silenced)
+        yield tuple(each.code for each in document.silenced), Where(document.file, first, 1)
+    metadata = document.tree.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    text = annotations.get(ANNOTATION) if isinstance(annotations, Mapping) else None
+    if isinstance(text, str):
+        where = document.where("metadata", "annotations", ANNOTATION)
+        yield tuple(word for word in re.split(r"[\s,]+", text) if word), where
+
+
 RULES: Final[tuple[Rule[Subject], ...]] = (
     old_spelling, tasks_without_pods, several_namespaces, uncounted_pods,
     gpus_without_limit, retries_on_spot, restarts_with_checkpoint, checkpoints_lost, restarted_members,
-    small_shared_memory, gangs_without_scheduling, queue_on_pods, overlapping_schedule, update_surges,
+    small_shared_memory, gangs_without_scheduling, queue_on_pods, overlapping_schedule, update_surges, unused_silences,
 )  # fmt: skip
-"""In the order in which they are said, within each severity; `source` says last which silences nothing meets."""
+"""In the order in which they are said, within each severity."""
+CODES_OF_CHECK = {"GF553": "GF772"}
+"""What a check says with its verdict, and the same without one: it is said once."""
+
+
+def foreign_source(document: Document, demand: Demand, site: Site, documents: Iterable[Document] = ()) -> ForeignSource:
+    """The source of a demand that was read from a document; `documents`: all that were given with it."""
+    return ForeignSource(Subject(document, demand, site, tuple(documents)))
+
+
+@dataclass(frozen=True)
+class ForeignSource:
+    """It is what the checker knows as `Source`."""
+
+    subject: Subject
+
+    def warnings(self) -> Iterator[Finding]:
+        """What the author may not know."""
+        return (finding for each in RULES for finding in each(self.subject))
+
+    def unsilenced_findings(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings that neither the document nor the site silences."""
+        left = list(findings)
+        again = {CODES_OF_CHECK[each.code] for each in left if each.code in CODES_OF_CHECK}
+        left = [each for each in left if each.code not in again]
+        for silence in silences_of(self.subject.document):
+            left = without_codes(silence.codes, left, silence.where)
+        return without_site_silenced(self.subject.site, left)

@@ -1,9 +1,11 @@
-"""Runs inside a real Airflow, of whatever version, as a program of its own: a DAG file as data.
+"""Runs inside a real Airflow or beside a real Hera, of whatever version, as a program of its own: a file as data.
 
-    python inside_airflow.py DAG_FILE ANSWER_FILE '{"parameter": "value as text"}'
+    python inside_engine.py DAG_FILE ANSWER_FILE airflow '{"parameter": "value as text"}'
+    python inside_engine.py FILE ANSWER_FILE hera '{}'
 
-It imports nothing of gpuflow, since that Airflow's Python may not have it. Pods are built by the operators themselves,
-so that they are what Airflow would send; nothing is asked of a cluster, a database or a connection.
+It imports nothing of gpuflow, since that Python may not have it. Of a DAG, pods are built by the operators themselves,
+so that they are what Airflow would send; nothing is asked of a cluster, a database or a connection. Of a Hera file come
+the documents that Hera makes; nothing is sent: `create` and its siblings give the workflow back.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from typing import Any
 MOST_BUILT = 200
 """So many copies of a mapped task are built; with more, all must be alike."""
 MOST_ANSWER = 48 * 1024 * 1024
+SENDING = ("create", "lint", "update", "async_create", "async_lint", "async_update", "wait", "get")
+"""What Hera's workflows have that talks to a server."""
 PARAMETERS: Any = {}
 """Values of parameters, as text."""
 UNSET = 1_000_003
@@ -35,17 +39,21 @@ class _OnlyInTheRun(Exception):
 
 def main() -> Any:
     file, answer = sys.argv[1:3]
-    PARAMETERS.update(json.loads(sys.argv[3]))
+    engine = sys.argv[3]
+    PARAMETERS.update(json.loads(sys.argv[4]))
     sys.argv = [file]
     sys.path[:] = [each for each in sys.path if each != os.path.dirname(os.path.abspath(__file__))]
-    _limit_file_size()
+    if engine == "airflow":
+        _limit_file_size()
+    said: Any
     try:
-        said = {"dags": [_dag(dag) for dag in _dags(file)]}
-    except BaseException as fault:  # sys.exit in a DAG file is a fault of the file too
+        said = {"dags": [_dag(dag) for dag in _dags(file)]} if engine == "airflow" else {"documents": _documents(file)}
+    except BaseException as fault:  # sys.exit in the file is a fault of the file too
         said = {"fault": _error_report(fault, file)}
     text = json.dumps(said)
     if len(text) > MOST_ANSWER:
-        text = json.dumps({"fault": {"message": f"its DAGs are {len(text):,} bytes of data; that is too large"}})
+        what = "DAGs" if engine == "airflow" else "workflows"
+        text = json.dumps({"fault": {"message": f"its {what} are {len(text):,} bytes of data; that is too large"}})
     Path(answer).write_text(text, encoding="utf-8")
     # Whatever threads and exit handlers the file has started are not waited for.
     os._exit(0)
@@ -76,13 +84,9 @@ def _dags(file: Any) -> Any:
     """Every DAG that the file makes: those at its top level, and those that it left open or made in a function."""
     context = _context()
     name = "gpuflow_dag_file"
-    sys.path.insert(0, str(Path(file).resolve().parent))
-    spec: Any = importlib.util.spec_from_file_location(name, file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     if context is not None:
         context.current_autoregister_module_name = name
-    spec.loader.exec_module(module)
+    module = _load_module(file, name)
     found = [each for each in vars(module).values() if hasattr(each, "dag_id") and hasattr(each, "task_dict")]
     if context is not None:
         found += [dag for dag, _ in context.autoregistered_dags]
@@ -93,6 +97,35 @@ def _dags(file: Any) -> Any:
             if type(task).__name__ == "OpenTask":
                 task.resolve_template_files()  # a step that still lacks a value: Airflow does not load the DAG
     return [by_id[each] for each in sorted(by_id)]
+
+
+def _load_module(file: Any, name: Any) -> Any:
+    """The file as a module of that name."""
+    sys.path.insert(0, str(Path(file).resolve().parent))
+    spec: Any = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _documents(file: Any) -> Any:
+    """Every workflow of Hera's that the file makes, sends or has at its top level."""
+    workflow = importlib.import_module("hera.workflows").Workflow
+    made: Any = []
+
+    def keep(self: Any, *_: Any, **__: Any) -> Any:
+        made.append(self)
+        return self
+
+    for name in SENDING:
+        if hasattr(workflow, name):
+            setattr(workflow, name, keep)
+    for value in list(vars(_load_module(file, "gpuflow_hera_file")).values()):
+        many = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+        made += [each for each in many if isinstance(each, workflow)]
+    once = {id(each): each for each in made}
+    return [json.loads(json.dumps(each.to_dict(), default=str)) for each in once.values()]
 
 
 def _context() -> Any:
