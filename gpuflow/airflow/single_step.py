@@ -19,7 +19,7 @@ from gpuflow.airflow.dags import make_object, next_to
 from gpuflow.airflow.operator_arguments import refuse_arguments
 from gpuflow.airflow.references import Value, asks_attempt, combinations, copy, given, item
 from gpuflow.core.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.plan import supervision_of
+from gpuflow.plan import Plan, planned_step
 from gpuflow.site import Site
 from gpuflow.spec.builder import caller
 from gpuflow.spec.pipeline import Pipeline
@@ -254,11 +254,13 @@ def operator_of(this: StepTask, bound: Mapping[str, Any], items: Any = None, map
     if unlike:
         raise GpuflowError(unlike)
     around = more.get("task_group") or _current_group(more.get("dag"))
-    scope = _StepScope(alone, bound=bound, around=around, mapped=mapped)
-    request = Request(alone, site, this.namespace or site.namespace, this.pipeline)
-    node = Task(scope, name, step, when=None if step.when is None else scope.condition(step.when))
+    planned = planned_step(alone, name, site)
+    plan = Plan(alone, site, (planned,))
+    scope = _StepScope(plan, bound=bound, around=around, mapped=mapped)
+    request = Request(alone, site, this.namespace or site.namespace, this.pipeline, known=plan)
+    node = Task(scope, planned, when=None if step.when is None else scope.condition(step.when))
     if step.for_each:
-        items = _items(node, scope.bound, site)
+        items = _items(node, scope.bound)
     return operator_call(node, request, items)
 
 
@@ -399,12 +401,12 @@ def _value(value: Any) -> Any:
     return str(value) if isinstance(value, PurePath | Literally) else list(value) if isinstance(value, tuple) else value
 
 
-def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:
+def _items(node: Task, bound: Mapping[str, Any]) -> Any:
     """Items of a mapped step: known ones as they are; a task's value is wrapped item by item."""
     sources = node.step.for_each or {}
     dynamic = {key: ref for key, ref in sources.items() if isinstance(ref, ParamRef | OutputRef)}
     if not dynamic:
-        if supervision_of(node.step, site).keeps_state:
+        if node.planned.supervision.keeps_state:
             _refuse_duplicates(node.name, sources)
         return fixed_items(node)
     if len(sources) > 1:
@@ -416,7 +418,7 @@ def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:
         return source.expression.map(lambda one: {key: one})
     if not isinstance(source, list):
         raise fail("GF182", f'the step runs over "{name}", which is {source!r}', hint="pass a list, or a task's value")
-    if supervision_of(node.step, site).keeps_state:
+    if node.planned.supervision.keeps_state:
         _refuse_duplicates(node.name, {name: tuple(source)})
     return [{key: one} for one in source]
 

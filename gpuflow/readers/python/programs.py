@@ -18,8 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import ValidationError, convert, to_builtins
+
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail, install_line
 from gpuflow.engines import AIRFLOW, ARGO
+from gpuflow.formats.airflow import Answer, Fault
 from gpuflow.formats.documents import DAG, Document, kind_of, silenced_in
 from gpuflow.readers.python.source_text import old_snippets, parse_file, places_of, program_of
 from gpuflow.spec.loading import read_bytes
@@ -150,29 +153,36 @@ def read_program(
 def _dags(file: str, tree: ast.Module, pythons: Pythons, params: Mapping[str, str] | None) -> list[Document]:
     old = list(old_snippets(tree, file))
     said = answer_of("inside_airflow", file, pythons.airflow or sys.executable, params)
-    if "fault" in said:
-        raise _program_error(said["fault"], file, AIRFLOW, old)
+    try:
+        answer = convert(said, Answer)
+    except ValidationError:
+        raise _unreadable_error(file, "what it says cannot be read") from None
+    if answer.fault is not None:
+        raise _program_error(answer.fault, file, AIRFLOW, old)
     places = places_of(tree, file)
     documents = []
-    for index, dag in enumerate(_list(said.get("dags"))):
-        name = str(dag.get("dag_id"))
-        for task in _list(dag.get("tasks")):
-            place = places.get(str(task.get("task_id")).rpartition(".")[2])
-            task["line"] = None if place is None else [place.line, place.column]
-        where = places.get(name, Where(file, 1, 1))
-        more = {"metadata": {"name": name}, "line": [where.line, where.column]}
-        found = [[each.code, each.message, each.where.line, each.where.column, each.hint] for each in old]
-        documents.append(Document({**dag, **more, "old": found}, file, *DAG, index))
+    for index, dag in enumerate(answer.dags or ()):
+        dag.line = _place(places.get(dag.dag_id, Where(file, 1, 1)))
+        dag.old = [(each.code, each.message, *_place(each.where), each.hint) for each in old]
+        for task in dag.tasks:
+            place = places.get(task.task_id.rpartition(".")[2])
+            task.line = None if place is None else _place(place)
+        tree = {"metadata": {"name": dag.dag_id}, **to_builtins(dag)}
+        documents.append(Document(tree, file, *DAG, index, dag=dag))
     if not documents:
         hint = "Airflow takes the DAGs at the top level of a file"
         raise fail("GF709", f"{file} makes no DAG", where=Where(file, 1, 1), hint=hint)
     return documents
 
 
+def _place(where: Where) -> tuple[int, int]:
+    return where.line or 1, where.column or 1
+
+
 def _workflows(file: str, pythons: Pythons) -> list[Document]:
     said = answer_of("inside_hera", file, pythons.hera or sys.executable)
     if "fault" in said:
-        raise _program_error(said["fault"], file, "hera", [])
+        raise _program_error(convert(said["fault"], Fault), file, "hera", [])
     documents = [Document(tree, file, *kind_of(tree), index) for index, tree in enumerate(_list(said.get("documents")))]
     if not documents:
         hint = "gpuflow takes the Workflow objects at the top level of a file"
@@ -184,13 +194,12 @@ def _list(value: object) -> list[Any]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _program_error(fault: Mapping[str, Any], file: str, engine: str, old: list[Finding]) -> GpuflowError:
-    if str(fault.get("missing") or "").partition(".")[0] == engine:
+def _program_error(fault: Fault, file: str, engine: str, old: list[Finding]) -> GpuflowError:
+    if (fault.missing or "").partition(".")[0] == engine:
         title, extra = ("Airflow", AIRFLOW) if engine == AIRFLOW else ("Hera", ARGO)
         hint = f"--{engine}-python EXE names a Python that has it; or install it here:\n{install_line(extra)}"
         return EnvironmentFailure(Finding("GF707", f"{file} needs {title}, which this Python lacks", Where(file), hint))
-    line = fault.get("line")
-    where = Where(file, line if isinstance(line, int) else None, 1 if isinstance(line, int) else None)
-    text = f"{file} cannot be loaded: {str(fault.get('message'))[:1000]}"
+    where = Where(file, fault.line, None if fault.line is None else 1)
+    text = f"{file} cannot be loaded: {fault.message[:1000]}"
     hint = "it runs without the environment's credentials, connections and variables"
     return GpuflowError([Finding("GF708", text, where, hint), *old])
