@@ -1,6 +1,6 @@
 """An Airflow DAG as a program inside Airflow's own Python records it, and as the readers here take it.
 
-That Python may be an old one without gpuflow: the program (`gpuflow.readers.python.inside_airflow`) loads this file by
+That Python may be an old one without gpuflow: the program (`gpuflow.readers.python.inside`) loads this file by
 its path. So it is standard library only, Python 3.8 or newer, and imports nothing from the rest.
 """
 
@@ -145,9 +145,10 @@ class Dag:
 
 @dataclass
 class Answer:
-    """All that the program says of a file: its DAGs, or why there are none."""
+    """All that the program says of a file: its DAGs or the documents of its workflows, or why there are none."""
 
-    dags: list[Dag] | None = None
+    dags: list[Dag] = field(default_factory=list)
+    documents: list[dict[str, Any]] = field(default_factory=list)
     fault: Fault | None = None
 
 

@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from msgspec import ValidationError, convert, to_builtins
 
@@ -33,15 +32,15 @@ MOST_ANSWER = 64 * 1024 * 1024
 KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH")
 """What of the environment a file sees. No credential, no kubeconfig, no home folder."""
 UNSET = 1_000_003
-"""Says that a limit is only Airflow's setting, and not the file's; `inside_airflow` knows it too."""
+"""Says that a limit is only Airflow's setting, and not the file's; `inside` knows it too."""
 
 
-def answer_of(program: str, file: str, python: str, params: Mapping[str, str] | None = None) -> Any:
-    """What one of the programs beside this module says about a file."""
+def answer_of(engine: str, file: str, python: str, params: Mapping[str, str] | None = None) -> Answer:
+    """What the program beside this module says about a file of an engine."""
     with tempfile.TemporaryDirectory(prefix="gpuflow-") as home:
         answer, log = Path(home) / "answer.json", Path(home) / "log"
         exe = os.path.abspath(python) if os.sep in python else shutil.which(python) or python
-        words = [exe, str(Path(__file__).parent / f"{program}.py"), os.path.abspath(file), str(answer)]
+        words = [exe, str(Path(__file__).parent / "inside.py"), engine, os.path.abspath(file), str(answer)]
         words.append(json.dumps(dict(params or {})))
         code = _run(words, home, log, file)
         if not answer.is_file():
@@ -98,16 +97,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _read(answer: Path, file: str) -> Any:
+def _read(answer: Path, file: str) -> Answer:
     if answer.stat().st_size > MOST_ANSWER:
         raise _unreadable_error(file, "it says too much")
     try:
-        said = json.loads(answer.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+        return convert(json.loads(answer.read_text(encoding="utf-8")), Answer)
+    except (ValueError, ValidationError, RecursionError):
         raise _unreadable_error(file, "what it says cannot be read") from None
-    if not isinstance(said, dict):
-        raise _unreadable_error(file, "what it says cannot be read")
-    return said
 
 
 def _unreadable_error(file: str, because: str) -> GpuflowError:
@@ -152,16 +148,12 @@ def read_program(
 
 def _dags(file: str, tree: ast.Module, pythons: Pythons, params: Mapping[str, str] | None) -> list[Document]:
     old = list(old_snippets(tree, file))
-    said = answer_of("inside_airflow", file, pythons.airflow or sys.executable, params)
-    try:
-        answer = convert(said, Answer)
-    except ValidationError:
-        raise _unreadable_error(file, "what it says cannot be read") from None
+    answer = answer_of(AIRFLOW, file, pythons.airflow or sys.executable, params)
     if answer.fault is not None:
         raise _program_error(answer.fault, file, AIRFLOW, old)
     places = places_of(tree, file)
     documents = []
-    for index, dag in enumerate(answer.dags or ()):
+    for index, dag in enumerate(answer.dags):
         dag.line = _place(places.get(dag.dag_id, Where(file, 1, 1)))
         dag.old = [(each.code, each.message, *_place(each.where), each.hint) for each in old]
         for task in dag.tasks:
@@ -180,18 +172,14 @@ def _place(where: Where) -> tuple[int, int]:
 
 
 def _workflows(file: str, pythons: Pythons) -> list[Document]:
-    said = answer_of("inside_hera", file, pythons.hera or sys.executable)
-    if "fault" in said:
-        raise _program_error(convert(said["fault"], Fault), file, "hera", [])
-    documents = [Document(tree, file, *kind_of(tree), index) for index, tree in enumerate(_list(said.get("documents")))]
+    answer = answer_of("hera", file, pythons.hera or sys.executable)
+    if answer.fault is not None:
+        raise _program_error(answer.fault, file, "hera", [])
+    documents = [Document(tree, file, *kind_of(tree), index) for index, tree in enumerate(answer.documents)]
     if not documents:
         hint = "gpuflow takes the Workflow objects at the top level of a file"
         raise fail("GF709", f"{file} makes no workflow", where=Where(file, 1, 1), hint=hint)
     return documents
-
-
-def _list(value: object) -> list[Any]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _program_error(fault: Fault, file: str, engine: str, old: list[Finding]) -> GpuflowError:

@@ -6,6 +6,7 @@ cluster could not start.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gpuflow.core import printable
@@ -109,12 +110,17 @@ def operator(task: Task, request: Request, items: Any = None) -> Any:
         return Call(name, (), named)
     if task.step.parallel is not None and not task.scope.keys:
         named["max_active_tis_per_dagrun"] = task.step.parallel
-    if name != "Approve" and "retries" not in named:
-        # The scheduler reads the retries of a mapped task here; of any other the operator says them itself.
-        failures = named.setdefault("failures", 0)
-        named["retries"] = Infix("+", failures, LOST_WORKERS) if failures else LOST_WORKERS
+    if name != "Approve":
+        named = with_mapped_retries(named)
     named["map_index_template"] = "{{ task.label }}"
     return Method(Call(f"{name}.partial", (), named), "expand", (), {"item": items})
+
+
+def with_mapped_retries(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The scheduler reads the retries of a mapped task here; of any other the operator says them itself."""
+    failures = named.get("failures", 0)
+    tries = Infix("+", failures, LOST_WORKERS) if failures else LOST_WORKERS
+    return dict(named) if "retries" in named else {**named, "failures": failures, "retries": tries}
 
 
 def _class_of(task: Task, request: Request) -> str:

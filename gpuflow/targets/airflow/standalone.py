@@ -300,21 +300,18 @@ def for_version(dag: Dag, version: str | None) -> Dag:
 
 
 def _rewritten(tree: Any, is_2: bool) -> Any:
-    if isinstance(tree, Call):
-        named = {key: _rewritten(value, is_2) for key, value in tree.named.items()}
-        if "retry_exponential_backoff" in named:  # before 3.2 delays double, or they do not grow
-            named["retry_exponential_backoff"] = True
-        if tree.name == "ApprovalOperator" and "response_timeout" in named:
-            # Its older provider has no other word for it, and newer ones still understand this one.
-            named = {"execution_timeout" if key == "response_timeout" else key: named[key] for key in named}
-        return Call(tree.name, tuple(_rewritten(arg, is_2) for arg in tree.args), named)
-    if isinstance(tree, Method):
-        named = {key: _rewritten(value, is_2) for key, value in tree.named.items()}
-        args = tuple(_rewritten(arg, is_2) for arg in tree.args)
-        return Method(_rewritten(tree.target, is_2), tree.name, args, named)
-    if isinstance(tree, str) and is_2:
-        return tree.replace(SCHEDULED_TIME, SCHEDULED_IN_2)
-    return with_parts(tree, lambda part: _rewritten(part, is_2))
+    if isinstance(tree, str):
+        return tree.replace(SCHEDULED_TIME, SCHEDULED_IN_2) if is_2 else tree
+    tree = with_parts(tree, lambda part: _rewritten(part, is_2))
+    if not isinstance(tree, Call):
+        return tree
+    named = dict(tree.named)
+    if "retry_exponential_backoff" in named:  # before 3.2 delays double, or they do not grow
+        named["retry_exponential_backoff"] = True
+    if tree.name == "ApprovalOperator":
+        # Its older provider has no other word for it, and newer ones still understand this one.
+        named = {"execution_timeout" if key == "response_timeout" else key: named[key] for key in named}
+    return replace(tree, named=named)
 
 
 @refusal("GF370")

@@ -15,9 +15,8 @@ import yaml
 
 from gpuflow import Step
 from gpuflow.airflow import GpuGangOperator, GpuPodOperator, Pod, attempts, gpu_step, to_dag
-from gpuflow.airflow.gang_objects import refusal_of
 from gpuflow.airflow.gang_trigger import GpuGangTrigger
-from gpuflow.airflow.refusals import refusal_hint
+from gpuflow.airflow.refusals import refusal_hint, refusal_of
 from gpuflow.airflow.trigger import GpuPodTrigger
 from gpuflow.core.errors import GpuflowError
 from gpuflow.demands import Demand, demand_of

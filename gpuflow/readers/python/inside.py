@@ -1,10 +1,12 @@
-"""Runs inside a real Airflow, of whatever version, as a program of its own: a DAG file as data.
+"""Runs inside a real Airflow or beside a real Hera, of whatever version, as a program of its own: a file as data.
 
-    python inside_airflow.py DAG_FILE ANSWER_FILE '{"parameter": "value as text"}'
+    python inside.py airflow DAG_FILE ANSWER_FILE '{"parameter": "value as text"}'
+    python inside.py hera FILE ANSWER_FILE '{}'
 
-It imports nothing of gpuflow, since that Airflow's Python may not have it: the types of its answer
-(`gpuflow/formats/airflow.py`) it loads by their path. Pods are built by the operators themselves,
-so that they are what Airflow would send; nothing is asked of a cluster, a database or a connection.
+It imports nothing of gpuflow, since that Python may not have it: the types of its answer (`gpuflow/formats/airflow.py`)
+it loads by their path. Pods of a DAG are built by the operators themselves, so that they are what Airflow would send;
+nothing is asked of a cluster, a database or a connection. Workflows are the documents that Hera makes of them; nothing
+is sent: `create` and its siblings give the workflow back.
 """
 
 from __future__ import annotations
@@ -50,19 +52,23 @@ class _OnlyInTheRun(Exception):
     """What a task makes depends on values that the file does not hold."""
 
 
-def main() -> Any:
-    file, answer = sys.argv[1:3]
-    PARAMETERS.update(json.loads(sys.argv[3]))
+def main() -> None:
+    kind, file, answer, parameters = sys.argv[1:5]
+    PARAMETERS.update(json.loads(parameters))
     sys.argv = [file]
     sys.path[:] = [each for each in sys.path if each != os.path.dirname(os.path.abspath(__file__))]
     _limit_file_size()
     try:
-        said = recorded.Answer([_dag(dag) for dag in _dags(file)])
-    except BaseException as fault:  # sys.exit in a DAG file is a fault of the file too
+        if kind == "hera":
+            said = recorded.Answer(documents=_documents(file))
+        else:
+            said = recorded.Answer([_dag(dag) for dag in _dags(file)])
+    except BaseException as fault:  # sys.exit in the file is a fault of the file too
         said = recorded.Answer(fault=_error_report(fault, file))
     text = json.dumps(said, default=recorded.as_json)
     if len(text) > MOST_ANSWER:
-        fault = recorded.Fault(f"its DAGs are {len(text):,} bytes of data; that is too large")
+        what = "workflows" if kind == "hera" else "DAGs"
+        fault = recorded.Fault(f"its {what} are {len(text):,} bytes of data; that is too large")
         text = json.dumps(recorded.Answer(fault=fault), default=recorded.as_json)
     Path(answer).write_text(text, encoding="utf-8")
     # Whatever threads and exit handlers the file has started are not waited for.
@@ -85,6 +91,30 @@ def _error_report(fault: Any, file: Any) -> recorded.Fault:
     missing = getattr(fault, "name", None) if isinstance(fault, ImportError) else None
     message = f"{name}: {shown[0][:500]}" if shown else name
     return recorded.Fault(message, frames[-1].lineno if frames else None, missing)
+
+
+SENDING = ("create", "lint", "update", "async_create", "async_lint", "async_update", "wait", "get")
+
+
+def _documents(file: str) -> list[Any]:
+    """The workflows that the file leaves at its top level, and those that it would send."""
+    workflow = importlib.import_module("hera.workflows").Workflow
+    made: list[Any] = []
+
+    def keep(self: Any, *_: Any, **__: Any) -> Any:
+        made.append(self)
+        return self
+
+    for name in SENDING:
+        if hasattr(workflow, name):
+            setattr(workflow, name, keep)
+    sys.path.insert(0, str(Path(file).resolve().parent))
+    module = _load("gpuflow_hera_file", file)
+    for value in list(vars(module).values()):
+        many = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+        made += [each for each in many if isinstance(each, workflow)]
+    once = {id(each): each for each in made}
+    return [json.loads(json.dumps(each.to_dict(), default=str)) for each in once.values()]
 
 
 def _dags(file: Any) -> Any:
