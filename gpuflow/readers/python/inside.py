@@ -68,8 +68,8 @@ def main() -> None:
     text = json.dumps(said, default=recorded.as_json)
     if len(text) > MOST_ANSWER:
         what = "workflows" if kind == "hera" else "DAGs"
-        fault = recorded.Fault(f"its {what} are {len(text):,} bytes of data; that is too large")
-        text = json.dumps(recorded.Answer(fault=fault), default=recorded.as_json)
+        too_large = recorded.Fault(f"its {what} are {len(text):,} bytes of data; that is too large")
+        text = json.dumps(recorded.Answer(fault=too_large), default=recorded.as_json)
     Path(answer).write_text(text, encoding="utf-8")
     # Whatever threads and exit handlers the file has started are not waited for.
     os._exit(0)

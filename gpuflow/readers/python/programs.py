@@ -159,8 +159,8 @@ def _dags(file: str, tree: ast.Module, pythons: Pythons, params: Mapping[str, st
         for task in dag.tasks:
             place = places.get(task.task_id.rpartition(".")[2])
             task.line = None if place is None else _place(place)
-        tree = {"metadata": {"name": dag.dag_id}, **to_builtins(dag)}
-        documents.append(Document(tree, file, *DAG, index, dag=dag))
+        whole = {"metadata": {"name": dag.dag_id}, **to_builtins(dag)}
+        documents.append(Document(whole, file, *DAG, index, dag=dag))
     if not documents:
         hint = "Airflow takes the DAGs at the top level of a file"
         raise fail("GF709", f"{file} makes no DAG", where=Where(file, 1, 1), hint=hint)
