@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -22,9 +22,11 @@ from gpuflow.cluster.model import with_entry
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Where, fail
 from gpuflow.engines import AIRFLOW, ARGO, KUBEFLOW, NO_ENGINE
-from gpuflow.formats.airflow import Dag, Task
 from gpuflow.formats.nodes import mapping
 from gpuflow.kubernetes.yaml_scalars import parse_manifests
+
+if TYPE_CHECKING:
+    from gpuflow.formats.airflow import Dag, Task
 
 STDIN = "-"
 KFP = "kfp"

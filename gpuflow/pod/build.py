@@ -334,17 +334,17 @@ class MadePod:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """With the patch."""
-        return self._patched(self.plain)
+        return self._with_patch(self.plain)
 
     def off_spot(self) -> dict[str, Any]:
         """The same pod kept off spot nodes: only its scheduling fields may be others."""
         planned = self.planned.with_fields(spot=Spot(mode="never"))
         with _at_step(planned):
-            fields = _scheduling(planned, devices(planned.step, planned.site))
+            fields = _placement_fields(planned, devices(planned.step, planned.site))
         rest = {key: value for key, value in self.plain["spec"].items() if key not in PLACEMENT_FIELDS}
-        return self._patched({**self.plain, "spec": {**rest, **fields}})
+        return self._with_patch({**self.plain, "spec": {**rest, **fields}})
 
-    def _patched(self, pod: dict[str, Any]) -> dict[str, Any]:
+    def _with_patch(self, pod: dict[str, Any]) -> dict[str, Any]:
         hatch = self.planned.step.kubernetes
         if hatch is None or hatch.merge is None:
             return pod
@@ -424,7 +424,7 @@ def _pod(planned: PlannedStep, spelling: Spelling, engine: Engine) -> dict[str, 
         "activeDeadlineSeconds": active_deadline(planned),
         "imagePullSecrets": [{"name": secret} for secret in dict.fromkeys(secrets)],
         "securityContext": pod_security(security, site),
-        **_scheduling(planned, wanted),
+        **_placement_fields(planned, wanted),
         "resourceClaims": _claims(step),
         "initContainers": [*init, *sidecars],
         "containers": [main],
@@ -438,7 +438,7 @@ def _pod(planned: PlannedStep, spelling: Spelling, engine: Engine) -> dict[str, 
     }
 
 
-def _scheduling(planned: PlannedStep, wanted: Devices) -> dict[str, Any]:
+def _placement_fields(planned: PlannedStep, wanted: Devices) -> dict[str, Any]:
     selector = {f"{LABEL}pipeline": planned.pipeline.name, f"{LABEL}step": planned.own_name}
     return scheduling_fields(planned.step, planned.site, wanted, selector)
 

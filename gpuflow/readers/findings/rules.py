@@ -5,7 +5,7 @@ checkpoints that do not help where they are needed, and tasks of DAGs; `RULES` i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import Finding, Problem, Rule, Where, rule, warning
@@ -19,7 +19,6 @@ from gpuflow.demands.gang_scheduling import (
     one_by_one_finding,
     starts_whole,
 )
-from gpuflow.formats.airflow import Task
 from gpuflow.formats.argo import workflow_of
 from gpuflow.formats.documents import KFP, Library
 from gpuflow.kubernetes.labels import QUEUE_LABEL
@@ -33,6 +32,9 @@ from gpuflow.readers.findings.subject import (
     spot_label,
 )
 from gpuflow.readers.kubernetes.fields import Part, amount_or_percentage, surge_of
+
+if TYPE_CHECKING:
+    from gpuflow.formats.airflow import Task
 
 SERVING: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Pod")
 """Kinds whose pods do not wait for each other."""

@@ -421,11 +421,11 @@ class _NoHook:
 def _with_objects(said: recorded.Task, operator: Any, lineage: Any) -> recorded.Task:
     """The task with what one copy of it makes."""
     if "GpuGangOperator" in lineage:
-        return _made(said, "objects", [_json_value(operator.jobset())], operator)
+        return _task_record(said, "objects", [_json_value(operator.jobset())], operator)
     if "GpuPodOperator" in lineage:
         template = operator.template
         pod = template if isinstance(template, dict) else {"metadata": template.metadata, "spec": template.spec}
-        return _made(said, "pods", [_json_value(pod)], operator, has_outputs=bool(operator.outputs))
+        return _task_record(said, "pods", [_json_value(pod)], operator, has_outputs=bool(operator.outputs))
     if "KubernetesCreateResourceOperator" in lineage:
         import yaml
 
@@ -443,8 +443,10 @@ def _with_objects(said: recorded.Task, operator: Any, lineage: Any) -> recorded.
     if "KubernetesJobOperator" in lineage:
         job = _json_value(operator.build_job_request_obj(None))
         waits = bool(getattr(operator, "wait_until_job_complete", False))
-        return _made(said, "objects", [job], operator, has_outputs=has_outputs, waits=waits)
-    return _made(said, "pods", [_json_value(operator.build_pod_request_obj(None))], operator, has_outputs=has_outputs)
+        return _task_record(said, "objects", [job], operator, has_outputs=has_outputs, waits=waits)
+    return _task_record(
+        said, "pods", [_json_value(operator.build_pod_request_obj(None))], operator, has_outputs=has_outputs
+    )
 
 
 def _without_literals(tree: Any) -> Any:
@@ -462,7 +464,7 @@ def _path(operator: Any, name: Any) -> Any:
     return name if os.path.isabs(name) or not (folder / name).exists() else str(folder / name)
 
 
-def _made(
+def _task_record(
     said: recorded.Task, makes: str, objects: Any, operator: Any, has_outputs: bool = False, waits: bool = True
 ) -> recorded.Task:
     action, space = getattr(operator, "on_finish_action", None), getattr(operator, "namespace", None)
