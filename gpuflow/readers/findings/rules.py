@@ -12,9 +12,9 @@ are for documents from tools that drop comments.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpuflow.core import yaml_tree
 from gpuflow.core.codes import CODES
@@ -41,12 +41,14 @@ from gpuflow.readers.findings.subject import (
     command_words,
     looks_like_torch,
     spot_label,
-    where_of_task,
 )
 from gpuflow.readers.kubernetes.fields import Part, amount_or_percentage, surge_of
 from gpuflow.site.model import Site, without_site_silenced
 from gpuflow.spec.problems import is_always_error
 from gpuflow.spec.rules.remarks import without_codes
+
+if TYPE_CHECKING:
+    from gpuflow.formats.airflow import Task
 
 SERVING: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Pod")
 """Kinds whose pods do not wait for each other."""
@@ -361,7 +363,8 @@ def _restarts_for_free(subject: Subject) -> bool:
 @rule("GF751")
 def old_spelling(subject: Subject) -> Iterator[Problem]:
     """Arguments of operators that ask for nothing any more."""
-    for _, message, line, column, hint in subject.document.tree.get("old") or () if subject.kind == "DAG" else ():
+    dag = subject.document.dag
+    for _, message, line, column, hint in () if dag is None else dag.old:
         yield Problem(message, Where(subject.document.file, line, column), hint)
 
 
@@ -369,43 +372,41 @@ def old_spelling(subject: Subject) -> Iterator[Problem]:
 def tasks_without_pods(subject: Subject) -> Iterator[Problem]:
     """Tasks of a DAG that run in its workers."""
     tasks = _dag_tasks(subject)
-    bare = [task for task in tasks.values() if task.get("makes") is None and task["operator"] != "EmptyOperator"]
+    bare = [task for task in tasks if task.makes is None and task.operator != "EmptyOperator"]
     if bare:
         text = f"{len(bare)} of {len(tasks)} tasks make no pods of their own; pods of workers are not counted"
         hint = "which executor runs them is not in the file: with KubernetesExecutor each has a pod"
-        yield Problem(text, where_of_task(subject.document, None), hint)
+        yield Problem(text, subject.document.where_of_task(), hint)
 
 
 @rule("GF756")
 def several_namespaces(subject: Subject) -> Iterator[Problem]:
     """A DAG whose pods go to more than one."""
-    spaces = sorted({str(task["namespace"]) for task in _dag_tasks(subject).values() if task.get("namespace")})
+    spaces = sorted({task.namespace for task in _dag_tasks(subject) if task.namespace})
     if len(spaces) > 1:
         text = f"its pods go to several namespaces ({', '.join(spaces[:5])}), and are counted together here"
-        yield Problem(
-            text, where_of_task(subject.document, None), "the verdict is for one namespace: it may be too strict"
-        )
+        yield Problem(text, subject.document.where_of_task(), "the verdict is for one namespace: it may be too strict")
 
 
 @rule("GF753", "GF754", "GF755")
 def uncounted_pods(subject: Subject) -> Iterator[Finding]:
     """Pods of a DAG's tasks that are not counted, or not where they run; task by task."""
-    for name, task in _dag_tasks(subject).items():
-        where = where_of_task(subject.document, task)
-        if task.get("executor_config"):
+    for task in _dag_tasks(subject):
+        name, where = task.task_id, subject.document.where_of_task(task)
+        if task.executor_config:
             text = f"{name}: executor_config describes the worker's pod; it is not counted"
             yield Finding("GF753", text, where, "only KubernetesExecutor makes it", "note")
-        if task.get("makes") == "objects" and task.get("waits") is False:
+        if task.makes == "objects" and not task.waits:
             text = f"{name}: the task ends before its pods do; later tasks run beside them"
             yield Finding("GF754", text, where, "wait_until_job_complete=True waits for the Job", "note")
-        if task.get("starts"):
-            text = f"{name}: it starts DAG {task['starts']}, which is not counted here"
+        if task.starts:
+            text = f"{name}: it starts DAG {task.starts}, which is not counted here"
             yield Finding("GF755", text, where, "check the file of that DAG too", "note")
 
 
-def _dag_tasks(subject: Subject) -> dict[str, Mapping[str, Any]]:
-    """The tasks of a DAG by their names; of other kinds none."""
-    return {str(each["task_id"]): each for each in subject.document.tree["tasks"]} if subject.kind == "DAG" else {}
+def _dag_tasks(subject: Subject) -> Sequence[Task]:
+    """The tasks of a DAG; of other kinds none."""
+    return () if subject.document.dag is None else subject.document.dag.tasks
 
 
 ANNOTATION: Final = "gpuflow.dev/silence"

@@ -18,11 +18,14 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from msgspec import ValidationError, convert, to_builtins
 
 from gpuflow.core import yaml_tree
 from gpuflow.core.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail, install_line
 from gpuflow.engines import AIRFLOW, ARGO
+from gpuflow.formats.airflow import Answer, Fault
 from gpuflow.formats.documents import DAG, Document, kind_of, silenced_in
 from gpuflow.spec.loading import read_bytes
 
@@ -162,16 +165,16 @@ MOST_ANSWER = 64 * 1024 * 1024
 KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH")
 """What of the environment a file sees. No credential, no kubeconfig, no home folder."""
 UNSET = 1_000_003
-"""Says that a limit is only Airflow's setting, and not the file's; `inside_engine` knows it too."""
+"""Says that a limit is only Airflow's setting, and not the file's; `inside` knows it too."""
 
 
-def answer_of(engine: str, file: str, python: str, params: Mapping[str, str] | None = None) -> Any:
-    """What `inside_engine`, run by the Python that has the engine, says about a file."""
+def answer_of(engine: str, file: str, python: str, params: Mapping[str, str] | None = None) -> Answer:
+    """What the program beside this module says about a file of an engine."""
     with tempfile.TemporaryDirectory(prefix="gpuflow-") as home:
         answer, log = Path(home) / "answer.json", Path(home) / "log"
         exe = os.path.abspath(python) if os.sep in python else shutil.which(python) or python
-        words = [exe, str(Path(__file__).parent / "inside_engine.py"), os.path.abspath(file), str(answer)]
-        words += [engine, json.dumps(dict(params or {}))]
+        words = [exe, str(Path(__file__).parent / "inside.py"), engine, os.path.abspath(file), str(answer)]
+        words.append(json.dumps(dict(params or {})))
         code = _run(words, home, log, file)
         if not answer.is_file():
             raise _unreadable_error(file, f"it ended with code {code} before its DAGs were known{_last_lines(log)}")
@@ -227,16 +230,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _read(answer: Path, file: str) -> Any:
+def _read(answer: Path, file: str) -> Answer:
     if answer.stat().st_size > MOST_ANSWER:
         raise _unreadable_error(file, "it says too much")
     try:
-        said = json.loads(answer.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+        return convert(json.loads(answer.read_text(encoding="utf-8")), Answer)
+    except (ValueError, ValidationError, RecursionError):
         raise _unreadable_error(file, "what it says cannot be read") from None
-    if not isinstance(said, dict):
-        raise _unreadable_error(file, "what it says cannot be read")
-    return said
 
 
 def _unreadable_error(file: str, because: str) -> GpuflowError:
@@ -281,48 +281,46 @@ def read_program(
 
 def _dags(file: str, tree: ast.Module, pythons: Pythons, params: Mapping[str, str] | None) -> list[Document]:
     old = list(old_snippets(tree, file))
-    said = answer_of(AIRFLOW, file, pythons.airflow or sys.executable, params)
-    if "fault" in said:
-        raise _program_error(said["fault"], file, AIRFLOW, old)
+    answer = answer_of(AIRFLOW, file, pythons.airflow or sys.executable, params)
+    if answer.fault is not None:
+        raise _program_error(answer.fault, file, AIRFLOW, old)
     places = places_of(tree, file)
     documents = []
-    for index, dag in enumerate(_list(said.get("dags"))):
-        name = str(dag.get("dag_id"))
-        for task in _list(dag.get("tasks")):
-            place = places.get(str(task.get("task_id")).rpartition(".")[2])
-            task["line"] = None if place is None else [place.line, place.column]
-        where = places.get(name, Where(file, 1, 1))
-        more = {"metadata": {"name": name}, "line": [where.line, where.column]}
-        found = [[each.code, each.message, each.where.line, each.where.column, each.hint] for each in old]
-        documents.append(Document({**dag, **more, "old": found}, file, *DAG, index))
+    for index, dag in enumerate(answer.dags):
+        dag.line = _place(places.get(dag.dag_id, Where(file, 1, 1)))
+        dag.old = [(each.code, each.message, *_place(each.where), each.hint) for each in old]
+        for task in dag.tasks:
+            place = places.get(task.task_id.rpartition(".")[2])
+            task.line = None if place is None else _place(place)
+        whole = {"metadata": {"name": dag.dag_id}, **to_builtins(dag)}
+        documents.append(Document(whole, file, *DAG, index, dag=dag))
     if not documents:
         hint = "Airflow takes the DAGs at the top level of a file"
         raise fail("GF709", f"{file} makes no DAG", where=Where(file, 1, 1), hint=hint)
     return documents
 
 
+def _place(where: Where) -> tuple[int, int]:
+    return where.line or 1, where.column or 1
+
+
 def _workflows(file: str, pythons: Pythons) -> list[Document]:
-    said = answer_of("hera", file, pythons.hera or sys.executable)
-    if "fault" in said:
-        raise _program_error(said["fault"], file, "hera", [])
-    documents = [Document(tree, file, *kind_of(tree), index) for index, tree in enumerate(_list(said.get("documents")))]
+    answer = answer_of("hera", file, pythons.hera or sys.executable)
+    if answer.fault is not None:
+        raise _program_error(answer.fault, file, "hera", [])
+    documents = [Document(tree, file, *kind_of(tree), index) for index, tree in enumerate(answer.documents)]
     if not documents:
         hint = "gpuflow takes the Workflow objects at the top level of a file"
         raise fail("GF709", f"{file} makes no workflow", where=Where(file, 1, 1), hint=hint)
     return documents
 
 
-def _list(value: object) -> list[Any]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _program_error(fault: Mapping[str, Any], file: str, engine: str, old: list[Finding]) -> GpuflowError:
-    if str(fault.get("missing") or "").partition(".")[0] == engine:
+def _program_error(fault: Fault, file: str, engine: str, old: list[Finding]) -> GpuflowError:
+    if (fault.missing or "").partition(".")[0] == engine:
         title, extra = ("Airflow", AIRFLOW) if engine == AIRFLOW else ("Hera", ARGO)
         hint = f"--{engine}-python EXE names a Python that has it; or install it here:\n{install_line(extra)}"
         return EnvironmentFailure(Finding("GF707", f"{file} needs {title}, which this Python lacks", Where(file), hint))
-    line = fault.get("line")
-    where = Where(file, line if isinstance(line, int) else None, 1 if isinstance(line, int) else None)
-    text = f"{file} cannot be loaded: {str(fault.get('message'))[:1000]}"
+    where = Where(file, fault.line, None if fault.line is None else 1)
+    text = f"{file} cannot be loaded: {fault.message[:1000]}"
     hint = "it runs without the environment's credentials, connections and variables"
     return GpuflowError([Finding("GF708", text, where, hint), *old])

@@ -9,12 +9,14 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.core.errors import GpuflowError
+from gpuflow.formats.airflow import Task
 from gpuflow.readers.python import Pythons, program_of, programs, read_program
 from gpuflow.readers.python.programs import old_snippets
 from gpuflow.readers.python.task_graph import order_of
@@ -206,7 +208,7 @@ def _next(rule: str, before: list[str]) -> str | None:
     return "running" if done else None
 
 
-def _ended_at_the_start_of(tasks: dict[str, dict[str, object]]) -> dict[str, set[str]]:
+def _ended_at_the_start_of(tasks: dict[str, dict[str, Any]]) -> dict[str, set[str]]:
     """For each task, those whose pods have ended when it starts, in every run that there can be."""
     names = list(tasks)
     found: dict[str, set[str]] = {}
@@ -220,7 +222,7 @@ def _ended_at_the_start_of(tasks: dict[str, dict[str, object]]) -> dict[str, set
             if state[name] == "running":
                 todo += [{**state, name: "success"}, {**state, name: "failed"}]
             elif state[name] == "waiting":
-                before = [state[each] for each in tasks[name]["upstream"]]  # type: ignore[attr-defined]  # a list
+                before = [state[each] for each in tasks[name]["upstream"]]
                 following = _next(str(tasks[name]["trigger_rule"]), before)
                 if following == "running":
                     over = {
@@ -237,17 +239,21 @@ def _reached(edges: dict[str, list[str]], name: str) -> set[str]:
     return set(direct).union(*(_reached(edges, each) for each in direct))
 
 
+def _recorded(tasks: dict[str, dict[str, Any]]) -> dict[str, Task]:
+    return {name: Task(name, "Operator", pool="default_pool", **fields) for name, fields in tasks.items()}
+
+
 @given(_tasks())
-def test_a_task_waits_only_for_what_has_ended_in_every_run(tasks: dict[str, dict[str, object]]) -> None:
+def test_a_task_waits_only_for_what_has_ended_in_every_run(tasks: dict[str, dict[str, Any]]) -> None:
     """The order against every run of Airflow's scheduler, which gives up on a task while others before it still run."""
-    edges = order_of(tasks).edges
+    edges = order_of(_recorded(tasks)).edges
     for name, ended in _ended_at_the_start_of(tasks).items():
         assert _reached(edges, name) <= ended
 
 
 @given(_tasks(rules=("all_success",)))
-def test_where_every_task_needs_success_all_that_has_ended_is_known(tasks: dict[str, dict[str, object]]) -> None:
-    edges = order_of(tasks).edges
+def test_where_every_task_needs_success_all_that_has_ended_is_known(tasks: dict[str, dict[str, Any]]) -> None:
+    edges = order_of(_recorded(tasks)).edges
     for name, ended in _ended_at_the_start_of(tasks).items():
         assert _reached(edges, name) == ended
 
@@ -260,8 +266,8 @@ def test_a_clean_up_may_run_beside_what_its_join_did_not_wait_for() -> None:
         "join": {"upstream": ["quick", "long"], "trigger_rule": "all_success"},
         "cleanup": {"upstream": ["join"], "trigger_rule": "all_done"},
     }
-    found = order_of(tasks)
+    found = order_of(_recorded(tasks))
     assert "long" not in _reached(found.edges, "cleanup")
     assert any("cleanup has trigger rule all_done" in each for each in found.loose)
     tasks["cleanup"]["upstream"] = ["quick", "long", "join"]
-    assert _reached(order_of(tasks).edges, "cleanup") >= {"quick", "long"}
+    assert _reached(order_of(_recorded(tasks)).edges, "cleanup") >= {"quick", "long"}
