@@ -396,7 +396,7 @@ OWN = {
     "core/alert.py": "opens web addresses, and no files",
     "targets/kubeflow/exit_steps.py": "the program that comes with gpuflow and is written into the pipeline",
     "targets/kubeflow/ask_argo.py": "runs in a container of the run: the pod's own token, and the file for its answer",
-    "readers/python/inside.py": "runs in a process of its own, beside the user's file, without credentials",
+    "readers/python/inside_engine.py": "runs in a process of its own, beside the user's file, without credentials",
     "readers/python/programs.py": "the log and the answer of that process, in a folder made for it",
 }
 OPENERS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "run_path", "fdopen", "mkstemp", "fromfile"}

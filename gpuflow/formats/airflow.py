@@ -1,6 +1,6 @@
 """An Airflow DAG as a program inside Airflow's own Python records it, and as the readers here take it.
 
-That Python may be an old one without gpuflow: the program (`gpuflow.readers.python.inside`) loads this file by
+That Python may be an old one without gpuflow: the program (`gpuflow.readers.python.inside_engine`) loads this file by
 its path. So it is standard library only, Python 3.8 or newer, and imports nothing from the rest.
 """
 

@@ -1,7 +1,7 @@
 """Runs inside a real Airflow or beside a real Hera, of whatever version, as a program of its own: a file as data.
 
-    python inside.py airflow DAG_FILE ANSWER_FILE '{"parameter": "value as text"}'
-    python inside.py hera FILE ANSWER_FILE '{}'
+    python inside_engine.py airflow DAG_FILE ANSWER_FILE '{"parameter": "value as text"}'
+    python inside_engine.py hera FILE ANSWER_FILE '{}'
 
 It imports nothing of gpuflow, since that Python may not have it: the types of its answer (`gpuflow/formats/airflow.py`)
 it loads by their path. Pods of a DAG are built by the operators themselves, so that they are what Airflow would send;

@@ -165,7 +165,7 @@ MOST_ANSWER = 64 * 1024 * 1024
 KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT", "LD_LIBRARY_PATH")
 """What of the environment a file sees. No credential, no kubeconfig, no home folder."""
 UNSET = 1_000_003
-"""Says that a limit is only Airflow's setting, and not the file's; `inside` knows it too."""
+"""Says that a limit is only Airflow's setting, and not the file's; `inside_engine` knows it too."""
 
 
 def answer_of(engine: str, file: str, python: str, params: Mapping[str, str] | None = None) -> Answer:
@@ -173,7 +173,7 @@ def answer_of(engine: str, file: str, python: str, params: Mapping[str, str] | N
     with tempfile.TemporaryDirectory(prefix="gpuflow-") as home:
         answer, log = Path(home) / "answer.json", Path(home) / "log"
         exe = os.path.abspath(python) if os.sep in python else shutil.which(python) or python
-        words = [exe, str(Path(__file__).parent / "inside.py"), engine, os.path.abspath(file), str(answer)]
+        words = [exe, str(Path(__file__).parent / "inside_engine.py"), engine, os.path.abspath(file), str(answer)]
         words.append(json.dumps(dict(params or {})))
         code = _run(words, home, log, file)
         if not answer.is_file():
