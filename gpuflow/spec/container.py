@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, WithJsonSchema, model_validator
 
@@ -155,11 +155,8 @@ class Lifecycle(Model):
         return self
 
 
-class Script(Model):
+class Script(Model, short="run", form={"type": "string"}):
     """A program written in the document itself."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
-    SHORT_FIELD: ClassVar[str] = "run"
 
     run: Str
     """The program's text. It is data: nothing in it is expanded."""

@@ -61,11 +61,17 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, use_attribute_docstrings=True)
 
     SHORT_FORM: ClassVar[dict[str, Any] | None] = None
-    """JSON Schema of the short form, for editors; None when there is none."""
     SHORT_FIELD: ClassVar[str] = ""
-    """The field that a value alone stands for, where the short form is no more than that."""
     SHORT_TYPES: ClassVar[tuple[type, ...]] = (str,)
-    """What such a value may be; a boolean never."""
+
+    def __init_subclass__(
+        cls, short: str = "", types: tuple[type, ...] = (str,), form: dict[str, Any] | None = None, **config: Any
+    ) -> None:
+        """A model that has a short form. `short`: the field that a value alone stands for, where the form is no more
+        than that; `types`: what such a value may be, a boolean never; `form`: its JSON Schema, for editors."""
+        super().__init_subclass__(**config)
+        if form is not None:
+            cls.SHORT_FORM, cls.SHORT_FIELD, cls.SHORT_TYPES = form, short, types
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, WithJsonSchema, model_validator
 
@@ -51,11 +51,8 @@ SubPath = Annotated[str, PlainValidator(lambda value: _relative_path(value, "a p
 """A folder or file of a volume."""
 
 
-class FileItem(Model):
+class FileItem(Model, short="path", form={"type": "string"}):
     """One key of a ConfigMap or Secret as a file."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
-    SHORT_FIELD: ClassVar[str] = "path"
 
     path: FilePath
     """Its path below the mount."""
@@ -63,11 +60,8 @@ class FileItem(Model):
     """Its permissions, such as "0440"; default: default_mode."""
 
 
-class HostPath(Model):
+class HostPath(Model, short="path", form={"type": "string", "examples": ["/mnt/nvme"]}):
     """A file or folder of the node. Violates the baseline Pod Security Standard."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["/mnt/nvme"]}
-    SHORT_FIELD: ClassVar[str] = "path"
 
     path: MountPath
     """Its path on the node."""
@@ -255,10 +249,8 @@ DigestField = Annotated[
 ]
 
 
-class Input(Model):
+class Input(Model, form={"type": "string", "examples": ["s3://datasets/imagenet/"]}):
     """A file or directory at a path of the container: an earlier step's output, data at a URI, or a claim's folder."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["s3://datasets/imagenet/"]}
 
     output: OutputField | None = None
     """The file or directory output of an earlier step, like train.model. Of a fan-out: a directory with one entry for
