@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpuflow.demands.model import Demand
 from gpuflow.formats.documents import Document, Library
 from gpuflow.readers.interface import Options, PassiveObject
-from gpuflow.readers.kubernetes import jobs, katib, ray, training, volcano
+from gpuflow.readers.kubernetes import jobs, katib, ray, training
 from gpuflow.readers.kubernetes.demand import Object
 
 KINDS: dict[tuple[str, str], Callable[[Object], Demand | PassiveObject]] = {
@@ -27,7 +27,7 @@ KINDS: dict[tuple[str, str], Callable[[Object], Demand | PassiveObject]] = {
     ("MPIJob", "kubeflow.org"): training.mpi_job,
     ("Experiment", "kubeflow.org"): katib.experiment,
     ("TrainJob", "trainer.kubeflow.org"): training.train_job,
-    ("Job", "batch.volcano.sh"): volcano.volcano_job,
+    ("Job", "batch.volcano.sh"): jobs.volcano_job,
     ("RayCluster", "ray.io"): ray.ray_cluster,
     ("RayJob", "ray.io"): ray.ray_job,
     ("RayService", "ray.io"): ray.ray_service,

@@ -127,33 +127,27 @@ def _field(part: Part, field: Field) -> Any:
     return _typed_value(part, field.type)
 
 
+_SCALARS: Final[dict[str, tuple[tuple[type, ...], str, str | None]]] = {
+    "text": ((str,), "text", "write it in quotes"),
+    "int": ((int,), "a whole number", None),
+    "bool": ((bool,), "true or false", None),
+    "port": ((int, str), "a number or a name", None),
+}
+"""The Python types of a value, what it must be, and the way out."""
+
+
 def _typed_value(part: Part, type_name: str) -> Any:
-    value = part.value
-    match type_name:
-        case "text":
-            if not isinstance(value, str):
-                raise part.fault(f"must be text, not {describe_value(value)}", "write it in quotes")
-            return str(value)
-        case "int":
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise part.fault(f"must be a whole number, not {describe_value(value)}")
-            return int(value)
-        case "bool":
-            if not isinstance(value, bool):
-                raise part.fault(f"must be true or false, not {describe_value(value)}")
-            return value
-        case "quantity":
-            part.quantity()
-            spelled = getattr(value, "text", value)
-            return int(value) if isinstance(value, int) and not isinstance(value, bool) else str(spelled)
-        case "port":
-            if isinstance(value, bool) or not isinstance(value, int | str):
-                raise part.fault(f"must be a number or a name, not {describe_value(value)}")
-            return int(value) if isinstance(value, int) else str(value)
-        case "any":
-            return plain_any(part)
-        case _:
-            return _plain_map(part, type_name)
+    if type_name in _SCALARS:
+        types, what, hint = _SCALARS[type_name]
+        if not isinstance(part.value, types) or (isinstance(part.value, bool) and bool not in types):
+            raise part.fault(f"must be {what}, not {describe_value(part.value)}", hint)
+    elif type_name == "quantity":
+        part.quantity()
+        spelled = getattr(part.value, "text", part.value)
+        return int(part.value) if isinstance(part.value, int) else str(spelled)
+    elif type_name != "any":
+        return _plain_map(part, type_name)
+    return plain_any(part)
 
 
 def plain_any(part: Part, deep: int = 0) -> Any:

@@ -2,8 +2,7 @@
 
 Tests gpuflow/readers/kubernetes/demand.py, gpuflow/readers/kubernetes/fields.py, gpuflow/readers/kubernetes/jobs.py,
 gpuflow/readers/kubernetes/katib.py, gpuflow/readers/kubernetes/kinds.py, gpuflow/readers/kubernetes/pods.py,
-gpuflow/readers/kubernetes/ray.py, gpuflow/readers/kubernetes/training.py and
-gpuflow/readers/kubernetes/volcano.py.
+gpuflow/readers/kubernetes/ray.py and gpuflow/readers/kubernetes/training.py.
 """
 
 from __future__ import annotations
