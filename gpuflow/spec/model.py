@@ -8,7 +8,7 @@ so a validation error always names the field the user wrote. Null in a document 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from typing import Annotated, Any, ClassVar, NoReturn, Self
+from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -28,6 +28,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from gpuflow.quantity import Quantity
 from gpuflow.spec.duration import Duration
 
+M = TypeVar("M", bound=BaseModel)
 Nulls = frozenset[tuple[str, ...]]
 """What is taken away: a field, or a field and a key of it."""
 
@@ -335,10 +336,15 @@ def _finite_number(value: Any) -> float:
     raise problem("GF118", f"{as_spelled(value)!r} is not a number", "write it without quotes")
 
 
-def exactly_one(model: Model, names: tuple[str, ...], what: str) -> None:
-    """Raise unless exactly one of the named fields is set."""
-    given = [name for name in names if getattr(model, name) is not None]
-    if len(given) != 1:
-        have = " and ".join(given) if given else "none"
-        hint = f"keep {' or '.join(given)}" if given else f"give one of them, for example {names[0]}: …"
-        raise problem("GF128", f"{what} takes exactly one of {', '.join(names)}; {have} given", hint)
+def exactly_one(*names: str, what: str) -> Any:
+    """A validator: exactly one of the named fields is set."""
+
+    def check(model: M) -> M:
+        given = [name for name in names if getattr(model, name) is not None]
+        if len(given) != 1:
+            have = " and ".join(given) if given else "none"
+            hint = f"keep {' or '.join(given)}" if given else f"give one of them, for example {names[0]}: …"
+            raise problem("GF128", f"{what} takes exactly one of {', '.join(names)}; {have} given", hint)
+        return model
+
+    return model_validator(mode="after")(check)

@@ -214,9 +214,10 @@ class Alert(Model):
     on: Annotated[tuple[Literal["failure", "success"], ...], OneOrMore()] = ("failure",)
     """How a run must have ended: failure, success, or both."""
 
+    _one_of_them = exactly_one(*CHANNELS, what="an alert")
+
     @model_validator(mode="after")
-    def _one_channel(self) -> Alert:
-        exactly_one(self, CHANNELS, "an alert")
+    def _check_consistency(self) -> Alert:
         if not self.on:
             raise problem("GF382", "an alert that is never sent", "write on: [failure]", at=("on",))
         return self

@@ -202,7 +202,4 @@ class DeviceClaim(Model):
     request: Str | None = None
     """Which request of the claim; default: all."""
 
-    @model_validator(mode="after")
-    def _one_way(self) -> DeviceClaim:
-        exactly_one(self, ("claim", "template"), "device_claim")
-        return self
+    _one_way = exactly_one("claim", "template", what="device_claim")

@@ -142,9 +142,8 @@ def _typed_value(part: Part, type_name: str) -> Any:
         if not isinstance(part.value, types) or (isinstance(part.value, bool) and bool not in types):
             raise part.fault(f"must be {what}, not {describe_value(part.value)}", hint)
     elif type_name == "quantity":
-        part.quantity()
-        spelled = getattr(part.value, "text", part.value)
-        return int(part.value) if isinstance(part.value, int) else str(spelled)
+        spelled = part.amount_text()
+        return int(part.value) if isinstance(part.value, int) else spelled
     elif type_name != "any":
         return _plain_map(part, type_name)
     return plain_any(part)
@@ -222,9 +221,8 @@ def _read(template: Part) -> tuple[str, dict[str, Any], Any]:
     if not name:
         raise metadata.fault("has no name")
     spec = template.need("spec")
-    storage = spec.need("resources", "requests", "storage")
-    storage.quantity()
-    found: dict[str, Any] = {"resources": {"requests": {"storage": str(getattr(storage.value, "text", storage.value))}}}
+    storage = spec.need("resources", "requests", "storage").amount_text()
+    found: dict[str, Any] = {"resources": {"requests": {"storage": storage}}}
     modes = spec.at("accessModes")
     if modes is not None:
         if not isinstance(modes.value, list) or not all(isinstance(mode, str) for mode in modes.value):

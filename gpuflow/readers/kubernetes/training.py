@@ -140,7 +140,7 @@ def _apply_train_job(job: ReplicatedJob, thing: Object, runtime: Part) -> Replic
 
 def _with_resources(pod: Pod, resources: Part) -> Pod:
     given = {
-        side: {key: str(_read(found, key)) for key in found.mapping}
+        side: {key: found.need(key).amount_text() for key in found.mapping}
         for side in ("requests", "limits")
         if (found := resources.at(side)) is not None
     }
@@ -148,12 +148,6 @@ def _with_resources(pod: Pod, resources: Part) -> Pod:
         return pod
     containers = [{**each, "resources": given} if each["name"] == NODE else each for each in pod["spec"]["containers"]]
     return {**pod, "spec": {**pod["spec"], "containers": containers}}
-
-
-def _read(amounts: Part, key: str) -> object:
-    part = amounts.need(key)
-    part.quantity()
-    return getattr(part.value, "text", part.value)
 
 
 def _apply_patches(job: ReplicatedJob, thing: Object) -> Pod:
