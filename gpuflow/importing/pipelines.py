@@ -38,28 +38,28 @@ def complete_step(step: Step, site: Site, listing: Unsupported) -> None:
     if not step.sound:
         return
     try:
+        _complete(step, site, listing)
+    except GpuflowError as refusal:
+        found = (Finding(RULE, f"{each.code} {each.message}", step.where, each.hint) for each in refusal.findings)
+        listing.found += found
+
+
+def _complete(step: Step, site: Site, listing: Unsupported) -> None:
+    try:
         made = _pod(step.words, site)
     except GpuflowError as refusal:
         if "gpu" not in step.words and "mig" not in step.words:
-            _list(refusal, step, listing)
-            return
+            raise
         # The site has no word for these GPUs: the resource is asked for as it stands.
         listing.note(f"the GPUs stay a resource of the cluster: {refusal.findings[0].message}", step.where)
         _as_resources(step)
-        try:
-            made = _pod(step.words, site)
-        except GpuflowError as again:
-            _list(again, step, listing)
-            return
+        made = _pod(step.words, site)
     if step.secured:
         _keep_security(made, step)
     patch = patch_of(made, step)
     if patch:
         step.words.setdefault("kubernetes", {})["merge"] = patch
-        try:
-            made = _pod(step.words, site)
-        except GpuflowError as refusal:
-            _list(refusal, step, listing)
+        _pod(step.words, site)  # so that what no patch may say is refused
 
 
 def _keep_security(made: dict[str, Any], step: Step) -> None:
@@ -72,10 +72,6 @@ def _keep_security(made: dict[str, Any], step: Step) -> None:
 
 
 IDENTITY = ("runAsUser", "runAsGroup", "runAsNonRoot")
-
-
-def _list(refusal: GpuflowError, step: Step, listing: Unsupported) -> None:
-    listing.found += [Finding(RULE, f"{each.code} {each.message}", step.where, each.hint) for each in refusal.findings]
 
 
 def _as_resources(step: Step) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, WithJsonSchema, model_validator
 
@@ -72,10 +72,7 @@ class EnvFrom(Model):
     optional: Bool = False
     """Start even if it is missing."""
 
-    @model_validator(mode="after")
-    def _one_source(self) -> EnvFrom:
-        exactly_one(self, ("secret", "config_map"), "env_from")
-        return self
+    _one_source = exactly_one("secret", "config_map", what="env_from")
 
 
 class HttpProbe(Model):
@@ -105,10 +102,7 @@ class Probe(Model):
     failures: Count | None = None
     """Unhealthy after this many failed tries in a row."""
 
-    @model_validator(mode="after")
-    def _one_way(self) -> Probe:
-        exactly_one(self, ("command", "http", "tcp"), "a probe")
-        return self
+    _one_way = exactly_one("command", "http", "tcp", what="a probe")
 
 
 class Probes(Model):
@@ -132,10 +126,7 @@ class Hook(Model):
     sleep: DurationField | None = None
     """Wait this long."""
 
-    @model_validator(mode="after")
-    def _one_way(self) -> Hook:
-        exactly_one(self, ("command", "http", "sleep"), "a hook")
-        return self
+    _one_way = exactly_one("command", "http", "sleep", what="a hook")
 
 
 class Lifecycle(Model):
@@ -155,11 +146,8 @@ class Lifecycle(Model):
         return self
 
 
-class Script(Model):
+class Script(Model, short="run", form={"type": "string"}):
     """A program written in the document itself."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
-    SHORT_FIELD: ClassVar[str] = "run"
 
     run: Str
     """The program's text. It is data: nothing in it is expanded."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema, model_validator
 
@@ -45,12 +45,8 @@ def _source(value: Any) -> Any:
     raise problem("GF163", "a fan-out runs over a list, {range: …}, {param: …} or {output: …}", None)
 
 
-class Range(Model):
+class Range(Model, short="stop", types=(int,), form={"type": "integer", "minimum": 1}):
     """Whole numbers from start up to, but not including, stop."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 1}
-    SHORT_FIELD: ClassVar[str] = "stop"
-    SHORT_TYPES: ClassVar[tuple[type, ...]] = (int,)
 
     start: Integer = 0
     """The first number."""

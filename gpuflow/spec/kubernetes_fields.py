@@ -9,7 +9,7 @@ word of Kubernetes outside of a patch.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, WithJsonSchema
@@ -24,78 +24,17 @@ from gpuflow.spec.names import LABEL_PREFIX, LabelKey, LabelValue
 from gpuflow.spec.params import plain_json
 
 Path = tuple[str | int, ...]
-TEXT, NUMBER = "text", "a whole number"
-_LABELS = ["In", "NotIn", "Exists", "DoesNotExist"]
-_SELECTOR = {"matchLabels": {"*": TEXT}, "matchExpressions": [{"key!": TEXT, "operator!": _LABELS, "values": [TEXT]}]}
-_REQUIREMENT = {"key!": TEXT, "operator!": [*_LABELS, "Gt", "Lt"], "values": [TEXT]}
-_NODE_TERM = {"matchExpressions": [_REQUIREMENT], "matchFields": [_REQUIREMENT]}
-_POD_TERM = {
-    "topologyKey!": TEXT,
-    "labelSelector": _SELECTOR,
-    "namespaceSelector": _SELECTOR,
-    "namespaces": [TEXT],
-    "matchLabelKeys": [TEXT],
-    "mismatchLabelKeys": [TEXT],
-}
-_REQUIRED_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED_TERMS = "preferredDuringSchedulingIgnoredDuringExecution"
-_PODS = {_REQUIRED_TERMS: [_POD_TERM], _PREFERRED_TERMS: [{"weight!": NUMBER, "podAffinityTerm!": _POD_TERM}]}
-SHAPE: Mapping[str, Any] = {
-    "nodeAffinity": {
-        _REQUIRED_TERMS: {"nodeSelectorTerms!": [_NODE_TERM]},
-        _PREFERRED_TERMS: [{"weight!": NUMBER, "preference!": _NODE_TERM}],
-    },
-    "podAffinity": _PODS,
-    "podAntiAffinity": _PODS,
-}
-"""Keys, `!` where Kubernetes asks for them; a list of texts is a choice, of anything else a list of it."""
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_CHOICES = {"LabelSelectorRequirement": _OPERATORS, "NodeSelectorRequirement": (*_OPERATORS, "Gt", "Lt")}
+"""What `operator` may be."""
 
 
 def affinity(value: dict[str, Any]) -> dict[str, Any]:
     """The affinity object as plain data. Raises for what Kubernetes has no place for."""
-    data: dict[str, Any] = plain_json(value, ("affinity",))
-    _judge(data, SHAPE, ("affinity",), "affinity")
+    at: Path = ("affinity",)
+    data: dict[str, Any] = plain_json(value, at)
+    _map(data, "Affinity", at, "affinity", patch=False)
     return data
-
-
-def _judge(value: Any, shape: Any, at: Path, name: str) -> None:
-    if isinstance(shape, dict):
-        if not isinstance(value, dict):
-            raise _affinity_problem(f"{name} is a mapping, as in a Kubernetes manifest", at)
-        _mapping(value, shape, at, name)
-    elif isinstance(shape, list) and len(shape) == 1:
-        if not isinstance(value, list):
-            what = "mappings" if isinstance(shape[0], dict) else "texts"
-            raise _affinity_problem(f"{name} holds a list of {what}", at)
-        for index, item in enumerate(value):
-            _judge(item, shape[0], (*at, index), f"an entry of {name}")
-    elif isinstance(shape, list):
-        if value not in shape:
-            raise _affinity_problem(f"{name} {value!r:.60} is none of {', '.join(shape)}", at)
-    elif not (isinstance(value, str) if shape == TEXT else isinstance(value, int) and not isinstance(value, bool)):
-        raise _affinity_problem(f"{name} is {shape}", at)
-
-
-def _mapping(value: dict[str, Any], shape: dict[str, Any], at: Path, name: str) -> None:
-    if "*" in shape:
-        for key, item in value.items():
-            _judge(item, shape["*"], (*at, key), f"{name}.{key:.60}")
-        return
-    known = {key.rstrip("!"): inner for key, inner in shape.items()}
-    for key, item in tuple(value.items()):
-        if key not in known:
-            raise problem("GF119", f"{name} has no {key!r:.60}", did_you_mean(key, known), at=(*at, key))
-        if item is None:  # to Kubernetes the same as a key that is not there
-            del value[key]
-            continue
-        _judge(item, known[key], (*at, key), key)
-    missing = [key.rstrip("!") for key in shape if key.endswith("!") and key.rstrip("!") not in value]
-    if missing:
-        raise _affinity_problem(f"{name} has no {missing[0]}", at)
-
-
-def _affinity_problem(message: str, at: Path) -> Exception:
-    return problem("GF119", message, "write it as in a Kubernetes manifest", at=at)
 
 
 def _address(value: Any) -> str:
@@ -181,7 +120,7 @@ def check_merge(value: dict[str, Any]) -> dict[str, Any]:
     """The patch as plain data. Raises for words that are not Kubernetes', and for those that the spec decides."""
     at: Path = ("merge",)
     data: dict[str, Any] = plain_json(value, at)
-    _map(data, "PodTemplateSpec", at, "merge")
+    _map(data, "PodTemplateSpec", at, "merge", patch=True)
     for path, word, instead in _reserved_fields(data):
         raise problem("GF372", *reserved_words(word, instead), at=(*at, *path))
     return data
@@ -247,17 +186,29 @@ def _elements(owner: dict[str, Any], field: str) -> list[dict[str, Any]]:
     return [each for each in owner.get(field) or () if isinstance(each, dict)]
 
 
-def _map(value: Any, type_name: str, at: Path, name: str) -> None:
+def _map(value: Any, type_name: str, at: Path, name: str, patch: bool) -> None:
+    """Whether a map is a patch of a type, or an object of it, which has what is required and no directives."""
     if not isinstance(value, dict):
-        raise _merge_problem(f"{name} is a mapping, as in a Kubernetes manifest", at)
+        raise _problem(f"{name} is a mapping, as in a Kubernetes manifest", at, patch)
     known = fields_of(type_name)
-    for key, item in value.items():
-        if key in (DIRECTIVE, RETAIN_KEYS) or key.startswith((ELEMENT_ORDER, DELETE_FROM)):
+    for key, item in tuple(value.items()):
+        if patch and (key in (DIRECTIVE, RETAIN_KEYS) or key.startswith((ELEMENT_ORDER, DELETE_FROM))):
             _directive(key, item, known, (*at, key))
         elif key not in known:
-            raise problem("GF371", f"{name} has no {key!r:.60}", hint_for(key, type_name), at=(*at, key))
-        elif item is not None:
-            _field(item, known[key], (*at, key), key)
+            hint = hint_for(key, type_name) if patch else did_you_mean(key, known)
+            raise _problem(f"{name} has no {key!r:.60}", (*at, key), patch, hint)
+        elif item is None:
+            if not patch:  # to Kubernetes the same as a key that is not there
+                del value[key]
+        elif not patch and key == "operator":
+            choices = _CHOICES[type_name]
+            if item not in choices:
+                raise _problem(f"{key} {item!r:.60} is none of {', '.join(choices)}", (*at, key), patch)
+        else:
+            _field(item, known[key], (*at, key), key, patch)
+    missing = [] if patch else [key for key, field in known.items() if field.is_required and key not in value]
+    if missing:
+        raise _problem(f"{name} has no {missing[0]}", at, patch)
 
 
 def _directive(key: str, item: Any, known: dict[str, Field], at: Path) -> None:
@@ -271,20 +222,22 @@ def _directive(key: str, item: Any, known: dict[str, Field], at: Path) -> None:
         raise problem("GF376", f"{key[:60]} does not fit here", hint, at=at)
 
 
-def _field(value: Any, field: Field, at: Path, name: str) -> None:
+def _field(value: Any, field: Field, at: Path, name: str, patch: bool) -> None:
     if field.holds == "one":
-        _check_value(value, field.type, at, name)
+        _check_value(value, field.type, at, name, patch)
     elif field.holds == "map":
         if not isinstance(value, dict):
-            raise _merge_problem(f"{name} is a mapping, as in a Kubernetes manifest", at)
+            raise _problem(f"{name} is a mapping, as in a Kubernetes manifest", at, patch)
         for key, item in value.items():
-            if key != DIRECTIVE and item is not None:
-                _check_value(item, field.type, (*at, key), f"{name}.{key:.60}")
+            if not patch or (key != DIRECTIVE and item is not None):
+                _check_value(item, field.type, (*at, key), f"{name}.{key:.60}", patch)
     else:
         if not isinstance(value, list):
-            raise _merge_problem(f"{name} is a list, as in a Kubernetes manifest", at)
+            held = "texts" if field.type == "text" else "mappings"
+            what = "is a list, as in a Kubernetes manifest" if patch else f"holds a list of {held}"
+            raise _problem(f"{name} {what}", at, patch)
         for index, item in enumerate(value):
-            _check_value(item, field.type, (*at, index), f"an entry of {name}")
+            _check_value(item, field.type, (*at, index), f"an entry of {name}", patch)
             key = field.merge_key
             if key is not None and isinstance(item, dict) and key not in item and item.get(DIRECTIVE) != "replace":
                 hint = f"add {key}: …; by it Kubernetes finds the entry to change"
@@ -301,28 +254,25 @@ _SCALARS: dict[str, tuple[tuple[type, ...], str, str]] = {
 """The Python types of a value, what it is, and the way out."""
 
 
-def _check_value(value: Any, type_name: str, at: Path, name: str) -> None:
+def _check_value(value: Any, type_name: str, at: Path, name: str, patch: bool) -> None:
     if type_name in _SCALARS:
         types, what, hint = _SCALARS[type_name]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise _merge_problem(f"{name} is {what}", at, hint)
+            raise _problem(f"{name} is {what}", at, patch, hint if patch else _MANIFEST_HINT)
     elif type_name == "quantity":
-        _quantity(value, at, name)
+        try:
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                raise ValueError("it is no text")
+            Quantity(str(value))
+        except ValueError as refusal:
+            hint = "write it like 4, 500m or 16Gi"
+            raise _problem(f"{name} is not a quantity: {refusal}", at, patch, hint) from None
     elif type_name != "any":
-        _map(value, type_name, at, name)
+        _map(value, type_name, at, name, patch)
 
 
-def _quantity(value: Any, at: Path, name: str) -> None:
-    try:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError("it is no text")
-        Quantity(str(value))
-    except ValueError as refusal:
-        raise _merge_problem(f"{name} is not a quantity: {refusal}", at, "write it like 4, 500m or 16Gi") from None
-
-
-def _merge_problem(message: str, at: Path, hint: str = _MANIFEST_HINT) -> Exception:
-    return problem("GF371", message, hint, at=at)
+def _problem(message: str, at: Path, patch: bool, hint: str | None = _MANIFEST_HINT) -> Exception:
+    return problem("GF371" if patch else "GF119", message, hint, at=at)
 
 
 def hint_for(word: str, type_name: str) -> str:

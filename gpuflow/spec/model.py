@@ -8,7 +8,7 @@ so a validation error always names the field the user wrote. Null in a document 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from typing import Annotated, Any, ClassVar, NoReturn, Self
+from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -28,6 +28,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from gpuflow.quantity import Quantity
 from gpuflow.spec.duration import Duration
 
+M = TypeVar("M", bound=BaseModel)
 Nulls = frozenset[tuple[str, ...]]
 """What is taken away: a field, or a field and a key of it."""
 
@@ -61,11 +62,17 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, use_attribute_docstrings=True)
 
     SHORT_FORM: ClassVar[dict[str, Any] | None] = None
-    """JSON Schema of the short form, for editors; None when there is none."""
     SHORT_FIELD: ClassVar[str] = ""
-    """The field that a value alone stands for, where the short form is no more than that."""
     SHORT_TYPES: ClassVar[tuple[type, ...]] = (str,)
-    """What such a value may be; a boolean never."""
+
+    def __init_subclass__(
+        cls, short: str = "", types: tuple[type, ...] = (str,), form: dict[str, Any] | None = None, **config: Any
+    ) -> None:
+        """A model that has a short form. `short`: the field that a value alone stands for, where the form is no more
+        than that; `types`: what such a value may be, a boolean never; `form`: its JSON Schema, for editors."""
+        super().__init_subclass__(**config)
+        if form is not None:
+            cls.SHORT_FORM, cls.SHORT_FIELD, cls.SHORT_TYPES = form, short, types
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
@@ -329,10 +336,15 @@ def _finite_number(value: Any) -> float:
     raise problem("GF118", f"{as_spelled(value)!r} is not a number", "write it without quotes")
 
 
-def exactly_one(model: Model, names: tuple[str, ...], what: str) -> None:
-    """Raise unless exactly one of the named fields is set."""
-    given = [name for name in names if getattr(model, name) is not None]
-    if len(given) != 1:
-        have = " and ".join(given) if given else "none"
-        hint = f"keep {' or '.join(given)}" if given else f"give one of them, for example {names[0]}: …"
-        raise problem("GF128", f"{what} takes exactly one of {', '.join(names)}; {have} given", hint)
+def exactly_one(*names: str, what: str) -> Any:
+    """A validator: exactly one of the named fields is set."""
+
+    def check(model: M) -> M:
+        given = [name for name in names if getattr(model, name) is not None]
+        if len(given) != 1:
+            have = " and ".join(given) if given else "none"
+            hint = f"keep {' or '.join(given)}" if given else f"give one of them, for example {names[0]}: …"
+            raise problem("GF128", f"{what} takes exactly one of {', '.join(names)}; {have} given", hint)
+        return model
+
+    return model_validator(mode="after")(check)

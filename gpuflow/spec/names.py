@@ -36,7 +36,7 @@ def _label(value: Any, what: str, length: int) -> str:
         better = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-0123456789")[:length].strip("-")
         if better and better != value:
             hint += f'; for example "{better}"'
-        raise problem("GF131", f'"{_shorten(value)}" is not a {what} name that every engine accepts', hint)
+        raise problem("GF131", f'"{shorten(value)}" is not a {what} name that every engine accepts', hint)
     return value
 
 
@@ -44,17 +44,18 @@ def _identifier(value: Any, what: str) -> str:
     hint = "use letters, digits and '_', starting with a letter, at most 63 characters"
     if not isinstance(value, str) or not _IS_IDENTIFIER.fullmatch(value) or len(value) > 63 or keyword.iskeyword(value):
         article = "an" if what[0] in "aeiou" else "a"
-        raise problem("GF132", f"{_shorten(value)!r} is not {article} {what} name that every engine accepts", hint)
+        raise problem("GF132", f"{shorten(value)!r} is not {article} {what} name that every engine accepts", hint)
     return value
 
 
-def _shorten(value: Any) -> Any:
-    return value[:80] + "…" if isinstance(value, str) and len(value) > 80 else value
+def shorten(value: Any, most: int = 80) -> Any:
+    """A value for a message, the end of a long text left out."""
+    return value[:most] + "…" if isinstance(value, str) and len(value) > most else value
 
 
 def _mount_path(value: Any) -> str:
     if not isinstance(value, str) or not value.startswith("/") or ":" in value or "\0" in value:
-        text = f"{_shorten(value)!r} is not an absolute path in the container"
+        text = f"{shorten(value)!r} is not an absolute path in the container"
         raise problem("GF133", text, "start it with '/' and leave ':' out")
     return value
 
@@ -75,7 +76,7 @@ def is_qualified_name(value: str) -> bool:
 
 def _label_key(value: Any) -> str:
     if not isinstance(value, str) or not is_qualified_name(value):
-        text = f"{_shorten(value)!r} is not a label or annotation key"
+        text = f"{shorten(value)!r} is not a label or annotation key"
         raise problem("GF134", text, "write it like team or example.com/team")
     return value
 
@@ -95,7 +96,7 @@ def is_label_value(value: str) -> bool:
 
 def _label_value(value: Any) -> str:
     if not isinstance(value, str) or not is_label_value(value):
-        shown = _shorten(getattr(value, "text", value))
+        shown = shorten(getattr(value, "text", value))
         hint = "use at most 63 letters, digits, '-', '_' and '.', the ends being letters or digits; quote numbers"
         raise problem("GF135", f"{shown!r} is not a label value", hint)
     return value
@@ -107,7 +108,7 @@ _FOR_TRANSFERS = ("GPUFLOW_RUN_STORAGE_TIMEOUT", "GPUFLOW_TRANSFER_PROCESSES")
 
 def _env_name(value: Any) -> str:
     if not isinstance(value, str) or not _IS_IDENTIFIER.fullmatch(value):
-        text = f"{_shorten(value)!r} is not an environment variable name"
+        text = f"{shorten(value)!r} is not an environment variable name"
         raise problem("GF136", text, "use letters, digits and '_'")
     if value.startswith("GPUFLOW_") and value not in _FOR_TRANSFERS:
         hint = f"names starting with GPUFLOW_ are set by the supervisor; a step may set {' and '.join(_FOR_TRANSFERS)}"
@@ -117,14 +118,14 @@ def _env_name(value: Any) -> str:
 
 def _object_name(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 253 or not _QUALIFIED_PREFIX.fullmatch(value):
-        text = f"{_shorten(value)!r} is not the name of a Kubernetes object"
+        text = f"{shorten(value)!r} is not the name of a Kubernetes object"
         raise problem("GF138", text, "use lower-case letters, digits, '-' and '.'")
     return value
 
 
 def _data_key(value: Any) -> str:
     if not isinstance(value, str) or not _DATA_KEY.fullmatch(value) or value in (".", "..") or value.startswith(".."):
-        text = f"{_shorten(value)!r} is not the name of a key in a Secret"
+        text = f"{shorten(value)!r} is not the name of a key in a Secret"
         raise problem("GF138", text, "use at most 253 letters, digits, '-', '_' and '.'")
     return value
 

@@ -14,7 +14,7 @@ from pydantic import PlainValidator, WithJsonSchema, model_validator
 
 from gpuflow.core.secret_text import is_secret_name
 from gpuflow.spec.model import Model, OneOrMore, exactly_one, problem
-from gpuflow.spec.names import DataKey, ObjectName
+from gpuflow.spec.names import DataKey, ObjectName, shorten
 from gpuflow.spec.problems import validate_nested
 
 Channel = Literal["slack", "webhook", "pagerduty", "mail"]
@@ -50,14 +50,10 @@ class SecretValue(Model):
 def _validator(pattern: re.Pattern[str], what: str, hint: str) -> Any:
     def check(value: Any) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise problem("GF382", f"{_shorten(value)!r} is not {what}", hint)
+            raise problem("GF382", f"{shorten(value, 60)!r} is not {what}", hint)
         return value
 
     return PlainValidator(check)
-
-
-def _shorten(value: Any) -> Any:
-    return value[:60] + "…" if isinstance(value, str) and len(value) > 60 else value
 
 
 def _secret(value: Any) -> Any:
@@ -69,7 +65,7 @@ def _url(value: Any) -> Any:
     if isinstance(value, SecretValue):
         return value
     if not isinstance(value, str) or not _URL.fullmatch(value) or not _has_host(value):
-        text = f"{_shorten(value)!r} is not an address"
+        text = f"{shorten(value, 60)!r} is not an address"
         raise problem("GF382", text, "write it like https://alerts.example.com/gpuflow")
     if "@" in urlsplit(value).netloc:
         raise problem("GF381", "the address holds a user or a password, in plain text", BY_REFERENCE)
@@ -96,7 +92,7 @@ def _has_host(value: str) -> bool:
 def _header_value(value: Any) -> Any:
     value = _secret(value)
     if not isinstance(value, SecretValue) and not (isinstance(value, str) and _PLAIN_TEXT.fullmatch(value)):
-        text = f"{_shorten(value)!r} is not the value of a header"
+        text = f"{shorten(value, 60)!r} is not the value of a header"
         raise problem("GF382", text, "use printable ASCII without braces")
     return value
 
@@ -214,9 +210,10 @@ class Alert(Model):
     on: Annotated[tuple[Literal["failure", "success"], ...], OneOrMore()] = ("failure",)
     """How a run must have ended: failure, success, or both."""
 
+    _one_of_them = exactly_one(*CHANNELS, what="an alert")
+
     @model_validator(mode="after")
-    def _one_channel(self) -> Alert:
-        exactly_one(self, CHANNELS, "an alert")
+    def _check_consistency(self) -> Alert:
         if not self.on:
             raise problem("GF382", "an alert that is never sent", "write on: [failure]", at=("on",))
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -77,10 +77,8 @@ def text_of(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-class Param(Model):
+class Param(Model, form={"type": ["string", "number", "boolean", "array"]}):
     """A typed value, set when a run starts. Without a default it is required."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": ["string", "number", "boolean", "array"]}
 
     type: ParamType = "string"
     """string, int, float, bool or json."""
@@ -149,10 +147,8 @@ class Param(Model):
         return value
 
 
-class Output(Model):
+class Output(Model, form={"enum": ["string", "int", "float", "bool", "json"]}):
     """A result of a step: a small typed value, or a file or directory kept at a URI."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"enum": ["string", "int", "float", "bool", "json"]}
 
     type: OutputType = "string"
     """string, int, float, bool, json for a value; file or directory for an artifact."""

@@ -44,11 +44,10 @@ class Rendezvous(Model):
     """Processes in each worker; default: the number of GPUs."""
 
 
-class Leader(WithNulls):
+class Leader(WithNulls, form={"type": "boolean"}):
     """What is different in the pod of a gang's leader; `true` is a pod like the workers'. Null takes away what the step
     has."""
 
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "boolean"}
     SETTINGS: ClassVar[tuple[str, ...]] = ("cpu", "memory", "ephemeral_storage", "gpu", "shm", "kubernetes")
     """What takes the place of the step's own as a whole."""
     NULLABLE = (*SETTINGS, "env")
@@ -94,10 +93,8 @@ class Leader(WithNulls):
         return self
 
 
-class Gang(Model):
+class Gang(Model, form={"type": "integer", "minimum": 1}):
     """Several identical workers, or a leader and workers, that must run together."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 1}
 
     workers: Count
     """How many identical workers."""
@@ -117,12 +114,8 @@ class Gang(Model):
         return self.workers + (1 if self.leader is not None else 0)
 
 
-class Backoff(Model):
+class Backoff(Model, short="start", types=(str, Duration), form={"type": "string", "examples": ["30s"]}):
     """Waiting between attempts: start, then multiplied by factor each time, up to max."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["30s"]}
-    SHORT_FIELD: ClassVar[str] = "start"
-    SHORT_TYPES: ClassVar[tuple[type, ...]] = (str, Duration)
 
     start: DurationField = Duration("30s")
     """The first wait."""
@@ -154,16 +147,12 @@ class MoreMemory(Model):
         return self
 
 
-class Retry(Model):
+class Retry(Model, short="any", types=(int,), form={"type": "integer", "minimum": 0}):
     """How often a step is started again: one count for everything, or two budgets.
 
     A failure is the program's fault, an interruption (spot, preemption, eviction, node loss) is not. `retry: 2` is
     short for `any: 2`: what Argo, Airflow and Kubeflow mean by a number of retries.
     """
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 0}
-    SHORT_FIELD: ClassVar[str] = "any"
-    SHORT_TYPES: ClassVar[tuple[type, ...]] = (int,)
 
     any: Natural | None = None
     """How often the step is started again, whatever ended it. Instead of failures and interruptions."""
@@ -250,11 +239,8 @@ class Checkpoint(Model):
         return self
 
 
-class Spot(Model):
+class Spot(Model, short="mode", form={"enum": ["never", "allow", "prefer", "require"]}):
     """Whether a step may run on spot nodes, which can be reclaimed."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"enum": ["never", "allow", "prefer", "require"]}
-    SHORT_FIELD: ClassVar[str] = "mode"
 
     mode: Literal["never", "allow", "prefer", "require"] = "never"
     """never, allow, prefer or require."""
@@ -269,11 +255,8 @@ class Spot(Model):
         return self
 
 
-class Priority(Model):
+class Priority(Model, short="pod", form={"type": "string"}):
     """Priority: which pods and workloads go first."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
-    SHORT_FIELD: ClassVar[str] = "pod"
 
     pod: ObjectName | None = None
     """A PriorityClass: the scheduler's order and preemption."""

@@ -7,7 +7,7 @@ cluster spells them.
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -23,10 +23,8 @@ _NUMBER_FIRST = re.compile(r"\s*(\d{1,10})\s*(?:[x×*]\s*)?([A-Za-z][\w.-]*)?\s*
 _MIG_SHORT = re.compile(r"\s*(\d+g\.\d+gb\S*)\s+(?:of|on)\s+([A-Za-z0-9][\w.-]*)\s*(?:[x×*]\s*(\d+))?\s*")
 
 
-class Amount(Model):
+class Amount(Model, form=QUANTITY_SCHEMA):
     """A request and a limit. One number sets both."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = QUANTITY_SCHEMA
 
     request: QuantityField | None = None
     """What the scheduler reserves."""
@@ -55,15 +53,11 @@ class Amount(Model):
         return {k: str(v) for k, v in (("request", self.request), ("limit", self.limit)) if v is not None}
 
 
-class Gpu(Model):
-    """Whole GPUs: any that the site has, of one model, of any of several, or with enough memory."""
+_GPU_EXAMPLES = ["any x 2", "a100-80gb", "a100-80gb x 2", "a100-80gb sxm x 8"]
 
-    SHORT_FORM: ClassVar[dict[str, Any]] = {
-        "anyOf": [
-            {"type": "integer", "minimum": 1},
-            {"type": "string", "examples": ["any x 2", "a100-80gb", "a100-80gb x 2", "a100-80gb sxm x 8"]},
-        ]
-    }
+
+class Gpu(Model, form={"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "examples": _GPU_EXAMPLES}]}):
+    """Whole GPUs: any that the site has, of one model, of any of several, or with enough memory."""
 
     model: Str | None = None
     """A model of the catalog, for example a100-80gb. Without model, any_of and memory: any GPU of the site."""
@@ -163,10 +157,8 @@ def _without_any(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-class Mig(Model):
+class Mig(Model, form={"type": "string", "examples": ["1g.10gb of a100-80gb"]}):
     """A MIG slice. The profile alone does not identify a GPU, so the model belongs to it."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["1g.10gb of a100-80gb"]}
 
     profile: Str
     """For example 1g.10gb."""
@@ -189,11 +181,8 @@ class Mig(Model):
         return {**parts, "count": self.count} if self.count > 1 else parts
 
 
-class SharedGpu(Model):
+class SharedGpu(Model, short="model", form={"type": "string", "examples": ["l4"]}):
     """A share of a GPU that others use at the same time."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["l4"]}
-    SHORT_FIELD: ClassVar[str] = "model"
 
     model: Str | None = None
     """A model of the catalog; default: any."""
@@ -213,7 +202,4 @@ class DeviceClaim(Model):
     request: Str | None = None
     """Which request of the claim; default: all."""
 
-    @model_validator(mode="after")
-    def _one_way(self) -> DeviceClaim:
-        exactly_one(self, ("claim", "template"), "device_claim")
-        return self
+    _one_way = exactly_one("claim", "template", what="device_claim")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime, tzinfo
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import PlainValidator, WithJsonSchema, model_validator
@@ -112,11 +112,8 @@ Start = Annotated[
 ]
 
 
-class Schedule(Model):
+class Schedule(Model, short="cron", form={"type": "string", "examples": ["0 0 * * *"]}):
     """Start on a schedule."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["0 0 * * *"]}
-    SHORT_FIELD: ClassVar[str] = "cron"
 
     cron: Str
     """Five fields: minute hour day month weekday."""

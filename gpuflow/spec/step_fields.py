@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, WithJsonSchema
 
@@ -132,11 +132,8 @@ class TextMap(Literally):
 ArgumentField = Annotated[Any, PlainValidator(_argument), WithJsonSchema({})]
 
 
-class Approval(Model):
+class Approval(Model, short="message", form={"type": "string"}):
     """A person approves."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
-    SHORT_FIELD: ClassVar[str] = "message"
 
     message: Str
     """The question."""

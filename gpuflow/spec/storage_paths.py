@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuflow.spec.params import text_of
+from gpuflow.spec.step import Pipeline, Step
 from gpuflow.spec.text import ItemRef, Join, OutputRef, ParamRef, RunRef, Text, join, parts_of
-
-if TYPE_CHECKING:
-    from gpuflow.spec.step import Pipeline, Step
-    from gpuflow.spec.volumes import Volume
+from gpuflow.spec.volumes import Volume
 
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "file")
 """What `gpuflow-run` can read and write."""

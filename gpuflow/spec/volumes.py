@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, WithJsonSchema, model_validator
 
@@ -51,11 +51,8 @@ SubPath = Annotated[str, PlainValidator(lambda value: _relative_path(value, "a p
 """A folder or file of a volume."""
 
 
-class FileItem(Model):
+class FileItem(Model, short="path", form={"type": "string"}):
     """One key of a ConfigMap or Secret as a file."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
-    SHORT_FIELD: ClassVar[str] = "path"
 
     path: FilePath
     """Its path below the mount."""
@@ -63,11 +60,8 @@ class FileItem(Model):
     """Its permissions, such as "0440"; default: default_mode."""
 
 
-class HostPath(Model):
+class HostPath(Model, short="path", form={"type": "string", "examples": ["/mnt/nvme"]}):
     """A file or folder of the node. Violates the baseline Pod Security Standard."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["/mnt/nvme"]}
-    SHORT_FIELD: ClassVar[str] = "path"
 
     path: MountPath
     """Its path on the node."""
@@ -147,9 +141,10 @@ class Projection(Model):
     optional: Bool = False
     """Start even if the Secret or ConfigMap is missing."""
 
+    _one_of_them = exactly_one("token", "secret", "config_map", "downward_api", what="a source of projected")
+
     @model_validator(mode="after")
-    def _one_source(self) -> Projection:
-        exactly_one(self, ("token", "secret", "config_map", "downward_api"), "a source of projected")
+    def _check_consistency(self) -> Projection:
         if (self.items or self.optional) and self.secret is None and self.config_map is None:
             name = "items" if self.items else "optional"
             raise problem("GF128", f"{name} belongs to a secret or config_map", "drop it", at=(name,))
@@ -209,9 +204,10 @@ class Volume(Model):
     sub_path: SubPath | None = None
     """Only this part of the volume."""
 
+    _one_of_them = exactly_one(*VOLUME_SOURCES, what="a volume")
+
     @model_validator(mode="after")
-    def _one_source(self) -> Volume:
-        exactly_one(self, VOLUME_SOURCES, "a volume")
+    def _check_consistency(self) -> Volume:
         if self.projected is not None and not self.projected:
             raise problem("GF128", "projected names no source", "list at least one", at=("projected",))
         keys = self.config_map is not None or self.secret is not None
@@ -255,10 +251,8 @@ DigestField = Annotated[
 ]
 
 
-class Input(Model):
+class Input(Model, form={"type": "string", "examples": ["s3://datasets/imagenet/"]}):
     """A file or directory at a path of the container: an earlier step's output, data at a URI, or a claim's folder."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["s3://datasets/imagenet/"]}
 
     output: OutputField | None = None
     """The file or directory output of an earlier step, like train.model. Of a fan-out: a directory with one entry for
@@ -287,9 +281,10 @@ class Input(Model):
             return {"output": value}
         return value if isinstance(value, dict) and not (value and value.keys() <= _REFERENCES) else {"uri": value}
 
+    _one_of_them = exactly_one("output", "uri", "claim", what="an input")
+
     @model_validator(mode="after")
     def _check_consistency(self) -> Input:
-        exactly_one(self, ("output", "uri", "claim"), "an input")
         of_others = {"type": self.uri, "digest": self.claim is None or None, "size": self.claim is None or None}
         for name, needed in {**of_others, "path": self.claim}.items():
             if getattr(self, name) is not None and needed is None:

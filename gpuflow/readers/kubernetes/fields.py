@@ -142,6 +142,11 @@ class Part:
             raise self.fault(f"is {describe_value(self.value)}; an amount cannot be negative")
         return found
 
+    def amount_text(self) -> str:
+        """This value as an amount, as it is spelled."""
+        self.quantity()
+        return str(getattr(self.value, "text", self.value))
+
 
 def surge_of(spec: Part, count: int) -> int:
     """How many pods a rolling update starts before it stops old ones; a quarter, rounded up, when nothing is said."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpuflow.demands.model import Demand
 from gpuflow.formats.documents import Document, Library
 from gpuflow.readers.interface import Options, PassiveObject
-from gpuflow.readers.kubernetes import jobs, katib, ray, training, volcano
+from gpuflow.readers.kubernetes import jobs, operators
 from gpuflow.readers.kubernetes.demand import Object
 
 KINDS: dict[tuple[str, str], Callable[[Object], Demand | PassiveObject]] = {
@@ -23,14 +23,14 @@ KINDS: dict[tuple[str, str], Callable[[Object], Demand | PassiveObject]] = {
     ("CronJob", "batch"): jobs.cron_job,
     ("JobSet", "jobset.x-k8s.io"): jobs.job_set,
     ("LeaderWorkerSet", "leaderworkerset.x-k8s.io"): jobs.leader_worker_set,
-    **{(kind, "kubeflow.org"): training.training_job for kind in training.REPLICA_SPECS},
-    ("MPIJob", "kubeflow.org"): training.mpi_job,
-    ("Experiment", "kubeflow.org"): katib.experiment,
-    ("TrainJob", "trainer.kubeflow.org"): training.train_job,
-    ("Job", "batch.volcano.sh"): volcano.volcano_job,
-    ("RayCluster", "ray.io"): ray.ray_cluster,
-    ("RayJob", "ray.io"): ray.ray_job,
-    ("RayService", "ray.io"): ray.ray_service,
+    **{(kind, "kubeflow.org"): operators.training_job for kind in operators.REPLICA_SPECS},
+    ("MPIJob", "kubeflow.org"): operators.mpi_job,
+    ("Experiment", "kubeflow.org"): operators.experiment,
+    ("TrainJob", "trainer.kubeflow.org"): operators.train_job,
+    ("Job", "batch.volcano.sh"): jobs.volcano_job,
+    ("RayCluster", "ray.io"): operators.ray_cluster,
+    ("RayJob", "ray.io"): operators.ray_job,
+    ("RayService", "ray.io"): operators.ray_service,
 }
 
 

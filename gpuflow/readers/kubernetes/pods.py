@@ -127,33 +127,26 @@ def _field(part: Part, field: Field) -> Any:
     return _typed_value(part, field.type)
 
 
+_SCALARS: Final[dict[str, tuple[tuple[type, ...], str, str | None]]] = {
+    "text": ((str,), "text", "write it in quotes"),
+    "int": ((int,), "a whole number", None),
+    "bool": ((bool,), "true or false", None),
+    "port": ((int, str), "a number or a name", None),
+}
+"""The Python types of a value, what it must be, and the way out."""
+
+
 def _typed_value(part: Part, type_name: str) -> Any:
-    value = part.value
-    match type_name:
-        case "text":
-            if not isinstance(value, str):
-                raise part.fault(f"must be text, not {describe_value(value)}", "write it in quotes")
-            return str(value)
-        case "int":
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise part.fault(f"must be a whole number, not {describe_value(value)}")
-            return int(value)
-        case "bool":
-            if not isinstance(value, bool):
-                raise part.fault(f"must be true or false, not {describe_value(value)}")
-            return value
-        case "quantity":
-            part.quantity()
-            spelled = getattr(value, "text", value)
-            return int(value) if isinstance(value, int) and not isinstance(value, bool) else str(spelled)
-        case "port":
-            if isinstance(value, bool) or not isinstance(value, int | str):
-                raise part.fault(f"must be a number or a name, not {describe_value(value)}")
-            return int(value) if isinstance(value, int) else str(value)
-        case "any":
-            return plain_any(part)
-        case _:
-            return _plain_map(part, type_name)
+    if type_name in _SCALARS:
+        types, what, hint = _SCALARS[type_name]
+        if not isinstance(part.value, types) or (isinstance(part.value, bool) and bool not in types):
+            raise part.fault(f"must be {what}, not {describe_value(part.value)}", hint)
+    elif type_name == "quantity":
+        spelled = part.amount_text()
+        return int(part.value) if isinstance(part.value, int) else spelled
+    elif type_name != "any":
+        return _plain_map(part, type_name)
+    return plain_any(part)
 
 
 def plain_any(part: Part, deep: int = 0) -> Any:
@@ -228,9 +221,8 @@ def _read(template: Part) -> tuple[str, dict[str, Any], Any]:
     if not name:
         raise metadata.fault("has no name")
     spec = template.need("spec")
-    storage = spec.need("resources", "requests", "storage")
-    storage.quantity()
-    found: dict[str, Any] = {"resources": {"requests": {"storage": str(getattr(storage.value, "text", storage.value))}}}
+    storage = spec.need("resources", "requests", "storage").amount_text()
+    found: dict[str, Any] = {"resources": {"requests": {"storage": storage}}}
     modes = spec.at("accessModes")
     if modes is not None:
         if not isinstance(modes.value, list) or not all(isinstance(mode, str) for mode in modes.value):

@@ -203,12 +203,8 @@ Assets = Annotated[tuple[Asset, ...], OneOrMore()]
 Texts = Annotated[tuple[Str, ...], OneOrMore()]
 
 
-class Teardown(Model):
+class Teardown(Model, short="setups", types=(str, list, tuple), form={"anyOf": _ONE_OR_MORE}):
     """A step that cleans up what its setups have made, also after a failure in between."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"anyOf": _ONE_OR_MORE}
-    SHORT_FIELD: ClassVar[str] = "setups"
-    SHORT_TYPES: ClassVar[tuple[type, ...]] = (str, list, tuple)
 
     setups: Annotated[tuple[StepName, ...], OneOrMore()]
     """The steps that it belongs to: it runs when they have succeeded, whatever happened after them."""

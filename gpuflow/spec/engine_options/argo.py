@@ -114,9 +114,10 @@ class Metric(Model):
     histogram: Histogram | None = None
     """A histogram."""
 
+    _one_of_them = exactly_one("counter", "gauge", "histogram", what="a metric")
+
     @model_validator(mode="after")
-    def _one_kind(self) -> Metric:
-        exactly_one(self, ("counter", "gauge", "histogram"), "a metric")
+    def _check_consistency(self) -> Metric:
         if not _METRIC.fullmatch(self.name):
             text = f'"{self.name}" is not the name of a metric'
             raise problem("GF131", text, "use letters, digits and _", at=("name",))

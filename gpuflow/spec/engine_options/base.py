@@ -92,11 +92,8 @@ ArgumentName = Annotated[
 Json = Annotated[Any, PlainValidator(plain_json), WithJsonSchema({})]
 
 
-class Imported(Model):
+class Imported(Model, short="path", form={"type": "string", "examples": ["company.alerts.page"]}):
     """A Python object that the compiled file imports."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["company.alerts.page"]}
-    SHORT_FIELD: ClassVar[str] = "path"
 
     path: ImportPath
     """Module and name: company.alerts.page."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gpuflow.core.errors import Finding, Problem, did_you_mean, rule
 from gpuflow.engines import AIRFLOW, KUBEFLOW
@@ -13,9 +12,7 @@ from gpuflow.graph.order import reachable
 from gpuflow.spec.engine_options.airflow import ROLES, AirflowTask, Teardown
 from gpuflow.spec.references import upstream
 from gpuflow.spec.rules.step_rules import finding_at
-
-if TYPE_CHECKING:
-    from gpuflow.spec.step import Pipeline, Step
+from gpuflow.spec.step import Pipeline, Step
 
 
 def teardowns(pipeline: Pipeline) -> dict[str, Teardown]:

@@ -77,15 +77,11 @@ def _of_step(pipeline: Pipeline, step: Step, path: Path) -> Iterator[Finding]:
         for part in ("command", "args"):
             where = pipeline.where(*path, *place, part)
             yield from secrets_in_text(f"{who}, {helper.name}: {part}", getattr(helper, part), where)
-    program = (("command", step.command), ("args", step.args), ("script", step.script and step.script.run))
-    for field, text in (*program, ("annotations", step.annotations)):
-        if text and any(_secrets_in(text)):
-            yield from secrets_in_text(f"{who}: {field}", text, pipeline.where(*path, field))
-    if step.kubernetes is not None and step.kubernetes.merge is not None:
-        variables = variables_of(step.kubernetes.merge)
-        yield from _environment(pipeline, who, variables, (*path, "kubernetes", "merge"))
+    yield from _of_program(pipeline, who, step, path)
     if step.gang is not None and step.gang.leader is not None:
-        yield from _of_leader(pipeline, f"{who}, the leader", step.gang.leader, (*path, "gang", "leader"))
+        leader, place = step.gang.leader, (*path, "gang", "leader")
+        yield from _environment(pipeline, f"{who}, the leader", leader.env, (*place, "env"))
+        yield from _of_program(pipeline, f"{who}, the leader", leader, place)
     if step.checkpoint is not None:
         place = (*path, "checkpoint", "store")
         yield from secrets_in_text(f"{who}: checkpoint.store", step.checkpoint.store, pipeline.where(*place))
@@ -98,13 +94,15 @@ def _of_step(pipeline: Pipeline, step: Step, path: Path) -> Iterator[Finding]:
         yield from _of_pipeline(step.pipeline)
 
 
-def _of_leader(pipeline: Pipeline, who: str, leader: Leader, path: Path) -> Iterator[Finding]:
-    yield from _environment(pipeline, who, leader.env, (*path, "env"))
-    program = (("command", leader.command), ("args", leader.args), ("script", leader.script and leader.script.run))
-    for field, text in program:
-        yield from secrets_in_text(f"{who}: {field}", text, pipeline.where(*path, field))
-    if leader.kubernetes is not None and leader.kubernetes.merge is not None:
-        yield from _environment(pipeline, who, variables_of(leader.kubernetes.merge), (*path, "kubernetes", "merge"))
+def _of_program(pipeline: Pipeline, who: str, holder: Step | Leader, path: Path) -> Iterator[Finding]:
+    program: dict[str, Any] = {"command": holder.command, "args": holder.args}
+    program |= {"script": holder.script and holder.script.run, "annotations": getattr(holder, "annotations", None)}
+    for field, text in program.items():
+        if text and any(_secrets_in(text)):
+            yield from secrets_in_text(f"{who}: {field}", text, pipeline.where(*path, field))
+    if holder.kubernetes is not None and holder.kubernetes.merge is not None:
+        variables = variables_of(holder.kubernetes.merge)
+        yield from _environment(pipeline, who, variables, (*path, "kubernetes", "merge"))
 
 
 def _environment(pipeline: Pipeline, who: str, env: dict[str, Any], path: Path) -> Iterator[Finding]:
