@@ -110,7 +110,7 @@ def _admitted_gangs(q: Question) -> dict[str, list[StepAdmission]]:
     return {name: members for name, members in gangs.items() if all(one.ever.allowed for one in members)}
 
 
-@check_rule("GF555", severity="error")
+@check_rule("GF555", severity="error", verdict="may-queue")
 def gang_deadlocks(q: Question) -> Iterator[Problem]:
     """Gangs that can each hold a part of a quota line, so that none ever gets the rest. Reported for one line."""
     gangs = _admitted_gangs(q)
