@@ -19,10 +19,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gpuflow.runtime.base.files import SharedFolder
+from gpuflow.runtime.base.files import SharedFolder, discard
 from gpuflow.runtime.checkpoints import training
 from gpuflow.runtime.checkpoints.training import Checkpointing
-from gpuflow.runtime.state.checkpoint_dir import discard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

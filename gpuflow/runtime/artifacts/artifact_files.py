@@ -200,13 +200,7 @@ class Artifact:
             raise NotKept(f"its {len(files)} files are too many to name in one manifest; put them into an archive")
         self.ledger.assert_owner()
         key = f"{self.prefix}/manifest.json"
-        self.store.write(key, data)
-        try:
-            same = self.store.read(key) == data
-        except FileNotFoundError:
-            same = False
-        if not same:
-            raise StorageError(f"{self.store.url(key)} does not read back as it was written")
+        self.store.write_surely(key, data, self.store.url(key))
         return files
 
     def _see_name(self, relative: str) -> None:

@@ -10,9 +10,9 @@ import os
 
 from gpuflow.runtime.artifacts import outputs
 from gpuflow.runtime.base import attempt_folder, files, records
+from gpuflow.runtime.base.files import discard
 from gpuflow.runtime.base.options import BadOption
 from gpuflow.runtime.base.records import Corrupt
-from gpuflow.runtime.state.checkpoint_dir import discard
 from gpuflow.runtime.stores.local_files import NoRoom
 from gpuflow.runtime.stores.storage_timeout import Limit
 from gpuflow.runtime.stores.store import BadName, Progress, StorageError

@@ -191,7 +191,7 @@ class Child:
             if pid == 0:
                 return
             if pid == self.pid:
-                self.code = _exit_code(status)
+                self.code = exit_code(status)
 
     def drain(self) -> None:
         """Pass on what is left of the output."""
@@ -291,7 +291,8 @@ def _write(number: int, data: bytes) -> bool:
     return True
 
 
-def _exit_code(status: int) -> int:
+def exit_code(status: int) -> int:
+    """As a shell would give it."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 

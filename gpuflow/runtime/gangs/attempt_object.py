@@ -77,8 +77,6 @@ class Gang:
         """Variables that the ranks have from their launcher."""
         self.changes = Changes()
         """What later attempts have instead."""
-        self.leader_on_demand: dict[str, Any] | None = None
-        """What the leader has instead of `changes.on_demand`, where it is not like the workers."""
         self._container = options.container
         self._step = options.step
         self._labels = {GANG: self.digest, RUN: label_value(options.run_id)}
@@ -171,9 +169,7 @@ class Gang:
 
     def _changes_in(self, pod_set: str) -> Changes:
         """What is different later in the pods of one set."""
-        if self.leader_on_demand is None or pod_set != self.shape.first:
-            return self.changes
-        return self.changes._replace(on_demand=self.leader_on_demand)
+        return self.changes.for_leader() if pod_set == self.shape.first else self.changes
 
     def has_memory(self) -> bool:
         """Whether there is an amount that could grow."""

@@ -23,7 +23,7 @@ from gpuflow.runtime.gangs import attempt_end, attempt_object, attempt_verdict, 
 from gpuflow.runtime.gangs.attempt_end import AttemptFollower, PodDrain
 from gpuflow.runtime.gangs.attempt_object import Gang
 from gpuflow.runtime.gangs.attempt_verdict import Verdict
-from gpuflow.runtime.gangs.later_attempts import EarlierAttempts, changes_of, leader_fields_of
+from gpuflow.runtime.gangs.later_attempts import EarlierAttempts, changes_of
 from gpuflow.runtime.gangs.launcher_liveness import LivenessServer
 from gpuflow.runtime.gangs.ranks.protocol import new_secret
 from gpuflow.runtime.gangs.watch import Watch, phase, run_questions
@@ -59,7 +59,6 @@ class Launcher:
         self._own: dict[str, Any] | None = self._owner()
         self.gang = Gang(manifest, options, self._own)
         self.gang.changes = changes_of(options)
-        self.gang.leader_on_demand = leader_fields_of(options)
         if options.more_memory and not self.gang.has_memory():
             say(f"--more-memory: the container {options.container} names no memory; every attempt has the same")
         if options.owner == "pod" and self._own_ip:

@@ -21,7 +21,7 @@ import stat
 
 from gpuflow.runtime.base import files
 from gpuflow.runtime.base.attempt_folder import UNSUPERVISED, AttemptFolder
-from gpuflow.runtime.base.files import SharedFolder, discard
+from gpuflow.runtime.base.files import SharedFolder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         def leave(self) -> None: ...
 
 
-__all__ = ["HIDDEN_FOLDER", "MARKER", "Directory", "Entry", "discard", "dump", "load"]
 HIDDEN_FOLDER = ".gpuflow"
 MARKER = ".gpuflow-complete"
 
@@ -203,17 +202,6 @@ class Directory:
         for name in sorted(os.listdir(self.path)):
             if not name.startswith(".") and name not in mine and self._is_marked(name):
                 self.record(name, foreign=True)
-
-    def adopt_version_1(self) -> None:
-        """Records as gpuflow 0.1 wrote them, of this same run: without a store they are all there is to resume from."""
-        old = os.path.join(self.hidden, "finished")
-        for file in self.shared.names(old) if self.shared.is_folder(old) else []:
-            record = load(self.shared, os.path.join(old, file)) or {}
-            key = self.key(file[:-5]) or {}
-            facts = ("inode", "marked") if "marked" in key else ("inode", "changed", "size")
-            if key and record.get("key") == [key[fact] for fact in facts] and isinstance(record.get("order"), int):
-                self._write(file[:-5], {**record, "key": key})
-        self.shared.discard(old)
 
     def place(self, temporary: str, name: str, **facts: Any) -> str:
         """Move a restored checkpoint to its name, replacing what was there."""

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuflow.runtime.base.options import Options
+    from gpuflow.runtime.state.attempts import History
     from gpuflow.runtime.state.checkpoint_dir import Directory
-    from gpuflow.runtime.state.ledger import History, Ledger
+    from gpuflow.runtime.state.ledger import Ledger
 
 LOCK_TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 """What a lock that someone else has is refused with; anything else says that there are no locks here."""
@@ -95,9 +96,13 @@ def is_same_file(handle: int, shared: SharedFolder, path: str) -> bool:
 
 
 def _lock_alive(shared: SharedFolder, path: str) -> int:
+    return _lock(shared.open(path, os.O_RDWR | os.O_CREAT, make=True))
+
+
+def _lock(handle: int) -> int:
+    """The same handle with a lock; closed when that is refused."""
     import fcntl
 
-    handle = shared.open(path, os.O_RDWR | os.O_CREAT, make=True)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -156,13 +161,10 @@ class Occupancy:
         if self.held and is_same_file(self._handle, self.directory.shared, path):
             return True
         self._give_back()
-        import fcntl
-
         handle = self.directory.shared.open(path, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(handle)
         except OSError as refusal:
-            os.close(handle)
             self._no_locks = "" if refusal.errno in LOCK_TAKEN else str(refusal.strerror)
             return False
         self._handle, self.held = handle, True

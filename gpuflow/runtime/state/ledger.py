@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.base.signing import Keys
 
-__all__ = ["Counts", "History", "Ledger", "OwnershipLost", "TooLarge"]
 _MOST_RECORDS = 20
 _BECAUSE = 10_000
 """Most characters of a reason in the records."""
@@ -99,11 +98,7 @@ class Ledger(RunRecords):
         found = []
         for number in self.numbers():
             if self.since <= number < self.number:
-                try:
-                    claim = self.read_claim(number)
-                except Corrupt:
-                    continue
-                if claim is not None:
+                if (claim := self.whole_claim(number)) is not None:
                     found.append(records.artifact_name(number, claim.id))
         return found
 
@@ -116,10 +111,7 @@ class Ledger(RunRecords):
         number, self.id = self.may_take(history.next), self.id or os.urandom(8).hex()
         claim = self._claim_after(history, number, fresh=fresh, renew=renew)
         if not self.create(self.attempt_key(number), self.pack(claim, self.attempt_key(number))):
-            try:
-                there = self.read_claim(number)
-            except Corrupt:
-                return False
+            there = self.whole_claim(number)
             # With our id an answer was lost on the way, not the request.
             if there is None or there.id != self.id:
                 return False

@@ -198,6 +198,16 @@ class Store:
         """Put or replace a small object."""
         raise NotImplementedError
 
+    def write_surely(self, key: str, data: bytes, called: str = "") -> None:
+        """Put or replace a small object, and read it back. `called`: what it is in the error."""
+        self.write(key, data)
+        try:
+            if self.read(key) == data:
+                return
+        except FileNotFoundError:
+            pass
+        raise StorageError(f"{called or key} does not read back as it was written")
+
     def create(self, key: str, data: bytes) -> bool:
         """Put a small object unless there is one already; False when there is."""
         raise NotImplementedError

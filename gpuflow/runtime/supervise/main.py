@@ -82,14 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from gpuflow.runtime.stores import transfer_process
 
         return transfer_process.main()
-    if words[0] == "mpi-agent":
-        from gpuflow.runtime.gangs.ranks import mpi_agent
+    if words[0] in ("mpi-agent", "mpi-worker"):
+        from gpuflow.runtime.gangs.ranks import mpi_programs
 
-        return mpi_agent.main(words[1:])
-    if words[0] == "mpi-worker":
-        from gpuflow.runtime.gangs.ranks import mpi_worker
-
-        return mpi_worker.main(words[1:])
+        serve = mpi_programs.agent_main if words[0] == "mpi-agent" else mpi_programs.worker_main
+        return serve(words[1:])
     if words[0] == "create":
         from gpuflow.runtime.supervise import create
 

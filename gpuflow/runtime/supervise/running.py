@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from gpuflow.runtime.base.options import Options
     from gpuflow.runtime.checkpoints.keeper import Keeper
     from gpuflow.runtime.checkpoints.restore import RestoreResult
+    from gpuflow.runtime.state.attempts import History
     from gpuflow.runtime.state.checkpoint_dir import Directory
-    from gpuflow.runtime.state.ledger import History, Ledger
+    from gpuflow.runtime.state.ledger import Ledger
     from gpuflow.runtime.stores.store import Store
 
 MEMORY_MARKS = (0.80, 0.90, 0.95)
@@ -156,9 +157,7 @@ class CommandRun:
             return self._run()
         finally:
             if self.directory is None and self.folder is not None:
-                from gpuflow.runtime.state.checkpoint_dir import discard
-
-                discard(self.folder.path)
+                files.discard(self.folder.path)
 
     def _run(self) -> Ending:
         options = self.options
@@ -203,9 +202,9 @@ class CommandRun:
 
     def _follow(self, child: children.Child, kills: int) -> Ending:
         if self.keeper is not None and self.directory is not None:
-            from gpuflow.runtime.checkpoints import restore
+            from gpuflow.runtime.state.directory_owner import write_owner
 
-            restore.write_owner(self.directory, self.ledger, child.pid if child.own_group else None)
+            write_owner(self.directory, self.ledger, child.pid if child.own_group else None)
         self._supervise(child)
         told = self.deadline is not None
         witness = None

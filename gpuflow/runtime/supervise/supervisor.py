@@ -31,10 +31,10 @@ from gpuflow.runtime.base.outcomes import (
 from gpuflow.runtime.base.records import Success, UnknownFormat
 from gpuflow.runtime.base.signing import read_keys
 from gpuflow.runtime.state import attempts, directory_owner
-from gpuflow.runtime.state.attempts import COSTS, TOLD_TO_STOP
+from gpuflow.runtime.state.attempts import COSTS, TOLD_TO_STOP, Counts, History
 from gpuflow.runtime.state.checkpoint_dir import Directory
 from gpuflow.runtime.state.directory_owner import Occupancy, records_path
-from gpuflow.runtime.state.ledger import Counts, History, Ledger, OwnershipLost, TooLarge
+from gpuflow.runtime.state.ledger import Ledger, OwnershipLost, TooLarge
 from gpuflow.runtime.stores import storage_timeout
 from gpuflow.runtime.stores.folder_store import Folder
 from gpuflow.runtime.stores.open import open_store
@@ -400,7 +400,7 @@ class Attempt:
 
         for_all = self._for_all(ledger)
         try:
-            restored = restore.restore(
+            restored = restore.Restore(
                 self.directory,
                 ledger,
                 history,
@@ -410,7 +410,7 @@ class Attempt:
                 say,
                 for_all=for_all,
                 parts=for_all and self.options.sharded,
-            )
+            ).newest()
         except (transfer.TransferAbandoned, StorageError):
             if child.stop_is_pending():
                 raise StopRequested() from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from gpuflow.runtime.base import files
-from gpuflow.runtime.base.records import File, Manifest
+from gpuflow.runtime.base.records import File
 from gpuflow.runtime.checkpoints import transfer
 from gpuflow.runtime.checkpoints.keeper import Keeper, PendingUpload
 from gpuflow.runtime.gangs.ranks import hub, protocol
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _POLL = 0.05
 _SAY_MOVING = 1.0
-_SETTLED = 2.0
 REUSED_MESSAGE = (
     "was written again under its name: with parts from several ranks the new one cannot be told from the old one; give "
     "each checkpoint a name of its own, or write its step into the marker file"
@@ -116,7 +115,7 @@ class GatheringKeeper(Keeper):
 
     def _all_files(self, pending: PendingUpload, files: list[File], store: Store) -> list[File]:
         if files and files[0].path == "":
-            raise transfer.CheckpointRefused("it is a file; a checkpoint of many ranks is a directory")
+            raise local_files.CheckpointRefused("it is a file; a checkpoint of many ranks is a directory")
         found = self._wait_for_parts(pending)
         parts = {
             rank: hub.read_list(store, self.ledger, rank, pending.name, pending.entry.name, digest)
@@ -224,9 +223,9 @@ class PartKeeper(Keeper):
             digest = self._store_part(message, checkpoint, store)
         except transfer.TransferAbandoned:
             return
-        except transfer.CheckpointVanished as loss:
+        except local_files.CheckpointVanished as loss:
             self._refuse(checkpoint, "gone", f"its part is gone or was written again: {loss}")
-        except transfer.CheckpointRefused as refusal:
+        except local_files.CheckpointRefused as refusal:
             self._refuse(checkpoint, "refused", str(refusal))
         except (StorageError, OSError) as refusal:
             self._complain(f"could not keep our part of {protocol.text(message, 'entry')}, training goes on: {refusal}")
@@ -240,19 +239,7 @@ class PartKeeper(Keeper):
 
     def _store_part(self, message: Message, checkpoint: str, store: Store) -> str:
         pending = self._part(message, checkpoint)
-        throttle = transfer.Throttle(self._bandwidth, self._proceed, self._add_progress)
-        files = pending.upload.send(store, throttle)
-        if time.monotonic() - pending.taken < _SETTLED and not self._snapshot_lasts(pending):
-            raise transfer.CheckpointVanished(pending.entry.name)
-        part = Manifest(
-            checkpoint=checkpoint,
-            entry=pending.entry.name,
-            kind="file" if files and files[0].path == "" else "directory",
-            attempt=self.ledger.number,
-            id=self.attempt_id,
-            seconds=round(time.monotonic() - self.ledger.began, 3),
-            files=files,
-        )
+        part = self._manifest(pending, self._upload(pending, store), self.attempt_id)
         return hub.write_list(store, self.ledger, self.spoke.place.rank, part)
 
     def _part(self, message: Message, checkpoint: str) -> PendingUpload:
@@ -265,19 +252,9 @@ class PartKeeper(Keeper):
             self.directory.shared.discard(self._pending.copy)
             self._pending = None
         if entry is None or hub.token_of(self.directory, name) != token:
-            raise transfer.CheckpointVanished(name)
-        flaw = self.directory.flaw(entry)
-        if flaw is not None:
-            raise transfer.CheckpointRefused(flaw)
-        copy = self.directory.temporary(f"upload-{checkpoint}")
-        try:
-            shared, follow = self.directory.shared, self.directory.follow
-            items = local_files.take_snapshot(entry.path, shared, copy, lambda: self._is_unchanged(entry), follow)
-        except BaseException:
-            self.directory.shared.discard(copy)
-            raise
-        upload = transfer.Upload(self.ledger.key("checkpoints", checkpoint), items)
-        self._pending = PendingUpload(entry, checkpoint, copy, upload)
+            raise local_files.CheckpointVanished(name)
+        self._refuse_flawed(entry)
+        self._pending = self._link(entry, checkpoint)
         return self._pending
 
     def _add_progress(self, count: int | None = None) -> None:
