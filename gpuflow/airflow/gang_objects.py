@@ -17,7 +17,7 @@ from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, short_run_id
 from gpuflow.airflow.refusals import EXISTS, NEVER, NOT_INSTALLED, Refusal, read_refusal
 from gpuflow.airflow.step_pods import POD_CHECKED_KEY
-from gpuflow.runtime.gangs.attempt_object import Gang, Names, owner_reference, templates
+from gpuflow.runtime.gangs.attempt_object import Gang, Names, owner_reference
 from gpuflow.runtime.gangs.kinds import JOBSET, WORDS, GangKind, Prerequisite, word_of
 from gpuflow.runtime.gangs.ranks.protocol import new_secret
 
@@ -97,7 +97,7 @@ class StepGangs(WaitingPod):
         ours = self._get_ti_pod_labels(context, include_try_number=False)
         made["metadata"]["labels"] |= ours
         made["metadata"]["annotations"] |= ledger.plus(pods=1).annotations()
-        for template in templates(made):
+        for template in self._kind.templates(made):
             template["metadata"]["labels"] |= ours
         return made
 

@@ -20,10 +20,9 @@ from gpuflow.airflow.references import Context
 from gpuflow.airflow.step_pods import POD_CHECKED_KEY
 from gpuflow.runtime.artifacts import outputs
 from gpuflow.runtime.base import outcomes
-from gpuflow.runtime.gangs import attempt_end
-from gpuflow.runtime.gangs.attempt_end import SETTLE
 from gpuflow.runtime.gangs.attempt_verdict import Verdict
 from gpuflow.runtime.gangs.kinds import KINDS, WORDS, word_of
+from gpuflow.runtime.gangs.watch import NO_OUTPUTS, SETTLE, read_outputs
 from gpuflow.runtime.state.attempts import COSTS
 
 LOG_PREFIX = "gpuflow-run: "
@@ -149,11 +148,11 @@ class GpuGangOperator(StepGangs, GpuPodOperator):
         """The typed outputs. A gang that completed, and whose outputs nobody knows, has not succeeded."""
         declared = [outputs.Output(name, kind, None) for name, kind in self.outputs.items()]
         try:
-            kept = attempt_end.read_outputs(declared, rank_0, self._kind.container)
+            kept = read_outputs(declared, rank_0, self._kind.container)
         except outputs.BadOutput as refusal:
             return Verdict(outcomes.RETRYABLE, f"it succeeded, but {refusal}", 1), {}
         if kept is None:
-            return Verdict(outcomes.INTERRUPTED, f"the {self.what} is completed, but {attempt_end.NO_OUTPUTS}"), {}
+            return Verdict(outcomes.INTERRUPTED, f"the {self.what} is completed, but {NO_OUTPUTS}"), {}
         values = {each.name: outputs.parse_value(each, kept[each.name].value or "") for each in declared}
         self.kept = {name: {"uri": values[name]} for name in self.artifacts if name in values}
         return verdict, values

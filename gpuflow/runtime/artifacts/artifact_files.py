@@ -23,7 +23,7 @@ from gpuflow.runtime.stores.store import CHUNK, BadName, StorageError, Store, in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpuflow.runtime.state.ledger import Ledger
     from gpuflow.runtime.stores.store import Progress
@@ -474,7 +474,7 @@ def _stat(path: str) -> os.stat_result:
 DIGEST_USAGE = "usage: gpuflow-run digest PATH"
 
 
-def digest_main(words: Sequence[str]) -> int:
+def digest_main(words: Sequence[str], _: Mapping[str, str]) -> int:
     """Print `sha256:…`; 2 for what has none."""
     if len(words) != 1 or words[0].startswith("-"):
         print(DIGEST_USAGE, file=sys.stderr)

@@ -12,7 +12,7 @@ import os
 from gpuflow.runtime.base import container, files
 from gpuflow.runtime.base.files import discard
 from gpuflow.runtime.base.options import OUTPUT_TYPES, BadOption
-from gpuflow.runtime.base.records import KeptOutput
+from gpuflow.runtime.base.records import KeptOutput, text_digest
 from gpuflow.runtime.base.signing import why_secret
 
 TYPE_CHECKING = False
@@ -122,8 +122,6 @@ def collect(
     outputs: Sequence[Output], folder: str, before: Mapping[str, Any], engine: str = "none"
 ) -> dict[str, KeptOutput]:
     """The values that the program wrote, checked. Files and directories are only seen to be there."""
-    import hashlib
-
     values = {}
     for output in outputs:
         path = output.place(folder)
@@ -153,7 +151,7 @@ def collect(
         parse_value(output, text)
         if engine == "kubeflow":
             number_for_kubeflow(output, text)
-        values[output.name] = KeptOutput(type=output.kind, value=text, sha256=hashlib.sha256(text.encode()).hexdigest())
+        values[output.name] = KeptOutput(type=output.kind, value=text, sha256=text_digest(text))
     return values
 
 

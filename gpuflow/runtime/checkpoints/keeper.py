@@ -276,11 +276,14 @@ class Keeper:
             return False
         if waiting is not None and self.store is not None:
             why = self.trouble or "there was no time left"
-            then = f"the newest one in the store is {self.kept}" if self.kept else "nothing of this attempt is there"
-            self.say(f"{waiting.name} was not kept: {why}; {then}")
+            self._say_not_kept(waiting, why)
         if self._pending is not None:
             self.directory.shared.discard(self._pending.copy)
         return True
+
+    def _say_not_kept(self, entry: Entry, why: str) -> None:
+        then = f"the newest one in the store is {self.kept}" if self.kept else "nothing of this attempt is there"
+        self.say(f"{entry.name} was not kept: {why}; {then}")
 
     def _wake(self) -> None:
         with self._closing:
@@ -355,9 +358,15 @@ class Keeper:
         for entry in reversed(self.directory.finished_entries()):
             if files.is_same_fingerprint(self._refused.get(entry.name), entry.key):
                 continue
-            safe = entry.settled if self.store is None else entry.stored is not None
-            return None if safe else entry
+            if entry.settled if self.store is None else entry.stored is not None:
+                return None
+            if self._is_whole(entry):
+                return entry
         return None
+
+    def _is_whole(self, entry: Entry) -> bool:
+        """Whether all of it is finished. A gang's may have parts from other ranks."""
+        return True
 
     def _is_over(self, since: float = 0.0) -> bool:
         """Whether the deadline passed at least `since` seconds ago."""

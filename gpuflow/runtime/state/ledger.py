@@ -97,9 +97,8 @@ class Ledger(RunRecords):
         """The names under which earlier attempts of this run may have left artifacts."""
         found = []
         for number in self.numbers():
-            if self.since <= number < self.number:
-                if (claim := self.whole_claim(number)) is not None:
-                    found.append(records.artifact_name(number, claim.id))
+            if self.since <= number < self.number and (claim := self.whole_claim(number)) is not None:
+                found.append(records.artifact_name(number, claim.id))
         return found
 
     # -- writing
@@ -164,27 +163,10 @@ class Ledger(RunRecords):
         except StorageError as refusal:
             self.say(f"what killed uploads left could not be removed (in a bucket, a lifecycle rule can): {refusal}")
 
-    def end(
-        self,
-        outcome: str,
-        *,
-        final: bool,
-        exit_code: int,
-        because: str,
-        checkpoint: str | None = None,
-        cause: str | None = None,
-    ) -> None:
-        """Write how the attempt ended."""
-        end = End(
-            outcome=outcome,
-            final=final,
-            exit_code=exit_code,
-            because=because[:_BECAUSE],
-            seconds=round(time.monotonic() - self.began, 3),
-            time=utc_now(),
-            checkpoint=checkpoint,
-            cause=cause,
-        )
+    def end(self, outcome: str, *, because: str, **facts: Any) -> None:
+        """Write how the attempt ended; `facts` are the other fields of an `End`."""
+        seconds = round(time.monotonic() - self.began, 3)
+        end = End(outcome=outcome, because=because[:_BECAUSE], seconds=seconds, time=utc_now(), **facts)
         key = self.end_key(self.number, self.id)
         self.store.write(key, self.pack(end, key))
 

@@ -285,12 +285,6 @@ class Memory(Store):
     def create(self, key: str, data: bytes) -> bool:
         return self._objects.setdefault(key, data) is data
 
-    def put(self, key: str, chunks: Iterable[bytes], size: int) -> None:
-        self._objects[key] = b"".join(chunks)
-
-    def chunks(self, key: str) -> Iterator[bytes]:
-        yield self.read(key)
-
     def names(self, prefix: str) -> list[tuple[str, int]]:
         return sorted((key, len(data)) for key, data in self._objects.items() if key.startswith(f"{prefix}/"))
 

@@ -43,15 +43,6 @@ MEMORY_SELDOM, MEMORY_OFTEN = 1.0, 0.1
 """Seconds between two looks, below the first mark and above it."""
 
 
-def watch_memory(ledger: Ledger) -> MemoryWatch | None:
-    """Watch from now on, where there is a limit to watch for."""
-    if container.working_set() is None:
-        return None
-    watch = MemoryWatch(ledger)
-    watch.begin()
-    return watch
-
-
 class MemoryWatch:
     """One attempt's memory."""
 
@@ -63,6 +54,7 @@ class MemoryWatch:
         self._wrote: float | None = None
 
     def begin(self) -> None:
+        """Watch from now on."""
         threading.Thread(target=self._run, name="memory", daemon=True).start()
 
     def end(self) -> None:
@@ -170,7 +162,9 @@ class CommandRun:
             self.folder.beat()
         kills = container.oom_kills()
         # What the next attempt can go by, where this one is killed with its container. Nobody reads `Memory` after us.
-        watch = None if isinstance(self.ledger.store, Memory) else watch_memory(self.ledger)
+        watch = MemoryWatch(self.ledger)
+        if not isinstance(self.ledger.store, Memory) and container.working_set() is not None:
+            watch.begin()
         try:
             child = self._start(environ)
         except OSError as refusal:
@@ -187,8 +181,7 @@ class CommandRun:
             child.end(0.0)
             raise
         finally:
-            if watch is not None:
-                watch.end()
+            watch.end()
 
     def _start(self, environ: Mapping[str, str]) -> children.Child:
         return children.Child(self.options.command, environ)

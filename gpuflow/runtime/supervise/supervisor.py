@@ -316,9 +316,7 @@ class Attempt:
         """Leave the termination message; the exit code in it."""
         from gpuflow.runtime.base import termination_message
 
-        facts.update(outcome=outcome, exit_code=code)
-        termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
-        return code
+        return termination_message.write(self.options.termination_log, sentence, outcome, code, **facts)
 
     def close(self, ending: Ending) -> int:
         """Count the ending, tell everyone, and give the exit code."""

@@ -227,10 +227,6 @@ class AgentServer(ConnectionThread):
         self._hub.agent_server = self
         self.start()
 
-    def variables(self) -> dict[str, str]:
-        """What rank 0's program gets, so that its mpirun needs no flags."""
-        return mpi_variables(self.folder, self._hub.place.size)
-
     def end_orders(self, code: int | None) -> None:
         """Rank 0's program has ended: the other ranks wait for no more orders."""
         with self.lock:
@@ -249,9 +245,6 @@ class AgentServer(ConnectionThread):
             line.close()
         if self.folder:
             discard(self.folder)
-
-    def others_listen(self) -> bool:
-        return self._hub.others_listen()
 
     # -- what a rank says, told by the hub's thread
 

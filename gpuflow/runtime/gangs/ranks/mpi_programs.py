@@ -22,13 +22,13 @@ import sys
 import time
 
 from gpuflow.runtime.base import files
-from gpuflow.runtime.base.child import exit_code
+from gpuflow.runtime.base.child import reaped
 from gpuflow.runtime.gangs.ranks import protocol
 from gpuflow.runtime.gangs.ranks.connection import ConnectionClosed, Line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpuflow.runtime.gangs.ranks.protocol import Message
 
@@ -39,7 +39,7 @@ LONGEST = 48 << 10
 """Bytes of a command: it must fit into one line of the star."""
 
 
-def agent_main(given: Sequence[str]) -> int:
+def agent_main(given: Sequence[str], _: Mapping[str, str]) -> int:
     """Ask, and be the command as far as mpirun can see."""
     host, command = split(given[1:])
     if not host or not command:
@@ -232,16 +232,10 @@ class Worker:
             self._say("printed", order=order.number, to=2, data=_encode(note.encode()))
 
     def _reap(self, now: float) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, code in reaped():
             for order in self._orders.values():
                 if order.pid == pid:
-                    order.code, order.ended_at = exit_code(status), now
+                    order.code, order.ended_at = code, now
 
     def _return(self, order: Order) -> None:
         """Its exit code. What it left in the background goes on, and so does that one's output to the log."""
@@ -253,7 +247,7 @@ class Worker:
         self._line.write(protocol.pack(what, **facts))
 
 
-def worker_main(given: Sequence[str]) -> int:
+def worker_main(given: Sequence[str], _: Mapping[str, str]) -> int:
     """Serve the supervisor that listens there."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -145,15 +145,16 @@ class MpirunRun(Rank0Run):
     agent_server: AgentServer
 
     def _variables(self) -> dict[str, str]:
-        from gpuflow.runtime.gangs.ranks.mpi import OPERATORS_HOSTS
+        from gpuflow.runtime.gangs.ranks.mpi import OPERATORS_HOSTS, mpi_variables
 
         # The MPI operator sets its own host file after everything that the step says: nobody has meant it.
         own = {name: value for name, value in super()._variables().items() if value != OPERATORS_HOSTS}
-        return {**self.agent_server.variables(), **own}
+        return {**mpi_variables(self.agent_server.folder, self.connection.place.size), **own}
 
     def _start(self, environ: Mapping[str, str]) -> children.Child:
         child = super()._start(environ)
-        child.others_listen = self.agent_server.others_listen
+        assert isinstance(self.connection, Hub)
+        child.others_listen = self.connection.others_listen
         return child
 
     def _report_end(self, ending: Ending) -> None:
@@ -479,16 +480,9 @@ class Member:
         sentence = f"rank {rank} of {self.place.size} ends with its gang: {verdict.because} (exit code {code})"
         if code:
             say(sentence)
-        facts: dict[str, Any] = {
-            "outcome": verdict.outcome,
-            "exit_code": code,
-            "because": verdict.because,
-            "rank": rank,
-        }
-        if self.own_code not in (None, code):
-            facts["own_exit_code"] = self.own_code
-        termination_message.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
-        return code
+        own = {} if self.own_code in (None, code) else {"own_exit_code": self.own_code}
+        facts = {"because": verdict.because, "rank": rank, **own}
+        return termination_message.write(self.options.termination_log, sentence, verdict.outcome, code, **facts)
 
     def clean_up(self) -> None:
         if self._relay is not None:

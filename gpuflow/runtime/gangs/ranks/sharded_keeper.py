@@ -67,17 +67,13 @@ class GatheringKeeper(Keeper):
     def _newest_unsaved(self) -> Entry | None:
         if self.parts.lost_members():
             return None  # nothing becomes whole any more: nobody waits for it
-        for entry in reversed(self.directory.finished_entries()):
-            if files.is_same_fingerprint(self._refused.get(entry.name), entry.key):
-                continue
-            if entry.stored is not None:
-                return None
-            token = hub.token_of(self.directory, entry.name)
-            if self._names.sees(entry, token):
-                self.say(f"{entry.name} {REUSED_MESSAGE}")
-            if entry.name not in self._names.reused and not self.parts.members_without(entry.name, token):
-                return entry
-        return None
+        return super()._newest_unsaved()
+
+    def _is_whole(self, entry: Entry) -> bool:
+        token = hub.token_of(self.directory, entry.name)
+        if self._names.sees(entry, token):
+            self.say(f"{entry.name} {REUSED_MESSAGE}")
+        return entry.name not in self._names.reused and not self.parts.members_without(entry.name, token)
 
     def _is_finished(self, last: bool) -> bool:
         if last and self.lost is None and not self._is_over() and self.parts.may_finish_more():
@@ -104,8 +100,7 @@ class GatheringKeeper(Keeper):
         if lacking or lost:
             ranks = ", ".join(map(str, lacking or lost))
             why = "did not finish its part" if lacking else "is lost"
-            then = f"the newest one in the store is {self.kept}" if self.kept else "nothing of this attempt is there"
-            self.say(f"{newest.name} was not kept: rank {ranks} {why}; {then}")
+            self._say_not_kept(newest, f"rank {ranks} {why}")
 
     def _send(self, pending: PendingUpload, store: Store) -> None:
         token = hub.token_of(self.directory, pending.entry.name)
